@@ -1,0 +1,248 @@
+"""The flat form refactored to the nested form that an expert would write.
+
+    c*a*b + c*a*Sum_k d     ->  c*a*(b + Sum_k d)
+    Sum_k a*x + Sum_k a*y   ->  Sum_k a*(x + y)
+
+Each term is split into factors without bound indices and into connected sums; both are atoms of
+a commutative polynomial, from which the most common factor is taken out again and again. A
+factor that only some terms guard stays under its guards: it may have no value elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Param,
+    Pow,
+    Reduce,
+    Size,
+    free_indices,
+    num,
+    sort_key,
+)
+from derive.algebra.poly import Group, Poly, Term, base_and_power, make_term, negate, poly
+
+__all__ = ["factor"]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """coef * product of atom ** power, an atom possibly a connected sum (a `Term`)."""
+
+    coef: Fraction
+    powers: tuple[tuple[Expr, Fraction], ...]
+
+    def power(self, atom: Expr) -> Fraction:
+        return next((p for a, p in self.powers if a is atom), Fraction(0))
+
+    def divided(self, atom: Expr, power: Fraction) -> _Product:
+        left = [(a, p - power if a is atom else p) for a, p in self.powers]
+        return _Product(self.coef, tuple((a, p) for a, p in left if p))
+
+
+def factor(e: Expr) -> Expr:
+    """e in nested form, equal to it term by term; e may be flat anywhere inside."""
+    if isinstance(e, Poly):
+        return _nest([_split(t) for t in e.terms])
+    if isinstance(e, Term):
+        return factor(poly([e]))
+    if isinstance(e, Group):
+        return factor(e.body)
+    return e.map(factor)
+
+
+def _split(t: Term) -> _Product:
+    """Factors without bound indices stay outside; the rest falls into connected sums."""
+    if not t.binders:
+        return _Product(t.coef, tuple(base_and_power(f) for f in t.factors))
+    bound = frozenset(t.binders)
+    outside = [base_and_power(f) for f in t.factors if not free_indices(f) & bound]
+    components: list[tuple[frozenset[Index], list[Expr]]] = []
+    for f in t.factors:
+        touched = free_indices(f) & bound
+        if not touched:
+            continue
+        members = [f]
+        rest = []
+        for indices, others in components:
+            if indices & touched:
+                touched |= indices
+                members = others + members
+            else:
+                rest.append((indices, others))
+        components = [*rest, (touched, members)]
+    powers: dict[Expr, Fraction] = dict(outside)
+    for indices, members in components:
+        kept = [i for i in t.binders if i in indices]
+        inner = make_term(Fraction(1), kept, members)
+        powers[inner] = powers.get(inner, Fraction(0)) + 1
+    return _Product(t.coef, tuple(powers.items()))
+
+
+def _nest(products: Sequence[_Product]) -> Expr:
+    if not products:
+        return num(0)
+    if len(products) == 1:
+        return _render(products[0])
+    common = _most_common(products)
+    if common is not None:
+        atom, power, chosen = common
+        quotients = [p.divided(atom, power) for p in products if p in chosen]
+        rest = [p for p in products if p not in chosen]
+        inner = _nest(quotients)
+        pulled = _times(_render(_Product(Fraction(1), ((atom, power),))), inner)
+        return pulled if not rest else _plus(pulled, _nest(rest))
+    merged = _merge_sums(products)
+    if merged is not None:
+        return _nest(merged)
+    coefs = {abs(p.coef) for p in products}
+    sign = Fraction(-1 if all(p.coef < 0 for p in products) else 1)
+    content = sign * (coefs.pop() if len(coefs) == 1 else Fraction(1))
+    parts = [_Product(p.coef / content, p.powers) for p in products]
+    parts.sort(key=_order)
+    whole = Add(tuple(_render(p) for p in parts))
+    return whole if content == 1 else _times(Num(content), whole)
+
+
+def _order(p: _Product) -> tuple[object, ...]:
+    """Positive terms first, then terms without sums and with more indices."""
+    sums = sum(1 for a, _ in p.powers if isinstance(a, Term))
+    return (p.coef < 0, sums, [sort_key(a) for a, _ in p.powers])
+
+
+def _most_common(
+    products: Sequence[_Product],
+) -> tuple[Expr, Fraction, list[_Product]] | None:
+    """The factor that the most terms share, the power they share, and those terms."""
+    best: tuple[tuple[object, ...], Expr, Fraction, list[_Product]] | None = None
+    seen: dict[tuple[Expr, bool], None] = {}
+    for p in products:
+        for a, power in p.powers:
+            seen[(a, power > 0)] = None
+    for a, positive in seen:
+        having = [p for p in products if (p.power(a) > 0) == positive and p.power(a)]
+        if len(having) < 2 or isinstance(a, Num):
+            continue
+        if not _may_leave_guards(a, having):
+            continue
+        shared = min((abs(p.power(a)) for p in having)) * (1 if positive else -1)
+        weight = len(free_indices(a))
+        rank = (len(having), isinstance(a, Iverson | Delta), weight, isinstance(a, Term))
+        key = (*(-int(x) for x in rank), sort_key(a))
+        if best is None or key < best[0]:
+            best = (key, a, shared, having)
+    return None if best is None else best[1:]
+
+
+def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
+    """Whether the factor is evaluated under no weaker guard outside than inside."""
+    if isinstance(atom, Iverson | Delta | Size | Num | Param | Const | Group):
+        return True
+    guards = [frozenset(a for a, _ in p.powers if isinstance(a, Iverson)) for p in having]
+    if any(not g for g in guards) or len(set(guards)) == 1:
+        return True
+    lone = [next(iter(g)) for g in guards if len(g) == 1]
+    return any(
+        isinstance(a, Iverson) and isinstance(b, Iverson) and negate(a.condition) is b.condition
+        for a, b in combinations(lone, 2)
+    )
+
+
+def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
+    """Sum_k X*Y + Sum_k X*Z = Sum_k X*(Y + Z) where X has all indices of Y + Z."""
+    for one, two in combinations(range(len(products)), 2):
+        a, b = _lone_sum(products[one]), _lone_sum(products[two])
+        if a is None or b is None or a.binders != b.binders:
+            continue
+        shared = [f for f in a.factors if f in b.factors]
+        rest_a = [f for f in a.factors if f not in shared]
+        rest_b = [f for f in b.factors if f not in shared]
+        if not shared or any(isinstance(f, Delta | Iverson) for f in (*rest_a, *rest_b)):
+            continue
+        covered = frozenset().union(*(free_indices(f) for f in shared))
+        inside = poly(
+            [
+                make_term(products[one].coef, (), rest_a),
+                make_term(products[two].coef, (), rest_b),
+            ]
+        )
+        if not free_indices(inside) <= covered:
+            continue
+        merged = Term(Fraction(1), a.binders, (*shared, inside))
+        left = [p for n, p in enumerate(products) if n not in (one, two)]
+        return [*left, _Product(Fraction(1), ((merged, Fraction(1)),))]
+    return None
+
+
+def _lone_sum(p: _Product) -> Term | None:
+    if len(p.powers) == 1 and p.powers[0][1] == 1 and isinstance(p.powers[0][0], Term):
+        return p.powers[0][0]
+    return None
+
+
+def _render(p: _Product) -> Expr:
+    """coef * scalars * tensors * functions * sums, reciprocals last."""
+    factors = sorted(p.powers, key=lambda entry: _rank(entry[0], entry[1]))
+    parts: list[Expr] = []
+    for a, power in factors:
+        base = _render_sum(a) if isinstance(a, Term) else factor(a)
+        parts.append(base if power == 1 else Pow(base, Num(power)))
+    if not parts:
+        return Num(p.coef)
+    if p.coef != 1:
+        parts.insert(0, Num(p.coef))
+    return parts[0] if len(parts) == 1 else Mul(tuple(parts))
+
+
+def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:
+    kind = 3
+    if isinstance(a, Iverson | Delta):
+        kind = 0
+    elif isinstance(a, Size | Param | Const | Num | Group):
+        kind = 1
+    elif isinstance(a, Access | Index):
+        kind = 2
+    elif isinstance(a, Call):
+        kind = 3
+    elif isinstance(a, Term):
+        kind = 4
+    return (power < 0, kind, sort_key(a))
+
+
+def _render_sum(t: Term) -> Expr:
+    """A connected sum; what stands in it as a sum of its own is nested in turn."""
+    inner = _Product(Fraction(1), tuple(base_and_power(f) for f in t.factors))
+    return Reduce("sum", t.binders, _render(inner))
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    left = a.args if isinstance(a, Mul) else (a,)
+    right = b.args if isinstance(b, Mul) else (b,)
+    if right and isinstance(right[0], Num):
+        left, right = (right[0], *left), right[1:]
+    if len(left) > 1 and isinstance(left[0], Num) and isinstance(left[1], Num):
+        left = (Num(left[0].value * left[1].value), *left[2:])
+    parts = (*left, *right)
+    if isinstance(parts[0], Num) and parts[0].value == 1 and len(parts) > 1:
+        parts = parts[1:]
+    return parts[0] if len(parts) == 1 else Mul(parts)
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    left = a.args if isinstance(a, Add) else (a,)
+    right = b.args if isinstance(b, Add) else (b,)
+    return Add((*left, *right))

@@ -1,0 +1,352 @@
+"""f, its derivative and its names: the scalar functions of scalars, as data.
+
+Everything the engine knows of a scalar function stands in `FUNCTIONS`. A derivative is taken
+from SymPy; the table gives one itself only where the function has a kink or a tie (torch's
+convention is kept), or where the derivative is best written with the function's own value.
+The derivatives are closed: each is made of powers and of functions that are in the table too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, wraps
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.expr import (
+    And,
+    Call,
+    Const,
+    Expr,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Pow,
+    Rel,
+    num,
+)
+from derive.errors import DeriveError
+
+__all__ = ["FUNCTIONS", "POWERS", "Function", "partial"]
+
+Partial = Callable[..., Expr]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A scalar function f(x0, ..., xn) of scalars.
+
+    ``torch`` is its name under ``torch.`` and ``torch_method`` the tensor method, where code is
+    usually written with one. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as
+    torch does. ``partials`` has for each argument a function of (arguments..., value) that gives
+    d f/d argument, or None where ``sympy``, the name of the function in SymPy, differentiates it.
+    """
+
+    name: str
+    arity: int
+    torch: str
+    numpy: Callable[..., Any]
+    partials: tuple[Partial | None, ...] = (None,)
+    sympy: str | None = None
+    torch_method: str | None = None
+
+
+POWERS: Mapping[str, Fraction] = {
+    "sqrt": Fraction(1, 2),
+    "rsqrt": Fraction(-1, 2),
+    "square": Fraction(2),
+}
+"""The functions that are written as a power of their argument, and the exponent."""
+
+
+def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f with IEEE results (nan, inf) and no warnings."""
+
+    @wraps(f)
+    def quiet(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return f(*args)
+
+    return quiet
+
+
+def _elementwise(f: Callable[..., float]) -> Callable[..., Any]:
+    """f of Python floats applied to each element."""
+    loop = np.vectorize(f, otypes=[np.float64])
+
+    def elementwise(*args: Any) -> Any:
+        return loop(*args)[()]
+
+    return elementwise
+
+
+def _lgamma(x: float) -> float:
+    """log |Gamma(x)|, which is inf at the poles 0, -1, -2, ..."""
+    try:
+        return math.lgamma(x)
+    except ValueError:
+        return math.inf
+
+
+def _digamma(x: float) -> float:
+    """d lgamma(x)/dx: -inf at 0, inf at -0, nan at the other poles."""
+    if x == 0:
+        return -math.copysign(math.inf, x)
+    if not math.isfinite(x):
+        return x if x > 0 else math.nan
+    return math.nan if x < 0 and x == math.floor(x) else _polygamma(0, x)
+
+
+def _polygamma(n: float, x: float) -> float:
+    """d^n digamma(x)/dx^n; (-1)**(n + 1) * inf at the poles."""
+    import mpmath
+
+    if int(n) == 0 and (x <= 0 and x == math.floor(x)):
+        return _digamma(x)
+    if not math.isfinite(x):
+        return 0.0 if x > 0 else math.nan
+    if x <= 0 and x == math.floor(x):
+        return math.inf if int(n) % 2 else -math.inf
+    return float(mpmath.psi(int(n), x))
+
+
+def _softplus(x: Any) -> Any:
+    return np.where(np.greater(x, 20), x, np.log1p(np.exp(x)))[()]
+
+
+def _logsigmoid(x: Any) -> Any:
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+def _sign(x: Any) -> Any:
+    """1, 0 or -1; 0 for nan, as torch."""
+    return np.subtract(np.greater(x, 0), np.less(x, 0), dtype=np.float64)
+
+
+def _clamp(x: Any, lo: Any, hi: Any) -> Any:
+    return np.minimum(np.maximum(x, lo), hi)
+
+
+def _relation(op: str, left: Expr, right: Expr | int) -> Expr:
+    return Rel(op, left, num(right) if isinstance(right, int) else right)
+
+
+def _bracket(op: str, left: Expr, right: Expr | int) -> Expr:
+    return Iverson(_relation(op, left, right))
+
+
+def _zero(*_: Expr) -> Expr:
+    return num(0)
+
+
+# The conventions below are those of torch.autograd at each kink, tie and singular point.
+
+
+def _larger(a: Expr, b: Expr) -> Expr:
+    """d max(a, b)/da = [a > b] + [a == b]/2, as torch.maximum: a tie is shared evenly."""
+    return _bracket(">", a, b) + Fraction(1, 2) * _bracket("==", a, b)
+
+
+def _smaller(a: Expr, b: Expr) -> Expr:
+    """d min(a, b)/da = [a < b] + [a == b]/2, as torch.minimum: a tie is shared evenly."""
+    return _bracket("<", a, b) + Fraction(1, 2) * _bracket("==", a, b)
+
+
+def _clamp_x(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
+    """[lo <= x and x <= hi], as torch.clamp: on a bound the gradient goes to x."""
+    return Iverson(And((_relation("<=", lo, x), _relation("<=", x, hi))))
+
+
+def _clamp_lo(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
+    """[x < lo and lo < hi], as torch.clamp with tensor bounds."""
+    return Iverson(And((_relation("<", x, lo), _relation("<", lo, hi))))
+
+
+def _clamp_hi(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
+    """[x > hi or lo > hi], as torch.clamp with tensor bounds: hi wins where they cross."""
+    return Iverson(Or((_relation(">", x, hi), _relation(">", lo, hi))))
+
+
+def _off_origin(numerator: Expr, y: Expr, x: Expr) -> Expr:
+    """numerator/(x^2 + y^2), and 0 at the origin."""
+    square = x**2 + y**2
+    return Mul((_bracket("!=", square, 0), numerator, Pow(square, num(-1))))
+
+
+def _atan2_y(y: Expr, x: Expr, _: Expr) -> Expr:
+    """x/(x^2 + y^2), as torch.atan2: 0 at the origin."""
+    return _off_origin(x, y, x)
+
+
+def _atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
+    """-y/(x^2 + y^2), as torch.atan2: 0 at the origin."""
+    return _off_origin(-y, y, x)
+
+
+def _pow_base(x: Expr, y: Expr, _: Expr) -> Expr:
+    """y x^(y - 1), as torch.pow: 0 where y is 0, whatever x is."""
+    return Mul((_bracket("!=", y, 0), y, Call("pow", (x, y - 1))))
+
+
+def _pow_exponent(x: Expr, y: Expr, value: Expr) -> Expr:
+    """x^y log x, as torch.pow: 0 where x is 0 and y >= 0."""
+    singular = And((_relation("==", x, 0), _relation(">=", y, 0)))
+    return Mul((Iverson(Not(singular)), value, Call("log", (x,))))
+
+
+def _polygamma_x(n: Expr, x: Expr, _: Expr) -> Expr:
+    """polygamma(n + 1, x), as torch.polygamma."""
+    following = num(n.value + 1) if isinstance(n, Num) else n + 1
+    return Call("polygamma", (following, x))
+
+
+def _unary(
+    name: str,
+    numpy: Callable[..., Any],
+    own: Partial | None = None,
+    *,
+    sympy: str | None = None,
+    torch: str | None = None,
+) -> Function:
+    """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
+    derivative = None if own is None else (lambda x, value: own(x, value))
+    method = name if torch is None else None
+    return Function(name, 1, torch or name, _quiet(numpy), (derivative,), sympy, method)
+
+
+_ROWS = (
+    # Own value: torch.exp, torch.expm1, torch.tanh, torch.tan, torch.sigmoid save their result.
+    _unary("exp", np.exp, lambda x, y: y, sympy="exp"),
+    _unary("expm1", np.expm1, lambda x, y: y + 1),
+    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh"),
+    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
+    _unary("sigmoid", lambda x: 1 / (1 + np.exp(-np.asarray(x)[()])), lambda x, y: y * (1 - y)),
+    # Smooth, differentiated by SymPy.
+    _unary("log", np.log, sympy="log"),
+    _unary("sin", np.sin, sympy="sin"),
+    _unary("cos", np.cos, sympy="cos"),
+    _unary("asin", np.arcsin, sympy="asin"),
+    _unary("acos", np.arccos, sympy="acos"),
+    _unary("atan", np.arctan, sympy="atan"),
+    _unary("sinh", np.sinh, sympy="sinh"),
+    _unary("cosh", np.cosh, sympy="cosh"),
+    _unary("erf", _elementwise(math.erf), sympy="erf"),
+    _unary("erfc", _elementwise(math.erfc), sympy="erfc"),
+    _unary("lgamma", _elementwise(_lgamma), sympy="loggamma"),
+    _unary("digamma", _elementwise(_digamma), lambda x, y: Call("polygamma", (num(1), x))),
+    # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
+    _unary("log1p", np.log1p, lambda x, y: 1 / (1 + x)),
+    _unary(
+        "softplus",
+        _softplus,
+        lambda x, y: Call("sigmoid", (x,)),
+        torch="nn.functional.softplus",
+    ),
+    _unary(
+        "logsigmoid",
+        _logsigmoid,
+        lambda x, y: Call("sigmoid", (-x,)),
+        torch="nn.functional.logsigmoid",
+    ),
+    # Kinks and steps: torch.relu is 0 at 0, torch.abs is sign(0) = 0, steps have slope 0.
+    _unary("relu", lambda x: np.maximum(x, 0), lambda x, y: _bracket(">", x, 0)),
+    _unary("abs", np.abs, lambda x, y: Call("sign", (x,))),
+    _unary("sign", _sign, _zero),
+    _unary("floor", np.floor, _zero),
+    _unary("detach", lambda x: x, _zero),
+    Function(
+        "maximum",
+        2,
+        "maximum",
+        _quiet(np.maximum),
+        (lambda a, b, y: _larger(a, b), lambda a, b, y: _larger(b, a)),
+    ),
+    Function(
+        "minimum",
+        2,
+        "minimum",
+        _quiet(np.minimum),
+        (lambda a, b, y: _smaller(a, b), lambda a, b, y: _smaller(b, a)),
+    ),
+    Function(
+        "clamp",
+        3,
+        "clamp",
+        _quiet(_clamp),
+        (_clamp_x, _clamp_lo, _clamp_hi),
+        torch_method="clamp",
+    ),
+    Function("atan2", 2, "atan2", _quiet(np.arctan2), (_atan2_y, _atan2_x)),
+    Function("pow", 2, "pow", _quiet(np.float_power), (_pow_base, _pow_exponent)),
+    # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
+    Function("polygamma", 2, "polygamma", _elementwise(_polygamma), (_zero, _polygamma_x)),
+    # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
+    Function("floordiv", 2, "floor_divide", np.floor_divide, (_zero, _zero)),
+)
+
+FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
+"""Every function that a `Call` may name."""
+
+_FROM_SYMPY = {row.sympy: row.name for row in _ROWS if row.sympy is not None}
+"""The function of each SymPy name that a derivative may contain."""
+
+
+def partial(call: Call, n: int) -> Expr:
+    """d f(x0, x1, ...)/d xn, an expression in the arguments and the value of f itself."""
+    row = FUNCTIONS.get(call.function)
+    if row is None:
+        raise DeriveError(
+            f"{call.function} is not a known function; known are {', '.join(sorted(FUNCTIONS))}"
+        )
+    given = row.partials[n]
+    if given is not None:
+        return given(*call.args, call)
+    return _convert(_fdiff(row.sympy, row.arity, n), call.args)
+
+
+@cache
+def _fdiff(name: str, arity: int, n: int) -> Any:
+    """SymPy's derivative of the function ``name`` of the symbols x0, x1, ... by xn."""
+    import sympy
+
+    variables = [sympy.Symbol(f"x{i}") for i in range(arity)]
+    return getattr(sympy, name)(*variables).fdiff(n + 1)
+
+
+def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
+    """A scalar SymPy expression in x0, x1, ... with the arguments in their place."""
+    import sympy
+
+    if isinstance(e, sympy.Symbol):
+        return args[int(e.name[1:])]
+    if isinstance(e, sympy.Rational):
+        return num(Fraction(int(e.p), int(e.q)))
+    if e is sympy.pi:
+        return Const("pi")
+    if isinstance(e, sympy.Add):
+        first, *rest = (_convert(part, args) for part in e.as_ordered_terms())
+        return sum(rest, start=first)
+    if isinstance(e, sympy.Mul):
+        coefficient, rest = e.as_coeff_Mul()
+        factors = rest.as_ordered_factors()
+        if coefficient != 1:
+            factors = [coefficient, *factors]
+        return Mul(tuple(_convert(part, args) for part in factors))
+    if isinstance(e, sympy.Pow):
+        return Pow(_convert(e.base, args), _convert(e.exp, args))
+    inside = tuple(_convert(part, args) for part in e.args)
+    name = type(e).__name__
+    if name == "polygamma" and inside[0] is num(0):  # SymPy's digamma
+        return Call("digamma", inside[1:])
+    if name in _FROM_SYMPY:
+        return Call(_FROM_SYMPY[name], inside)
+    raise DeriveError(
+        f"SymPy's derivative {e} has no form here: add {name} to derive/algebra/functions.py, "
+        "or give the derivative in the table"
+    )

@@ -1,0 +1,439 @@
+"""The meaning of an expression, computed by loops: slow, plain, and the judge of every stage.
+
+One value of each index at a time, no vectorised sums, nothing shared with the lowering. What a
+condition excludes is not evaluated: a branch of ``where`` not taken, the other factors of an
+Iverson bracket or delta that is 0, a guarded position. A position out of range is an IndexError;
+it never wraps.
+
+Sizes are given by extent: a number, or for a group the tuple of its axes' sizes. The value of an
+index is its position, of a group a multi-index, which as a number is its row-major position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Composite,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    num,
+    walk,
+)
+from derive.algebra.functions import FUNCTIONS
+
+__all__ = ["Array", "Extents", "Machine", "array", "evaluate"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]
+Scope: TypeAlias = dict[Index, Any]
+Code: TypeAlias = Callable[[Scope], Any]
+
+_CONSTANTS = {"pi": math.pi, "inf": math.inf}
+_DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
+_OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def evaluate(
+    e: Expr,
+    tensors: Mapping[str, Array],
+    sizes: Extents,
+    indices: Mapping[Index, int | tuple[int, ...]],
+    parameters: Mapping[str, float | int],
+) -> float | int | bool:
+    """The value of e at the given values of its free indices."""
+    value = Machine(tensors, sizes, parameters).code(e)(dict(indices))
+    assert isinstance(value, float | int)
+    return value
+
+
+def array(
+    axes: Sequence[Expr],
+    body: Expr,
+    tensors: Mapping[str, Array],
+    sizes: Extents,
+    parameters: Mapping[str, float | int],
+    kind: str = "float",
+) -> Array:
+    """The array Y with Y[axes] = body for every value of the indices in axes.
+
+    ``kind`` is ``float``, ``int`` or ``bool``.
+    """
+    return Machine(tensors, sizes, parameters).fill(axes, body, kind)
+
+
+class Machine:
+    """Turns each node once into a function of the index values.
+
+    ``axes`` are the declared axes of tensors, which give a composite position its part sizes.
+    ``still`` is the machine that evaluates what stands under ``detach``; this one by default.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Array],
+        sizes: Extents,
+        parameters: Mapping[str, Any],
+        axes: Mapping[str, tuple[Expr, ...]] | None = None,
+        still: Machine | None = None,
+    ) -> None:
+        self.tensors = tensors
+        self.sizes = sizes
+        self.parameters = parameters
+        self.axes = axes or {}
+        self.still = still or self
+        self.known: dict[Expr, Code] = {}
+
+    def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Array:
+        """The array of body, one element at a time."""
+        indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
+        if len(set(indices)) < len(indices):
+            raise ValueError(f"an index stands twice among the axes {list(axes)}")
+        shape = [n for axis in axes for n in self.shape(axis)]
+        result: Array = np.empty(shape, _DTYPES[kind])
+        places = [self.place(axis) for axis in axes]
+        value = self.code(body)
+        for scope in self.scopes(indices, {}):
+            result[tuple(p for place in places for p in place(scope))] = value(scope)
+        return result
+
+    def shape(self, axis: Expr) -> tuple[int, ...]:
+        """The sizes of the array axes that one axis of a left side stands for."""
+        if isinstance(axis, Index) and axis.group:
+            found = self.sizes[axis.extent]
+            assert isinstance(found, tuple)
+            return found
+        return (self.extent(axis),)
+
+    def extent(self, axis: Expr) -> int:
+        """The number of positions of an axis: 1 for a constant on the left."""
+        if isinstance(axis, Index | Size):
+            found = self.sizes[axis.extent]
+            return math.prod(found) if isinstance(found, tuple) else found
+        if isinstance(axis, Composite):
+            return math.prod(self.extent(part) for part in axis.args)
+        if isinstance(axis, Num):
+            return 1
+        raise ValueError(f"{axis} is not an axis: write an index, a composite or 0")
+
+    def scopes(self, indices: Sequence[Index], scope: Scope) -> Iterator[Scope]:
+        """The scope with every value of the indices, the last one running fastest."""
+        inner = dict(scope)
+        ranges = []
+        for i in indices:
+            n = self.sizes[i.extent]
+            ranges.append(product(*map(range, n)) if isinstance(n, tuple) else range(n))
+        for values in product(*ranges):
+            inner.update(zip(indices, values, strict=True))
+            yield inner
+
+    def code(self, e: Expr) -> Code:
+        """The function of the index values that computes e."""
+        found = self.known.get(e)
+        if found is None:
+            found = self.known[e] = self.compile(e)
+        return found
+
+    def compile(self, e: Expr) -> Code:
+        match e:
+            case Num(value):
+                return _constant(_exact(value))
+            case Const(name):
+                return _constant(_CONSTANTS[name])
+            case Param(name):
+                return _constant(self.parameters[name])
+            case Size(_):
+                return _constant(self.extent(e))
+            case Index(_, extent, group):
+                return self.row_major([e], [self.sizes[extent]]) if group else lambda s: s[e]
+            case Composite(args):
+                return self.row_major(args, [self.part(p, None) for p in args])
+            case Guard(condition, position):
+                holds, inside = self.code(condition), self.code(position)
+                return lambda s: inside(s) if holds(s) else 0
+            case Access(tensor, positions):
+                return self.access(tensor, positions)
+            case Add(args):
+                parts = [self.code(a) for a in args]
+                return lambda s: sum(part(s) for part in parts)
+            case Mul(_):
+                return self.product(e)
+            case Pow(base, exponent):
+                below, above = self.code(base), self.code(exponent)
+                return lambda s: _power(below(s), above(s))
+            case Call(name, args):
+                return self.call(name, args)
+            case Reduce(kind, indices, body, condition):
+                return self.reduce(kind, indices, body, condition)
+            case Where(condition, then, other):
+                holds, yes, no = self.code(condition), self.code(then), self.code(other)
+                return lambda s: yes(s) if holds(s) else no(s)
+            case _:
+                return self.condition(e)
+
+    def condition(self, e: Expr) -> Code:
+        """A truth value, or 1 and 0; a later part is evaluated only if it matters."""
+        match e:
+            case Rel(op, left, right):
+                relation, a, b = _RELATIONS[op], self.code(left), self.code(right)
+                return lambda s: bool(relation(a(s), b(s)))
+            case And(args):
+                parts = [self.code(x) for x in args]
+                return lambda s: all(part(s) for part in parts)
+            case Or(args):
+                parts = [self.code(x) for x in args]
+                return lambda s: any(part(s) for part in parts)
+            case Not(arg):
+                inside = self.code(arg)
+                return lambda s: not inside(s)
+            case Iverson(condition):
+                holds = self.code(condition)
+                return lambda s: 1 if holds(s) else 0
+            case Delta(axis, position):
+                a, b = self.code(axis), self.code(position)
+                return lambda s: 1 if a(s) == b(s) else 0
+        raise TypeError(f"{type(e).__name__} has no meaning here; write it as a tree first: {e}")
+
+    def product(self, e: Mul) -> Code:
+        """Brackets first, then deltas: where one is 0 nothing else is evaluated."""
+        factors = _factors(e)
+        brackets = [self.code(f) for f in factors if isinstance(f, Iverson)]
+        deltas = [self.code(f) for f in factors if isinstance(f, Delta)]
+        masks = brackets + deltas
+        others = [self.code(f) for f in factors if not isinstance(f, Iverson | Delta)]
+
+        def compute(s: Scope) -> Any:
+            if not all(mask(s) for mask in masks):
+                return 0
+            return math.prod(factor(s) for factor in others)
+
+        return compute
+
+    def call(self, name: str, args: Sequence[Expr]) -> Code:
+        if name == "detach":
+            return self.still.code(args[0])
+        f = FUNCTIONS[name].numpy
+        parts = [self.code(a) for a in args]
+
+        def compute(s: Scope) -> Any:
+            values = [part(s) for part in parts]
+            integers = all(isinstance(v, int) for v in values)
+            if name == "floordiv":
+                return values[0] // values[1]
+            if integers and name in _OF_INTEGERS:
+                return int(f(*values))
+            return float(f(*(float(v) for v in values)))
+
+        if name == "polygamma":
+            return lambda s: float(f(*(part(s) for part in parts)))
+        return compute
+
+    def reduce(
+        self, kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None
+    ) -> Code:
+        """The reduction of the values of body where the condition holds."""
+        value = self.code(body)
+        holds = None if condition is None else self.code(condition)
+        reduction = _REDUCTIONS[kind]
+
+        def compute(s: Scope) -> Any:
+            return reduction(
+                (at, value(inner))
+                for at, inner in enumerate(self.scopes(indices, s))
+                if holds is None or holds(inner)
+            )
+
+        return compute
+
+    def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
+        """One element; each position must lie in its axis."""
+        if tensor not in self.tensors:
+            raise ValueError(f"no tensor named {tensor} is given")
+        data = self.tensors[tensor]
+        axes: Sequence[Expr | None] = self.axes.get(tensor, (None,) * len(positions))
+        places = [self.place(p, a) for p, a in zip(positions, axes, strict=True)]
+        shape = data.shape
+
+        def compute(s: Scope) -> Any:
+            at = tuple(p for place in places for p in place(s))
+            if len(at) != len(shape):
+                raise ValueError(f"{tensor} has {len(shape)} axes but {len(at)} positions")
+            for axis, (p, n) in enumerate(zip(at, shape, strict=True)):
+                if not 0 <= p < n:
+                    raise IndexError(f"{tensor}: position {p} on axis {axis} is not in [0, {n})")
+            return data.item(at)
+
+        return compute
+
+    def place(self, position: Expr, axis: Expr | None = None) -> Callable[[Scope], tuple[int, ...]]:
+        """The position as one number, or as a multi-index for a group."""
+        if isinstance(position, Index) and position.group:
+            return itemgetter(position)
+        if isinstance(position, Guard):
+            holds, inside = self.code(position.condition), self.place(position.position, axis)
+            group = isinstance(position.position, Index) and position.position.group
+            nowhere = (0,) * (len(self.shape(position.position)) if group else 1)
+            return lambda s: inside(s) if holds(s) else nowhere
+        if isinstance(position, Composite):
+            declared: Sequence[Expr | None] = (None,) * len(position.args)
+            if isinstance(axis, Composite) and len(axis.args) == len(position.args):
+                declared = axis.args
+            parts = zip(position.args, declared, strict=True)
+            number = self.row_major(position.args, [self.part(p, d) for p, d in parts])
+        else:
+            number = self.code(position)
+        return lambda s: (_integer(number(s), position),)
+
+    def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
+        """The size of one part of a composite; None where only its place could tell."""
+        if isinstance(part, Guard):
+            return self.part(part.position, declared)
+        if isinstance(declared, Index):
+            return self.sizes[declared.extent]
+        if isinstance(part, Index):
+            return self.sizes[part.extent]
+        return 1 if part is declared or part is num(0) else None
+
+    def row_major(
+        self, parts: Sequence[Expr], sizes: Sequence[int | tuple[int, ...] | None]
+    ) -> Code:
+        """(a b c) = (a size(b) + b) size(c) + c, for the digits of a group too."""
+        if None in sizes[1:]:
+            raise ValueError(f"the size of a constant part of ({parts}) is not known")
+        codes = [itemgetter(p) if isinstance(p, Index) else self.code(p) for p in parts]
+
+        def compute(s: Scope) -> int:
+            number = 0
+            for code, size in zip(codes, sizes, strict=True):
+                value = code(s)
+                digits = value if isinstance(value, tuple) else (value,)
+                bases = size if isinstance(size, tuple) else (size,)
+                for digit, base in zip(digits, bases, strict=True):
+                    if base is not None and not 0 <= digit < base:
+                        raise IndexError(f"part {digit} of ({parts}) is not in [0, {base})")
+                    number = number * (base or 0) + digit
+            return number
+
+        return compute
+
+
+def _constant(value: Any) -> Code:
+    return lambda s: value
+
+
+def _exact(value: Fraction) -> float | int:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def _integer(value: Any, position: Expr) -> int:
+    if value != int(value):
+        raise IndexError(f"the position {position} is {value}, which is not an integer")
+    return int(value)
+
+
+def _factors(e: Expr) -> list[Expr]:
+    if isinstance(e, Mul):
+        return [factor for arg in e.args for factor in _factors(arg)]
+    return [e]
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """base ** exponent with IEEE results; exact for integers and a natural exponent."""
+    if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
+        return base**exponent
+    return float(FUNCTIONS["pow"].numpy(float(base), float(exponent)))
+
+
+Taken: TypeAlias = Iterator[tuple[int, Any]]
+
+
+def _best(sign: int, taken: Taken) -> tuple[int, Any] | None:
+    """The first (position, value) with the largest sign*value; the first nan before all."""
+    best = None
+    for at, value in taken:
+        if value != value:
+            return at, value
+        if best is None or sign * value > sign * best[1]:
+            best = at, value
+    return best
+
+
+def _extreme(sign: int) -> Callable[[Taken], Any]:
+    def extreme(taken: Taken) -> Any:
+        best = _best(sign, taken)
+        return -sign * math.inf if best is None else best[1]
+
+    return extreme
+
+
+def _winner(sign: int) -> Callable[[Taken], int]:
+    """The row-major position of the first winner; 0 where nothing is taken."""
+
+    def winner(taken: Taken) -> int:
+        best = _best(sign, taken)
+        return 0 if best is None else best[0]
+
+    return winner
+
+
+def _mean(taken: Taken) -> float:
+    values = [value for _, value in taken]
+    return sum(values) / len(values) if values else math.nan
+
+
+def _logsumexp(taken: Taken) -> float:
+    """m + log Sum exp(x - m) with m the largest x."""
+    values = [float(value) for _, value in taken]
+    best = _best(1, enumerate(values))
+    if best is None or math.isnan(best[1]) or math.isinf(best[1]):
+        return -math.inf if best is None else float(best[1])
+    return float(best[1]) + math.log(sum(math.exp(value - best[1]) for value in values))
+
+
+_REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
+    "sum": lambda taken: sum(value for _, value in taken),
+    "prod": lambda taken: math.prod(value for _, value in taken),
+    "mean": _mean,
+    "max": _extreme(1),
+    "amax": _extreme(1),
+    "min": _extreme(-1),
+    "amin": _extreme(-1),
+    "argmax": _winner(1),
+    "argmin": _winner(-1),
+    "logsumexp": _logsumexp,
+    "any": lambda taken: any(value for _, value in taken),
+    "all": lambda taken: all(value for _, value in taken),
+}

@@ -1,0 +1,98 @@
+"""Matching up to names of indices: where one flat expression is an instance of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+
+from derive.algebra.expr import Expr, Index, free_indices
+from derive.algebra.poly import Poly, Term
+
+__all__ = ["match", "match_all"]
+
+Binding = Mapping[Index, Expr]
+
+
+def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -> Iterator[Binding]:
+    """Every extension of ``found`` by indices of ``free`` that makes pattern equal target.
+
+    Sums and products match in any order.
+    """
+    if isinstance(pattern, Index) and pattern in free:
+        if pattern in found:
+            if found[pattern] is target:
+                yield found
+        elif not isinstance(target, Index) or target.extent == pattern.extent:
+            yield {**found, pattern: target}
+        return
+    if not free_indices(pattern) & free:
+        if pattern is target:
+            yield found
+        return
+    if type(pattern) is not type(target):
+        return
+    if isinstance(pattern, Poly) and isinstance(target, Poly):
+        yield from match_all(pattern.terms, target.terms, free, found)
+        return
+    if isinstance(pattern, Term) and isinstance(target, Term):
+        yield from _match_term(pattern, target, free, found)
+        return
+    pairs: list[tuple[Expr, Expr]] = []
+    for field in fields(pattern):  # type: ignore[arg-type]
+        a, b = getattr(pattern, field.name), getattr(target, field.name)
+        if isinstance(a, Expr) and isinstance(b, Expr):
+            pairs.append((a, b))
+        elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+            pairs.extend(zip(a, b, strict=True))
+        elif a != b:
+            return
+    yield from _match_pairs(pairs, free, found)
+
+
+def _match_pairs(
+    pairs: Sequence[tuple[Expr, Expr]], free: frozenset[Index], found: Binding
+) -> Iterator[Binding]:
+    if not pairs:
+        yield found
+        return
+    (a, b), *rest = pairs
+    for extended in match(a, b, free, found):
+        yield from _match_pairs(rest, free, extended)
+
+
+def _match_term(
+    pattern: Term, target: Term, free: frozenset[Index], found: Binding
+) -> Iterator[Binding]:
+    if pattern.coef != target.coef or len(pattern.binders) != len(target.binders):
+        return
+    if len(pattern.factors) != len(target.factors):
+        return
+    binders = frozenset(pattern.binders)
+    outer = {i: e for i, e in found.items() if i not in binders}
+    for extended in match_all(pattern.factors, target.factors, free | binders, outer):
+        images = [extended.get(i) for i in pattern.binders]
+        bijective = len({id(i) for i in images}) == len(images)
+        if bijective and all(i in target.binders for i in images):
+            result = {i: e for i, e in extended.items() if i not in binders or i in found}
+            escaped = any(
+                free_indices(e) & frozenset(target.binders)
+                for i, e in result.items()
+                if i not in found
+            )
+            if not escaped:
+                yield {**found, **{i: e for i, e in result.items() if i not in binders}}
+
+
+def match_all(
+    patterns: Sequence[Expr], targets: Sequence[Expr], free: frozenset[Index], found: Binding
+) -> Iterator[Binding]:
+    """Each pattern matched to a target of its own, all targets used, in any order."""
+    if len(patterns) != len(targets):
+        return
+    if not patterns:
+        yield found
+        return
+    first, *rest = patterns
+    for n, target in enumerate(targets):
+        for extended in match(first, target, free, found):
+            yield from match_all(rest, [*targets[:n], *targets[n + 1 :]], free, extended)

@@ -1,0 +1,466 @@
+"""The flat form: a sum of products, each with its own bound indices.
+
+    Poly = sum over terms of  coef * Sum_binders product of factors
+
+Products are distributed over sums, bound indices are pulled to the front of their term and have
+canonical names (``_0``, ``_1``, ...), so terms that are equal up to the names of bound indices
+are the same object and like terms merge. Powers of sums stay opaque: a factor
+``Pow(Poly, p)`` is never expanded. A factor is an atom or ``Pow(atom, Num)``.
+
+Arguments of functions and sides of comparisons are `Poly`; positions of an access are plain
+atoms where they can be. Deltas are kept: eliminating them is a pass of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from itertools import permutations, product
+from typing import Any
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    free_indices,
+    node,
+    num,
+    sort_key,
+    substitute,
+)
+
+__all__ = [
+    "ONE",
+    "ZERO",
+    "Group",
+    "Poly",
+    "Term",
+    "add",
+    "as_atom",
+    "atom",
+    "base_and_power",
+    "constant",
+    "is_mask",
+    "make_term",
+    "mul",
+    "poly",
+    "power",
+    "scale",
+    "sum_over",
+    "to_tree",
+]
+
+_MOST_PERMUTATIONS = 120
+"""Beyond this many orders of like-looking binders, equal terms may go unrecognised (safe)."""
+
+
+@node
+class Term(Expr):
+    """coef * Sum_binders product(factors); made by `make_term` only."""
+
+    coef: Fraction
+    binders: tuple[Index, ...]
+    factors: tuple[Expr, ...]
+
+    def bound(self) -> tuple[Index, ...]:
+        return self.binders
+
+    def map(self, f: Any) -> Expr:
+        binders = tuple(f(i) for i in self.binders)
+        factors = tuple(f(x) for x in self.factors)
+        if binders == self.binders and factors == self.factors:
+            return self
+        return make_term(self.coef, binders, factors)
+
+
+@node
+class Poly(Expr):
+    """The sum of its terms; made by `poly` only."""
+
+    terms: tuple[Term, ...]
+
+    def map(self, f: Any) -> Expr:
+        terms = tuple(f(t) for t in self.terms)
+        if terms == self.terms:
+            return self
+        return add(*(_expanded(t) for t in terms))
+
+    def __repr__(self) -> str:
+        return " + ".join(
+            f"{t.coef}{'Σ' + str(list(t.binders)) if t.binders else ''}{list(t.factors)}"
+            for t in self.terms
+        ) or "0"
+
+
+@node
+class Group(Expr):
+    """A sum of numbers and parameters that is kept together as one factor."""
+
+    body: Poly
+
+
+ZERO = Poly(())
+
+
+def is_mask(factor: Expr) -> bool:
+    """Whether the factor is 0 or 1 and guards the others: a delta or an Iverson bracket."""
+    return isinstance(factor, Delta | Iverson)
+
+
+def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
+    """The atom of a factor and its rational power."""
+    if isinstance(factor, Pow):
+        assert isinstance(factor.exponent, Num)
+        return factor.base, factor.exponent.value
+    return factor, Fraction(1)
+
+
+def _factor(base: Expr, exponent: Fraction) -> Expr:
+    return base if exponent == 1 else Pow(base, Num(exponent))
+
+
+def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr]) -> Term:
+    """The canonical term: equal powers merged, unused binders counted, dummies renamed.
+
+    Sum_i 1 = size(i). A product with [c] and [not c], or with two different constant positions
+    in a delta, is 0.
+    """
+    powers: dict[Expr, Fraction] = {}
+    for factor in factors:
+        base, exponent = base_and_power(factor)
+        if isinstance(base, Num):
+            exact = _rational_power(base.value, exponent)
+            if exact is not None:
+                coef *= exact
+                continue
+        if is_mask(base):
+            powers[base] = Fraction(1)
+        else:
+            powers[base] = powers.get(base, Fraction(0)) + exponent
+    powers = {base: exponent for base, exponent in powers.items() if exponent}
+    for base in powers:
+        if isinstance(base, Iverson) and Iverson(negate(base.condition)) in powers:
+            coef = Fraction(0)
+    if not coef:
+        return Term(Fraction(0), (), ())
+    used = frozenset().union(*(free_indices(base) for base in powers))
+    for index in binders:
+        if index not in used:
+            size = Size(index.extent)
+            powers[size] = powers.get(size, Fraction(0)) + 1
+    powers = {base: exponent for base, exponent in powers.items() if exponent}
+    final = [_factor(base, exponent) for base, exponent in powers.items()]
+    return Term(coef, *_canonical([i for i in binders if i in used], final))
+
+
+def _canonical(
+    binders: list[Index], factors: list[Expr]
+) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
+    """Binders renamed and factors sorted so that alpha-equivalent terms become identical."""
+    if not binders:
+        return (), tuple(sorted(factors, key=sort_key))
+    bound = frozenset(binders)
+    taken = {i.name for f in factors for i in free_indices(f) if i not in bound}
+    names: list[str] = []
+    n = 0
+    while len(names) < len(binders):
+        if f"_{n}" not in taken:
+            names.append(f"_{n}")
+        n += 1
+    best: tuple[Any, tuple[Index, ...], tuple[Expr, ...]] | None = None
+    for order in _orders(binders, factors):
+        renamed = tuple(
+            Index(name, i.extent, i.group) for name, i in zip(names, order, strict=True)
+        )
+        mapping: dict[Index, Expr] = dict(zip(order, renamed, strict=True))
+        new = sorted((substitute(f, mapping) for f in factors), key=sort_key)
+        key = [sort_key(f) for f in new]
+        if best is None or key < best[0]:
+            best = (key, renamed, tuple(new))
+    assert best is not None
+    return best[1], best[2]
+
+
+def _orders(binders: list[Index], factors: list[Expr]) -> Iterable[tuple[Index, ...]]:
+    """The orders of the binders worth trying: those that their own uses do not decide."""
+    if len(binders) == 1:
+        return [tuple(binders)]
+    bound = frozenset(binders)
+    classes: dict[Any, list[Index]] = {}
+    for i in binders:
+        uses = sorted(_skeleton(f, i, bound) for f in factors if i in free_indices(f))
+        classes.setdefault((i.extent, i.group, tuple(uses)), []).append(i)
+    groups = [classes[key] for key in sorted(classes)]
+    count = 1
+    for group in groups:
+        for n in range(2, len(group) + 1):
+            count *= n
+    if count > _MOST_PERMUTATIONS:
+        return [tuple(i for group in groups for i in group)]
+    return (
+        tuple(i for part in parts for i in part)
+        for parts in product(*(permutations(group) for group in groups))
+    )
+
+
+def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
+    """The structure of e where bound indices are told apart only as this one and the others."""
+    if isinstance(e, Index):
+        if e is this:
+            return ("!",)
+        return ("?", e.extent) if e in bound else ("=", sort_key(e))
+    if not (free_indices(e) & bound):
+        return ("=", sort_key(e))
+    head = [type(e).__name__]
+    for name in ("tensor", "function", "op", "coef"):
+        if hasattr(e, name):
+            head.append(str(getattr(e, name)))
+    children = [_skeleton(part, this, bound) for part in e.parts()]
+    if isinstance(e, Poly | Term):
+        children.sort()
+    return (*head, *children)
+
+
+def poly(terms: Iterable[Term]) -> Poly:
+    """The canonical sum: like terms merged, zero terms dropped, the rest sorted."""
+    merged: dict[tuple[Any, Any], Fraction] = {}
+    for t in terms:
+        key = (t.binders, t.factors)
+        merged[key] = merged.get(key, Fraction(0)) + t.coef
+    kept = [Term(coef, *key) for key, coef in merged.items() if coef]
+    return Poly(tuple(sorted(kept, key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])))
+
+
+def constant(value: int | Fraction) -> Poly:
+    """A number as a Poly."""
+    return poly([Term(Fraction(value), (), ())])
+
+
+ONE = constant(1)
+
+
+def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
+    """One factor as a Poly."""
+    return poly([make_term(Fraction(1), (), (_factor(e, Fraction(exponent)),))])
+
+
+def as_atom(p: Poly) -> Expr:
+    """The bare atom that p is, or p itself: how a position is stored."""
+    if not p.terms:
+        return num(0)
+    if len(p.terms) == 1:
+        (t,) = p.terms
+        if not t.factors:
+            return Num(t.coef)
+        if t.coef == 1 and not t.binders and len(t.factors) == 1:
+            if not isinstance(t.factors[0], Pow):
+                return t.factors[0]
+    return p
+
+
+def add(*polys: Poly) -> Poly:
+    """p + q + ..."""
+    if len(polys) == 1:
+        return polys[0]
+    return poly(t for p in polys for t in p.terms)
+
+
+def scale(p: Poly, c: int | Fraction) -> Poly:
+    """c * p."""
+    return poly(Term(t.coef * c, t.binders, t.factors) for t in p.terms)
+
+
+def mul(*polys: Poly) -> Poly:
+    """p * q * ..., distributed over the terms."""
+    result = ONE
+    for p in polys:
+        if result is ONE:
+            result = p
+        elif p is not ONE:
+            result = add(ZERO, *(_times(a, b) for a in result.terms for b in p.terms))
+    return result
+
+
+def _times(a: Term, b: Term) -> Poly:
+    if b.binders:
+        b_binders, b_factors = _apart(b, frozenset(a.binders) | free_indices(a))
+    else:
+        b_binders, b_factors = b.binders, b.factors
+    if a.binders:
+        outer = frozenset(b_binders) | frozenset().union(*(free_indices(f) for f in b_factors))
+        a_binders, a_factors = _apart(a, outer)
+    else:
+        a_binders, a_factors = a.binders, a.factors
+    return _expanded(make_term(a.coef * b.coef, a_binders + b_binders, a_factors + b_factors))
+
+
+def _apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
+    """Binders and factors of t with binders that none of ``taken`` is."""
+    names = {i.name for i in taken}
+    names |= {i.name for i in t.binders} | {i.name for i in free_indices(t)}
+    mapping: dict[Index, Expr] = {}
+    binders = []
+    n = 0
+    for i in t.binders:
+        if i in taken:
+            while f"_{n}" in names:
+                n += 1
+            names.add(f"_{n}")
+            renamed = Index(f"_{n}", i.extent, i.group)
+            mapping[i] = renamed
+            binders.append(renamed)
+        else:
+            binders.append(i)
+    return tuple(binders), tuple(substitute(f, mapping) for f in t.factors)
+
+
+def _expanded(t: Expr) -> Poly:
+    """A term as a Poly; a sum that stands in it with power 1 is distributed."""
+    assert isinstance(t, Term)
+    for n, factor in enumerate(t.factors):
+        if isinstance(factor, Poly):
+            rest = Term(t.coef, (), t.factors[:n] + t.factors[n + 1 :])
+            inner = add(ZERO, *(_times(rest, other) for other in factor.terms))
+            return sum_over(inner, t.binders)
+    return poly([t])
+
+
+def sum_over(p: Poly, indices: Sequence[Index]) -> Poly:
+    """Sum_indices p."""
+    if not indices:
+        return p
+    terms = []
+    for t in p.terms:
+        binders, factors = _apart(t, frozenset(indices)) if t.binders else ((), t.factors)
+        terms.append(make_term(t.coef, (*indices, *binders), factors))
+    return poly(terms)
+
+
+def power(p: Poly, exponent: Fraction) -> Poly:
+    """p ** exponent.
+
+    (a*b)^n = a^n*b^n for whole n; for other exponents only positive parts are taken out, since
+    (x^2)^(1/2) is |x|. A power of a sum stays one opaque factor.
+    """
+    if exponent == 1:
+        return p
+    if exponent == 0:
+        return ONE
+    if not p.terms:
+        return p if exponent > 0 else atom(num(0), exponent)
+    if len(p.terms) > 1 or p.terms[0].binders:
+        return poly([make_term(Fraction(1), (), (_factor(p, exponent),))])
+    (t,) = p.terms
+    if exponent.denominator == 1:
+        parts = [_factor(Num(t.coef), exponent)]
+        for factor in t.factors:
+            base, inner = base_and_power(factor)
+            parts.append(_factor(base, inner * exponent))
+        return _expanded(make_term(Fraction(1), (), parts))
+    outside: list[Expr] = []
+    inside: list[Expr] = []
+    for factor in t.factors:
+        base, inner = base_and_power(factor)
+        if is_positive(base) or is_mask(base):
+            outside.append(_factor(base, inner * exponent))
+        elif inner.denominator != 1:
+            outside.append(_factor(base, inner * exponent))
+        else:
+            inside.append(factor)
+    sign = Fraction(1 if t.coef > 0 else -1)
+    root = _factor(Num(abs(t.coef)), exponent)
+    if sign == 1 and len(inside) == 1 and not isinstance(inside[0], Pow):
+        outside.append(_factor(inside[0], exponent))
+    elif inside or sign == -1:
+        remainder = poly([make_term(sign, (), inside)])
+        outside.append(_factor(remainder, exponent))
+    return poly([make_term(Fraction(1), (), [root, *outside])])
+
+
+def _rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
+    """value ** exponent where it is rational."""
+    if exponent.denominator == 1:
+        if value == 0 and exponent < 0:
+            return None
+        return Fraction(value**exponent.numerator)
+    if value <= 0:
+        return Fraction(0) if value == 0 and exponent > 0 else None
+    n = _exact_root(value.numerator, exponent.denominator)
+    d = _exact_root(value.denominator, exponent.denominator)
+    if n is None or d is None:
+        return None
+    return Fraction(n, d) ** exponent.numerator
+
+
+def _exact_root(n: int, k: int) -> int | None:
+    root = round(n ** (1 / k))
+    return root if root**k == n else None
+
+
+def is_positive(base: Expr) -> bool:
+    """Whether the atom is known to be positive."""
+    if isinstance(base, Num):
+        return base.value > 0
+    if isinstance(base, Const | Size):
+        return True
+    return isinstance(base, Call) and base.function in ("exp", "sigmoid")
+
+
+_OPPOSITE = {"==": "!=", "!=": "=="}
+
+
+def negate(condition: Expr) -> Expr:
+    """not condition, with double negation and negated (in)equality removed.
+
+    ``not a < b`` is not ``a >= b`` for a NaN, so orders stay negated.
+    """
+    if isinstance(condition, Not):
+        return condition.arg
+    if isinstance(condition, Rel) and condition.op in _OPPOSITE:
+        return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
+    return Not(condition)
+
+
+def to_tree(e: Expr) -> Expr:
+    """The same expression in nested nodes only: what the oracle and the printers read."""
+    if isinstance(e, Poly):
+        terms = tuple(_term_tree(t) for t in e.terms)
+        if not terms:
+            return num(0)
+        return terms[0] if len(terms) == 1 else Add(terms)
+    if isinstance(e, Term):
+        return _term_tree(e)
+    if isinstance(e, Group):
+        return to_tree(e.body)
+    return e.map(to_tree)
+
+
+def _term_tree(t: Term) -> Expr:
+    parts: list[Expr] = [to_tree(f) for f in t.factors]
+    inner: Expr = num(1)
+    if parts:
+        inner = parts[0] if len(parts) == 1 else Mul(tuple(parts))
+    if t.binders:
+        inner = Reduce("sum", t.binders, inner)
+    if t.coef == 1 and (parts or t.binders):
+        return inner
+    if not parts and not t.binders:
+        return Num(t.coef)
+    return Mul((Num(t.coef), inner))
+
+

@@ -1,0 +1,96 @@
+"""Rewrite rules on one term, as data.
+
+Each rule is a function of a `Term` that gives its replacement, or None where it does not apply;
+the identity that it uses stands beside it and is what a derivation prints. The engine that
+applies them (`derive.algebra.simplify`) owns order, repetition and the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from derive.algebra.expr import Delta, Expr, Index, Num, free_indices, substitute
+from derive.algebra.poly import ZERO, Poly, Term, make_term, poly
+
+__all__ = ["CONTRACT", "DELTA_RULES", "Rule", "contract"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``states`` is the identity; ``shrinks`` says why repeating it ends."""
+
+    name: str
+    states: str
+    shrinks: str
+    apply: Callable[[Term], Poly | None]
+
+
+def _without(t: Term, factor: Expr) -> tuple[Expr, ...]:
+    return tuple(f for f in t.factors if f is not factor)
+
+
+def _reflexive(t: Term) -> Poly | None:
+    for f in t.factors:
+        if isinstance(f, Delta) and f.axis is f.position:
+            return poly([make_term(t.coef, t.binders, _without(t, f))])
+    return None
+
+
+def _distinct(t: Term) -> Poly | None:
+    for f in t.factors:
+        if isinstance(f, Delta) and isinstance(f.axis, Num) and isinstance(f.position, Num):
+            if f.axis is not f.position:
+                return ZERO
+    return None
+
+
+def contraction(t: Term, delta: Delta) -> tuple[Index, Expr] | None:
+    """The summed index that the delta fixes, and what it is fixed to.
+
+    The axis side may be fixed to any position: a position that is read is in range. The
+    position side may be fixed only where it is a whole index with the range of the axis.
+    """
+    axis, position = delta.axis, delta.position
+    if isinstance(axis, Index) and axis in t.binders and axis not in free_indices(position):
+        return axis, position
+    if isinstance(position, Index) and position in t.binders:
+        same = not isinstance(axis, Index) or axis.extent == position.extent
+        if same and position not in free_indices(axis):
+            return position, axis
+    return None
+
+
+def contract(t: Term, delta: Delta) -> Poly | None:
+    """Sum_j delta(i, j) F(j) = F(i) for this delta, in every factor at once."""
+    fixed = contraction(t, delta)
+    if fixed is None:
+        return None
+    index, value = fixed
+    binders = tuple(i for i in t.binders if i is not index)
+    factors = [substitute(f, {index: value}) for f in _without(t, delta)]
+    return poly([make_term(t.coef, binders, factors)])
+
+
+def _contract_first(t: Term) -> Poly | None:
+    for f in t.factors:
+        if isinstance(f, Delta):
+            result = contract(t, f)
+            if result is not None:
+                return result
+    return None
+
+
+CONTRACT = Rule(
+    "contract delta",
+    "Σⱼ δ(i, j)·f(j) = f(i)",
+    "the number of summed indices",
+    _contract_first,
+)
+
+DELTA_RULES: tuple[Rule, ...] = (
+    Rule("equal positions", "δ(i, i) = 1", "the number of deltas", _reflexive),
+    Rule("distinct positions", "δ(0, 1) = 0", "the number of terms", _distinct),
+    CONTRACT,
+)
+

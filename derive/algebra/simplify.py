@@ -1,0 +1,81 @@
+"""The one simplifier: rules applied term by term to a fixed point, each pass logged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Delta, Expr, free_indices, sort_key
+from derive.algebra.poly import ZERO, Poly, add, poly
+from derive.algebra.rules import CONTRACT, Rule, contract, contraction
+
+__all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a derivation: ``before = after`` by the rule."""
+
+    rule: str
+    states: str
+    before: Expr
+    after: Expr
+
+
+Log = list[Step]
+
+
+def eliminate_deltas(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
+    """Sum_j delta(i, j) F(j) = F(i) until no delta fixes a summed index, one axis at a time."""
+    others = [r for r in rules if r is not CONTRACT]
+    while True:
+        p = simplify(p, others, log)
+        axis = _next_axis(p)
+        if axis is None:
+            return p
+        parts = []
+        for t in p.terms:
+            new = None
+            for f in t.factors:
+                if new is None and isinstance(f, Delta) and axis in (f.axis, f.position):
+                    new = contract(t, f)
+            parts.append(poly([t]) if new is None else new)
+        p = _logged(CONTRACT, p, add(ZERO, *parts), log)
+
+
+def _next_axis(p: Poly) -> Expr | None:
+    """What the next summed index is fixed to: a free index first, in order."""
+    found: list[tuple[bool, object, Expr]] = []
+    for t in p.terms:
+        for f in t.factors:
+            if isinstance(f, Delta):
+                fixed = contraction(t, f)
+                if fixed is not None:
+                    value = fixed[1]
+                    bound = bool(free_indices(value) & frozenset(t.binders))
+                    found.append((bound, sort_key(value), value))
+    return min(found, key=lambda entry: entry[:2])[2] if found else None
+
+
+def simplify(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
+    """p with every rule applied until none does."""
+    progress = True
+    while progress:
+        progress = False
+        for rule in rules:
+            parts = []
+            changed = False
+            for t in p.terms:
+                new = rule.apply(t)
+                changed = changed or new is not None
+                parts.append(poly([t]) if new is None else new)
+            if changed:
+                progress = True
+                p = _logged(rule, p, add(ZERO, *parts), log)
+    return p
+
+
+def _logged(rule: Rule, before: Poly, after: Poly, log: Log) -> Poly:
+    assert free_indices(after) <= free_indices(before), (rule.name, before, after)
+    log.append(Step(rule.name, rule.states, before, after))
+    return after

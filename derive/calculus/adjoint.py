@@ -1,0 +1,205 @@
+"""Reverse mode over the lets: one adjoint for each equation, then one gradient for each input.
+
+    grad_X[i] = Sum over equations v that read X, Sum_j grad_v[j] * dv[j]/dX[i]
+
+Every adjoint starts as a name of its own; `inline_adjoints` then opens those whose name costs
+more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import Access, Index, accesses
+from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over
+from derive.algebra.rules import DELTA_RULES, Rule
+from derive.algebra.simplify import Log, Step, eliminate_deltas, simplify
+from derive.calculus.fold import fold_rules, inline
+from derive.calculus.lets import Let, Lets
+from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.spec.operation import Operation
+
+__all__ = ["Adjoint", "Backward", "differentiate", "inline_adjoints"]
+
+_MOST_TERMS = 6
+"""An adjoint with more terms than this is never inlined: sums multiply out."""
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The gradient of the loss in one tensor: ``name[formals] = body``, and its derivation."""
+
+    tensor: str
+    name: str
+    formals: tuple[Index, ...]
+    body: Poly
+    steps: tuple[Step, ...]
+
+    def as_let(self) -> Let:
+        """The adjoint as a definition."""
+        return Let(self.name, self.formals, self.body)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Adjoints of equations (in the order they are computed) and gradients of inputs."""
+
+    lets: Lets
+    cotangents: tuple[tuple[str, str], ...]
+    """(output, the name of its cotangent), in order."""
+    adjoints: tuple[Adjoint, ...]
+    gradients: tuple[Adjoint, ...]
+
+
+def differentiate(op: Operation, lets: Lets) -> Backward:
+    """All adjoints of op, deltas eliminated, none inlined."""
+    rules = (*DELTA_RULES, *fold_rules(lets))
+    inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
+    moving = _moving(lets, inputs)
+    outputs = [name for name in op.outputs if name in moving]
+    stems = ["G"] if len(outputs) == 1 else [f"G_{name}" for name in outputs]
+    cotangents = []
+    for name, stem in zip(outputs, stems, strict=True):
+        cotangent = lets.fresh_name(stem)
+        lets.reserved.add(cotangent)
+        cotangents.append((name, cotangent))
+    raw: dict[str, Poly] = {
+        name: atom(Access(cotangent, lets[name].formals)) for name, cotangent in cotangents
+    }
+    logs: dict[str, Log] = {}
+    adjoints: list[Adjoint] = []
+    spec_lets = [let for let in lets if not let.internal]
+    names = {let.name: lets.fresh_name(f"grad_{let.name}") for let in spec_lets}
+    for let in reversed(spec_lets):
+        if let.name not in raw:
+            continue
+        body = _finish(raw[let.name], rules, logs.setdefault(let.name, []))
+        adjoint = Adjoint(
+            let.name, names[let.name], let.formals, body, tuple(logs[let.name])
+        )
+        adjoints.append(adjoint)
+        for tensor in reads(lets, let):
+            if tensor not in moving and tensor not in inputs:
+                continue
+            axes = inputs[tensor] if tensor in inputs else lets[tensor].formals
+            part = _pull(lets, let, adjoint.name, tensor, _indices(axes), logs)
+            raw[tensor] = add(raw.get(tensor, ZERO), part)
+    gradients = []
+    for name, axes in inputs.items():
+        log = logs.setdefault(name, [])
+        body = _finish(raw.get(name, ZERO), rules, log)
+        gradients.append(
+            Adjoint(name, lets.fresh_name(f"grad_{name}"), _indices(axes), body, tuple(log))
+        )
+    return Backward(lets, tuple(cotangents), tuple(adjoints), tuple(gradients))
+
+
+def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
+    assert all(isinstance(i, Index) for i in axes)
+    return tuple(i for i in axes if isinstance(i, Index))
+
+
+def _moving(lets: Lets, inputs: dict[str, tuple[object, ...]]) -> set[str]:
+    """The equations of the spec that depend smoothly on a float input."""
+    moving: set[str] = set()
+    for let in lets:
+        if not let.internal and let.dtype == "float":
+            if any(name in inputs or name in moving for name in reads(lets, let)):
+                moving.add(let.name)
+    return moving
+
+
+def _pull(
+    lets: Lets,
+    let: Let,
+    adjoint: str,
+    tensor: str,
+    axes: tuple[Index, ...],
+    logs: dict[str, Log],
+) -> Poly:
+    """Sum_j adjoint[j] * d let[j] / d tensor[axes], the deltas standing."""
+    j = apart(let.formals, axes)
+    partial = partial_of_let(lets, let, j, tensor, axes)
+    log = logs.setdefault(tensor, [])
+    log.append(
+        Step(f"partial of {let.name} in {tensor}", "∂X[j]/∂X[i] = δ(i, j)", ZERO, partial)
+    )
+    return sum_over(mul(atom(Access(adjoint, j)), partial), j)
+
+
+def _finish(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
+    """Deltas eliminated, known sums taken, the forward's names put back."""
+    log.append(Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", p, p))
+    p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
+    return simplify(p, rules, log)
+
+
+def inline_adjoints(backward: Backward, cost: Callable[[Poly], float]) -> Backward:
+    """Open every adjoint whose name does not pay for itself.
+
+    Adjoints are visited in program order and then in reverse; one is opened where the cost of
+    what reads it does not rise by more than the adjoint itself cost.
+    """
+    rules = fold_rules(backward.lets)
+    adjoints = list(backward.adjoints)
+    gradients = list(backward.gradients)
+    for name in [a.name for a in adjoints]:
+        adjoint = _named(name, adjoints)
+        if adjoint is not None and _is_copy(adjoint):
+            adjoints, gradients = _open(adjoint, adjoints, gradients, rules)
+    names = [a.name for a in adjoints]
+    for order in (names[::-1], names):
+        for name in order:
+            adjoint = _named(name, adjoints)
+            if adjoint is None or len(adjoint.body.terms) > _MOST_TERMS:
+                continue
+            opened = _open(adjoint, adjoints, gradients, rules)
+            readers = _readers(adjoint, adjoints, gradients)
+            after = {a.name: a for a in (*opened[0], *opened[1])}
+            old = sum(cost(a.body) for a in readers) + cost(adjoint.body)
+            if sum(cost(after[a.name].body) for a in readers) <= old:
+                adjoints, gradients = opened
+    return replace(backward, adjoints=tuple(adjoints), gradients=tuple(gradients))
+
+
+def _named(name: str, adjoints: Sequence[Adjoint]) -> Adjoint | None:
+    return next((a for a in adjoints if a.name == name), None)
+
+
+def _is_copy(adjoint: Adjoint) -> bool:
+    if len(adjoint.body.terms) != 1:
+        return False
+    (t,) = adjoint.body.terms
+    return t.coef == 1 and not t.binders and all(isinstance(f, Access) for f in t.factors)
+
+
+def _readers(
+    adjoint: Adjoint, adjoints: Sequence[Adjoint], gradients: Sequence[Adjoint]
+) -> list[Adjoint]:
+    return [a for a in (*adjoints, *gradients) if any(accesses(a.body, adjoint.name))]
+
+
+def _open(
+    adjoint: Adjoint,
+    adjoints: Sequence[Adjoint],
+    gradients: Sequence[Adjoint],
+    rules: Sequence[Rule],
+) -> tuple[list[Adjoint], list[Adjoint]]:
+    """The program without this adjoint's name."""
+    definition = adjoint.as_let()
+
+    def opened(reader: Adjoint) -> Adjoint:
+        if not any(accesses(reader.body, adjoint.name)):
+            return reader
+        log: Log = [*adjoint.steps, *reader.steps]
+        body = inline(reader.body, definition)
+        states = f"{adjoint.name} by its definition"
+        log.append(Step(f"substitute {adjoint.name}", states, reader.body, body))
+        body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
+        return replace(reader, body=body, steps=tuple(log))
+
+    return (
+        [opened(a) for a in adjoints if a.name != adjoint.name],
+        [opened(g) for g in gradients],
+    )

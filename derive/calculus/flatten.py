@@ -1,0 +1,272 @@
+"""Nested equations to flat lets.
+
+Products are distributed over sums except where that would lose a difference: a sum of several
+terms that is multiplied or raised to a power becomes a let ``u`` of its own when it reads at
+least two elements and has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps
+x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    accesses,
+    free_indices,
+    sort_key,
+)
+from derive.algebra.poly import (
+    Group,
+    Poly,
+    add,
+    as_atom,
+    atom,
+    constant,
+    mul,
+    negate,
+    power,
+    sum_over,
+)
+from derive.calculus.lets import Let, Lets
+from derive.calculus.stabilise import (
+    exponential,
+    merge_exponentials,
+    stable_log,
+    stable_logsumexp,
+    stable_power,
+)
+from derive.errors import LoweringError
+from derive.spec.operation import Equation, Operation
+
+__all__ = ["flatten", "flatten_condition", "flatten_operation"]
+
+
+def flatten_operation(op: Operation) -> Lets:
+    """All equations of op as lets, in order, with the lets that the engine introduces."""
+    reserved = {t.name for t in op.inputs} | {p.name for p in op.parameters} | {op.name}
+    reserved |= {e.name for e in op.equations}
+    lets = Lets(reserved)
+    for equation in op.equations:
+        _define(lets, equation)
+    return lets
+
+
+def _define(lets: Lets, equation: Equation) -> None:
+    formals = tuple(i for i in equation.axes if isinstance(i, Index))
+    if len(formals) != len(equation.axes):
+        raise LoweringError(f"the axes of {equation.name} are not all plain indices")
+    body = equation.body
+    if (
+        isinstance(body, Reduce)
+        and body.kind not in ("sum", "mean", "logsumexp")
+        and len(body.indices) == 1
+    ):
+        condition = None if body.condition is None else flatten_condition(lets, body.condition)
+        inner = _reduced_body(lets, body)
+        kind = body.kind
+        lets.define(
+            Let(equation.name, formals, inner, kind, body.indices, condition, equation.kind)
+        )
+        return
+    if equation.kind == "bool":
+        flat = atom(Iverson(flatten_condition(lets, body)))
+    else:
+        flat = flatten(lets, body)
+        if _is_lone_logsumexp(lets, flat, formals):
+            (name,) = (f.tensor for f in flat.terms[0].factors if isinstance(f, Access))
+            let = lets.by_name.pop(name)
+            lets.rename(let, equation.name, formals)
+            return
+    lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
+
+
+def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:
+    """Whether the equation is exactly an internal logsumexp made for it."""
+    if len(flat.terms) != 1:
+        return False
+    (t,) = flat.terms
+    if t.coef != 1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        return False
+    let = lets.get(t.factors[0].tensor)
+    return (
+        let is not None
+        and let.internal
+        and let.kind == "logsumexp"
+        and lets.last() is let
+        and set(t.factors[0].positions) == set(formals)
+        and len(t.factors[0].positions) == len(formals)
+    )
+
+
+def flatten(lets: Lets, e: Expr) -> Poly:
+    """e as a sum of products; reductions other than sums become lets."""
+    if isinstance(e, Poly):
+        return e
+    if isinstance(e, Num):
+        return constant(e.value)
+    if isinstance(e, Const | Index | Size | Param):
+        return atom(e)
+    if isinstance(e, Access):
+        return atom(Access(e.tensor, tuple(_position(lets, p) for p in e.positions)))
+    if isinstance(e, Guard):
+        inner = _position(lets, e.position)
+        return atom(Guard(flatten_condition(lets, e.condition), inner))
+    if isinstance(e, Delta):
+        return atom(Delta(_position(lets, e.axis), _position(lets, e.position)))
+    if isinstance(e, Add):
+        return add(constant(0), *(flatten(lets, a) for a in e.args))
+    if isinstance(e, Mul):
+        return _product(lets, [flatten(lets, a) for a in _factors(e)])
+    if isinstance(e, Pow):
+        return _power(lets, e)
+    if isinstance(e, Call):
+        return _call(lets, e)
+    if isinstance(e, Iverson):
+        return _bracket(flatten_condition(lets, e.condition))
+    if isinstance(e, Where):
+        condition = flatten_condition(lets, e.condition)
+        then = mul(_bracket(condition), flatten(lets, e.then))
+        return add(then, mul(_bracket(negate(condition)), flatten(lets, e.other)))
+    if isinstance(e, Reduce):
+        return _reduce(lets, e)
+    raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
+
+
+def flatten_condition(lets: Lets, e: Expr) -> Expr:
+    """A condition with flat sides, in one orientation for each comparison."""
+    if isinstance(e, Rel):
+        left, right, op = flatten(lets, e.left), flatten(lets, e.right), e.op
+        if op in (">", ">="):
+            left, right, op = right, left, {">": "<", ">=": "<="}[op]
+        if op in ("==", "!=") and sort_key(right) < sort_key(left):
+            left, right = right, left
+        return Rel(op, left, right)
+    if isinstance(e, And | Or):
+        return type(e)(tuple(flatten_condition(lets, a) for a in e.args))
+    if isinstance(e, Not):
+        return negate(flatten_condition(lets, e.arg))
+    if isinstance(e, Iverson):
+        return flatten_condition(lets, e.condition)
+    if isinstance(e, Access):
+        return Access(e.tensor, tuple(_position(lets, p) for p in e.positions))
+    if isinstance(e, Reduce) and e.kind in ("any", "all"):
+        condition = None if e.condition is None else flatten_condition(lets, e.condition)
+        body = atom(Iverson(flatten_condition(lets, e.body)))
+        return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
+    raise LoweringError(f"{type(e).__name__} has no meaning as a condition: {e!r}")
+
+
+def _bracket(condition: Expr) -> Poly:
+    """[condition], as a delta where it compares two whole indices of equal size."""
+    if isinstance(condition, And) and not condition.args:
+        return constant(1)
+    if isinstance(condition, Or) and not condition.args:
+        return constant(0)
+    if isinstance(condition, Rel) and condition.op == "==":
+        assert isinstance(condition.left, Poly) and isinstance(condition.right, Poly)
+        left, right = as_atom(condition.left), as_atom(condition.right)
+        if isinstance(left, Index) and isinstance(right, Index) and left.extent == right.extent:
+            return atom(Delta(left, right))
+    return atom(Iverson(condition))
+
+
+def _position(lets: Lets, e: Expr) -> Expr:
+    return as_atom(flatten(lets, e))
+
+
+def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
+    several = sum(len(f.terms) > 1 for f in factors) if len(factors) > 1 else 0
+    operands = [_operand(lets, f) if several else f for f in factors]
+    return merge_exponentials(lets, mul(*operands))
+
+
+def _factors(e: Expr) -> list[Expr]:
+    """The factors of a product of products."""
+    if isinstance(e, Mul):
+        return [f for a in e.args for f in _factors(a)]
+    return [e]
+
+
+def _operand(lets: Lets, p: Poly) -> Poly:
+    """p, or the access to a let of it where distributing a product would lose its difference."""
+    if len(p.terms) < 2 or any(t.binders for t in p.terms):
+        return p
+    count = sum(1 for _ in accesses(p))
+    if not count and not free_indices(p):
+        return atom(Group(p))
+    if count < 2:
+        return p
+    if not any(free_indices(t) == free_indices(p) for t in p.terms):
+        return p
+    return lets.reduction("sum", (), p)
+
+
+def _power(lets: Lets, e: Pow) -> Poly:
+    assert isinstance(e.exponent, Num)
+    exponent = e.exponent.value
+    base = flatten(lets, e.base)
+    whole = exponent.denominator == 1 and exponent >= 2
+    if whole:
+        base = _operand(lets, base)
+    return merge_exponentials(lets, stable_power(lets, base, exponent))
+
+
+def _call(lets: Lets, e: Call) -> Poly:
+    args = tuple(flatten(lets, a) for a in e.args)
+    if e.function == "exp":
+        return exponential(args[0])
+    if e.function == "log":
+        return stable_log(lets, args[0])
+    return atom(Call(e.function, args))
+
+
+def _reduced_body(lets: Lets, e: Reduce) -> Poly:
+    if e.kind in ("any", "all"):
+        return atom(Iverson(flatten_condition(lets, e.body)))
+    return flatten(lets, e.body)
+
+
+def _reduce(lets: Lets, e: Reduce) -> Poly:
+    condition = None if e.condition is None else flatten_condition(lets, e.condition)
+    if e.kind in ("any", "all"):
+        return atom(Iverson(flatten_condition(lets, e)))
+    body = _reduced_body(lets, e)
+    if e.kind == "logsumexp":
+        return stable_logsumexp(lets, e.indices, body, condition)
+    if e.kind in ("sum", "mean"):
+        bracket = constant(1) if condition is None else _bracket(condition)
+        total = sum_over(mul(bracket, body), e.indices)
+        if e.kind == "sum":
+            return total
+        return mul(total, power(sum_over(bracket, e.indices), Fraction(-1)))
+    if len(e.indices) > 1 and e.kind in ("max", "min", "prod"):
+        # The first winner in row-major order is the outer winner's inner winner.
+        if condition is not None and e.kind != "prod":
+            raise LoweringError(f"{e.kind} over several indices under a condition: nest them")
+        inner = Reduce(e.kind, e.indices[1:], e.body, e.condition)
+        return _reduce(lets, Reduce(e.kind, e.indices[:1], inner, None))
+    if len(e.indices) > 1 and e.kind in ("argmax", "argmin"):
+        raise LoweringError(f"{e.kind} over several indices at once; flatten them into one axis")
+    dtype = "int" if e.kind in ("argmax", "argmin") else "float"
+    return lets.reduction(e.kind, e.indices, body, condition, dtype)  # type: ignore[arg-type]

@@ -1,0 +1,153 @@
+"""Let-definitions: the engine's form of an equation.
+
+    name[formals] = body                          (kind "sum": the body's own sums)
+    name[formals] = kind over binders of body     (every other kind of reduction)
+
+Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.algebra.expr import Access, Expr, Index, free_indices, sort_key, substitute, walk
+from derive.algebra.poly import Poly, atom
+from derive.spec.operation import Kind
+
+__all__ = ["Let", "Lets", "layout"]
+
+_STEMS = {
+    "logsumexp": "lse",
+    "argmax": "winner",
+    "argmin": "winner",
+    "prod": "product",
+    "others": "others",
+    "amax": "top",
+    "amin": "bottom",
+    "max": "top",
+    "min": "bottom",
+    "sum": "u",
+}
+
+
+@dataclass(frozen=True)
+class Let:
+    """One definition. ``internal`` ones were introduced by the engine, not by the spec."""
+
+    name: str
+    formals: tuple[Index, ...]
+    body: Poly
+    kind: str = "sum"
+    binders: tuple[Index, ...] = ()
+    condition: Expr | None = None
+    dtype: Kind = "float"
+    internal: bool = False
+
+    def body_at(self, positions: Sequence[Expr]) -> Poly:
+        """The body of a plain let with the formals replaced."""
+        assert self.kind == "sum"
+        new = substitute(self.body, dict(zip(self.formals, positions, strict=True)))
+        assert isinstance(new, Poly)
+        return new
+
+    @property
+    def access(self) -> Access:
+        """The let at its own formals."""
+        return Access(self.name, self.formals)
+
+
+@dataclass
+class Lets:
+    """The definitions so far, by name and in order; equal reductions are made once."""
+
+    reserved: set[str]
+    by_name: dict[str, Let] = field(default_factory=dict)
+    _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Let]:
+        return iter(self.by_name.values())
+
+    def __getitem__(self, name: str) -> Let:
+        return self.by_name[name]
+
+    def get(self, name: str) -> Let | None:
+        """The let of that name, if the name is not an input's."""
+        return self.by_name.get(name)
+
+    def define(self, let: Let) -> None:
+        """Add a let of the spec, and let later reductions share it."""
+        self.by_name[let.name] = let
+        key, formals = _shape(let.kind, let.binders, let.body, let.condition)
+        if formals == let.formals:
+            self._shared.setdefault(key, let.name)
+
+    def reduction(
+        self,
+        kind: str,
+        binders: tuple[Index, ...],
+        body: Poly,
+        condition: Expr | None = None,
+        dtype: Kind = "float",
+    ) -> Poly:
+        """The access to a let of that content, made if there is none yet."""
+        key, formals = _shape(kind, binders, body, condition)
+        name = self._shared.get(key)
+        if name is None:
+            name = self.fresh_name(_STEMS[kind])
+            let = Let(name, formals, body, kind, binders, condition, dtype, internal=True)
+            self.by_name[name] = let
+            self._shared[key] = name
+        return atom(Access(name, formals))
+
+    def last(self) -> Let | None:
+        """The latest definition."""
+        return next(reversed(self.by_name.values()), None)
+
+    def rename(self, let: Let, name: str, formals: tuple[Index, ...]) -> None:
+        """Give the latest, internal let a name of the spec and the spec's order of axes."""
+        self.by_name.pop(let.name, None)
+        for key, shared in list(self._shared.items()):
+            if shared == let.name:
+                del self._shared[key]
+        self.define(replace(let, name=name, formals=formals, internal=False))
+
+    def fresh_name(self, stem: str) -> str:
+        """stem, stem2, stem3, ...: the first that nothing has."""
+        name, n = stem, 1
+        while name in self.reserved or name in self.by_name:
+            n += 1
+            name = f"{stem}{n}"
+        return name
+
+
+def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
+    """The free indices of body that are not bound, in the order its largest access has them."""
+    order: list[Index] = []
+    found = [a for a in walk(body) if isinstance(a, Access)]
+    found.sort(key=lambda a: -sum(2 if i.group else 1 for i in free_indices(a)))
+    for access in found:
+        for position in access.positions:
+            for i in walk(position):
+                if isinstance(i, Index) and i not in order:
+                    order.append(i)
+    rest = sorted((i for i in free_indices(body) if i not in order), key=sort_key)
+    outside = frozenset(bound)
+    return tuple(i for i in (*order, *rest) if i in free_indices(body) and i not in outside)
+
+
+def _shape(
+    kind: str, binders: tuple[Index, ...], body: Poly, condition: Expr | None
+) -> tuple[tuple[object, ...], tuple[Index, ...]]:
+    """A key that is equal for lets equal up to names of indices, and the let's formals."""
+    # others[.., k, ..] = the product over all but k: k is the axis and a formal at once.
+    formals = layout(body, () if kind == "others" else binders)
+    if condition is not None:
+        extra = [i for i in layout(condition, binders) if i not in formals]
+        formals = (*formals, *extra)
+    names: dict[Index, Expr] = {
+        i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate((*formals, *binders))
+    }
+    whole = substitute(body, names)
+    test = None if condition is None else substitute(condition, names)
+    return (kind, len(binders), whole, test), formals

@@ -1,0 +1,191 @@
+"""The delta-sum chain rule.
+
+    dL/dX[i] = Sum_j G[j] * dF[j]/dX[i]
+    d X[e1, ..., er] / d X[i1, ..., ir] = delta(i1, e1) * ... * delta(ir, er)
+
+Partials are taken with their deltas standing; `derive.algebra.rules` eliminates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Call, Delta, Expr, Index, Iverson, Rel, fresh, substitute, walk
+from derive.algebra.functions import partial as function_partial
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    add,
+    as_atom,
+    atom,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    power,
+    scale,
+    sum_over,
+)
+from derive.calculus.flatten import flatten
+from derive.calculus.lets import Let, Lets
+from derive.errors import LoweringError
+
+__all__ = ["apart", "partial_of_let", "reads"]
+
+
+def reads(lets: Lets, let: Let) -> tuple[str, ...]:
+    """The tensors that a let depends on smoothly: inputs and lets of the spec, in order."""
+    found: dict[str, None] = {}
+
+    def visit(e: Expr) -> None:
+        if isinstance(e, Access):
+            inner = lets.get(e.tensor)
+            if inner is not None and inner.internal:
+                visit(inner.body)
+            else:
+                found[e.tensor] = None
+            return
+        if isinstance(e, Iverson | Delta) or (isinstance(e, Call) and e.function == "detach"):
+            return
+        for part in e.parts():
+            visit(part)
+
+    if let.dtype == "float":
+        visit(let.body)
+    return tuple(found)
+
+
+def apart(formals: Sequence[Index], taken: Sequence[Index]) -> tuple[Index, ...]:
+    """Fresh copies of formals, primed apart from ``taken`` and from each other."""
+    used = list(taken)
+    result = []
+    for i in formals:
+        new = fresh(i, used)
+        used.append(new)
+        result.append(new)
+    return tuple(result)
+
+
+def partial_of_let(
+    lets: Lets, let: Let, positions: Sequence[Expr], tensor: str, axes: Sequence[Index]
+) -> Poly:
+    """d let[positions] / d tensor[axes], the deltas standing.
+
+    sum:        d body
+    logsumexp:  Sum_k exp(body - lse) d body
+    max, min:   Sum_k delta(k, winner) d body                 the first winner, as torch.max
+    amax, amin: Sum_k [body = top] d body / Sum_k [body = top]  ties share, as torch.amax
+    prod:       Sum_k (product of the others) d body           right with zeros
+    """
+    mapping = dict(zip(let.formals, positions, strict=True))
+    if let.kind == "sum":
+        return _partial(lets, let.body_at(positions), tensor, axes)
+    if let.dtype != "float":
+        return ZERO
+    inner = _with_binders_apart(let, positions, axes)
+    binders = inner.binders
+    body = substitute(inner.body, mapping)
+    assert isinstance(body, Poly)
+    inside = _partial(lets, body, tensor, axes)
+    if not inside.terms:
+        return ZERO
+    guard = ONE
+    if inner.condition is not None:
+        guard = atom(Iverson(substitute(inner.condition, mapping)))
+    value = atom(Access(let.name, tuple(positions)))
+    if let.kind == "logsumexp":
+        weight = mul(guard, atom(Call("exp", (add(body, scale(value, -1)),))))
+    elif let.kind in ("max", "min"):
+        winner = lets.reduction(
+            f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int"
+        )
+        (k,) = binders
+        weight = atom(Delta(k, as_atom(_substituted(winner, mapping))))
+    elif let.kind in ("amax", "amin"):
+        tie = mul(guard, atom(Iverson(Rel("==", body, value))))
+        weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
+    elif let.kind == "prod":
+        weight = mul(guard, _substituted(_others(lets, let), {**mapping, let.binders[0]: binders[0]}))
+    else:
+        raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
+    return sum_over(mul(weight, inside), binders)
+
+
+def _substituted(p: Poly, mapping: dict[Index, Expr]) -> Poly:
+    new = substitute(p, mapping)
+    assert isinstance(new, Poly)
+    return new
+
+
+def _others(lets: Lets, let: Let) -> Poly:
+    """others[j, k]: the product of the body over all but k, which is no quotient by zero."""
+    return lets.reduction("others", let.binders, let.body, let.condition)
+
+
+def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
+    taken = [*axes, *(i for p in positions for i in _indices(p)), *let.formals]
+    binders = apart(let.binders, taken)
+    names: dict[Index, Expr] = dict(zip(let.binders, binders, strict=True))
+    body = substitute(let.body, names)
+    assert isinstance(body, Poly)
+    test = None if let.condition is None else substitute(let.condition, names)
+    return replace(let, binders=binders, body=body, condition=test)
+
+
+def _indices(e: Expr) -> tuple[Index, ...]:
+    return tuple(i for i in walk(e) if isinstance(i, Index))
+
+
+def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
+    """d p / d tensor[axes], term by term and factor by factor."""
+    parts = []
+    for t in p.terms:
+        for n, factor in enumerate(t.factors):
+            inside = _partial_of_factor(lets, factor, tensor, axes)
+            if inside.terms:
+                rest = t.factors[:n] + t.factors[n + 1 :]
+                outside = poly([make_term(t.coef, (), rest)])
+                # The binders of the term stay in scope of both parts.
+                parts.append(sum_over(mul(outside, inside), t.binders))
+    return add(ZERO, *parts)
+
+
+def _partial_of_factor(lets: Lets, factor: Expr, tensor: str, axes: Sequence[Index]) -> Poly:
+    base, exponent = base_and_power(factor)
+    inside = _partial_of_atom(lets, base, tensor, axes)
+    if exponent == 1 or not inside.terms:
+        return inside
+    # d a^p = p * a^(p-1) * d a
+    return mul(scale(power(_as_poly(base), exponent - 1), exponent), inside)
+
+
+def _as_poly(base: Expr) -> Poly:
+    return base if isinstance(base, Poly) else atom(base)
+
+
+def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) -> Poly:
+    if isinstance(e, Poly):
+        return _partial(lets, e, tensor, axes)
+    if isinstance(e, Access):
+        if e.tensor == tensor:
+            pairs = zip(axes, e.positions, strict=True)
+            return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
+        let = lets.get(e.tensor)
+        if let is not None and let.internal:
+            return partial_of_let(lets, let, e.positions, tensor, axes)
+        return ZERO
+    if isinstance(e, Call) and e.function != "detach":
+        parts = []
+        for n, arg in enumerate(e.args):
+            assert isinstance(arg, Poly)
+            inside = _partial(lets, arg, tensor, axes)
+            if inside.terms:
+                # d f(u) = f'(u) * d u
+                parts.append(mul(flatten(lets, function_partial(e, n)), inside))
+        return add(ZERO, *parts)
+    return ZERO
+
+

@@ -1,0 +1,225 @@
+"""Torch code as a tree, and its text.
+
+Nodes are interned, so a subexpression that occurs twice is one object. The printer knows
+precedence and writes what a formatter would leave alone.
+"""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Node, node
+
+__all__ = [
+    "Attribute",
+    "Binary",
+    "Code",
+    "Conditional",
+    "Dim",
+    "Function",
+    "Keyword",
+    "Literal",
+    "Method",
+    "Name",
+    "Shape",
+    "Subscript",
+    "Tuple",
+    "Unary",
+    "literal",
+    "text",
+]
+
+
+class Code(Node):
+    """Base of torch code."""
+
+    __slots__ = ()
+
+
+@node
+class Name(Code):
+    """A Python name: a tensor, a parameter or a temporary."""
+
+    id: str
+
+
+@node
+class Literal(Code):
+    """A number or another constant, as Python text."""
+
+    text: str
+
+
+@node
+class Dim(Code):
+    """The run-time size of an extent; resolved when it is known which tensors are at hand."""
+
+    extent: str
+
+
+@node
+class Shape(Code):
+    """The shape of a tensor with these axes (names of indices); resolved as `Dim` is."""
+
+    axes: tuple[Code, ...]
+
+
+@node
+class Attribute(Code):
+    """obj.name"""
+
+    obj: Code
+    name: str
+
+
+@node
+class Keyword(Code):
+    """name=value in a call."""
+
+    name: str
+    value: Code
+
+
+@node
+class Method(Code):
+    """obj.name(args)"""
+
+    obj: Code
+    name: str
+    args: tuple[Code, ...] = ()
+
+
+@node
+class Function(Code):
+    """name(args)"""
+
+    name: str
+    args: tuple[Code, ...] = ()
+
+
+@node
+class Subscript(Code):
+    """obj[items]; items are code, ``:`` being a literal."""
+
+    obj: Code
+    items: tuple[Code, ...]
+
+
+@node
+class Tuple(Code):
+    """(items)"""
+
+    items: tuple[Code, ...]
+
+
+@node
+class Unary(Code):
+    """-x or ~x"""
+
+    op: str
+    operand: Code
+
+
+@node
+class Binary(Code):
+    """left op right"""
+
+    op: str
+    left: Code
+    right: Code
+
+
+@node
+class Conditional(Code):
+    """then if test else other: a choice by a Python value."""
+
+    test: Code
+    then: Code
+    other: Code
+
+
+_PRECEDENCE = {
+    "if": 0,
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    "==": 4,
+    "!=": 4,
+    "<": 4,
+    "<=": 4,
+    "|": 5,
+    "^": 6,
+    "&": 7,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "//": 10,
+    "%": 10,
+    "@": 10,
+    "neg": 11,
+    "~": 11,
+    "**": 12,
+    "atom": 14,
+}
+
+
+def literal(value: int | float) -> Literal:
+    """A Python number."""
+    return Literal(repr(value))
+
+
+def text(code: Code) -> str:
+    """The code as Python text, on one line."""
+    return _text(code)[0]
+
+
+def _text(code: Code) -> tuple[str, int]:
+    """Text and the precedence of its outermost operator."""
+    atom = _PRECEDENCE["atom"]
+    match code:
+        case Name(name):
+            return name, atom
+        case Literal(value):
+            return value, _PRECEDENCE["neg"] if value.startswith("-") else atom
+        case Dim(extent):
+            return f"<size {extent}>", atom
+        case Shape(axes):
+            return f"<shape {', '.join(map(text, axes))}>", atom
+        case Attribute(obj, name):
+            return f"{_at(obj, atom)}.{name}", atom
+        case Keyword(name, value):
+            return f"{name}={text(value)}", atom
+        case Method(obj, name, args):
+            return f"{_at(obj, atom)}.{name}({', '.join(map(text, args))})", atom
+        case Function(name, args):
+            return f"{name}({', '.join(map(text, args))})", atom
+        case Subscript(obj, items):
+            return f"{_at(obj, atom)}[{', '.join(map(text, items))}]", atom
+        case Tuple(items):
+            inside = ", ".join(map(text, items))
+            return f"({inside},)" if len(items) == 1 else f"({inside})", atom
+        case Unary("*", operand):
+            return f"*{_at(operand, atom)}", atom
+        case Unary(op, operand):
+            level = _PRECEDENCE["neg"] if op in "-~" else _PRECEDENCE["not"]
+            space = "" if op in "-~" else " "
+            return f"{op}{space}{_at(operand, level)}", level
+        case Binary("**", left, right):
+            level = _PRECEDENCE["**"]
+            simple = isinstance(left, Name | Literal) and isinstance(right, Name | Literal)
+            gap = "" if simple else " "
+            return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, level)}", level
+        case Binary(op, left, right):
+            level = _PRECEDENCE[op]
+            comparison = op in ("==", "!=", "<", "<=")
+            return (
+                f"{_at(left, level + comparison)} {op} {_at(right, level + 1)}",
+                level,
+            )
+        case Conditional(test, then, other):
+            return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
+    raise AssertionError(f"no text for {code!r}")
+
+
+def _at(code: Code, level: int) -> str:
+    inner, own = _text(code)
+    return f"({inner})" if own < level else inner

@@ -1,0 +1,251 @@
+"""Tensors in code with the index of each of their axes, and how one is fitted to others.
+
+An axis is an `Index` (a group stands for any number of neighbouring axes) or None, an axis of
+size 1. Where the number of axes is known only at run time, positions are counted from the side
+that has no group, or are the run-time parameter that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import Index
+from derive.errors import LoweringError
+from derive.lowering.code import (
+    Attribute,
+    Code,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Shape,
+    Tuple,
+    Unary,
+    literal,
+)
+from derive.spec.operation import Kind
+
+__all__ = ["Axes", "Frame", "NeedsFlatGroups", "Value", "broadcast"]
+
+Axes = tuple[Index | None, ...]
+
+
+class NeedsFlatGroups(LoweringError):
+    """The code needs each group as one axis."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Code with the indices of its axes. A scalar is a Python number, which has no axes."""
+
+    code: Code
+    axes: Axes = ()
+    kind: Kind = "float"
+    scalar: bool = False
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices of the axes, size-1 axes left out."""
+        return tuple(i for i in self.axes if i is not None)
+
+
+def broadcast(a: Axes, b: Axes) -> Axes:
+    """The axes of an elementwise result: aligned at the right, an index wins over size 1."""
+    longest = max(len(a), len(b))
+    left = (None,) * (longest - len(a)) + a
+    right = (None,) * (longest - len(b)) + b
+    return tuple(x if x is not None else y for x, y in zip(left, right, strict=True))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is known of positions: which axes are named at run time, and where they stand."""
+
+    named: tuple[tuple[str, Index, Axes], ...] = ()
+    """(parameter, index, the axes of the tensors that it counts in)."""
+
+    def position(self, axes: Axes, n: int) -> Code:
+        """The position of axis n as an argument of a torch function."""
+        before = any(i is not None and i.group for i in axes[:n])
+        after = any(i is not None and i.group for i in axes[n + 1 :])
+        if not before:
+            return literal(n)
+        if not after:
+            return Unary("-", literal(len(axes) - n))
+        for name, index, home in self.named:
+            k = home.index(index)
+            if self._same(axes[:n], home[:k]) and self._same(axes[n + 1 :], home[k + 1 :]):
+                return Name(name)
+        raise NeedsFlatGroups("the position of an axis between two groups")
+
+    @staticmethod
+    def _same(axes: Axes, home: Axes) -> bool:
+        """Equal length at run time: each group in its place, single axes one for one."""
+        if len(axes) != len(home):
+            return False
+        for a, b in zip(axes, home, strict=True):
+            group = b is not None and b.group
+            if group != (a is not None and a.group) or (group and a is not None and b is not None
+                                                        and a.extent != b.extent):
+                return False
+        return True
+
+    def positions(self, axes: Axes, which: Sequence[int]) -> Code:
+        """One position, or a tuple of several."""
+        if any((i := axes[n]) is not None and i.group for n in which):
+            raise NeedsFlatGroups("a reduction over a group")
+        found = [self.position(axes, n) for n in which]
+        return found[0] if len(found) == 1 else Tuple(tuple(found))
+
+    def squeeze(self, value: Value, keep: Axes) -> Value:
+        """value without the size-1 axes that ``keep`` does not ask for."""
+        while None in value.axes:
+            n = value.axes.index(None)
+            code = Method(value.code, "squeeze", (self.position(value.axes, n),))
+            value = replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
+        return value
+
+    def fit(self, value: Value, target: Sequence[Index | None]) -> Value:
+        """value as something that broadcasts against axes in the order of ``target``."""
+        want = tuple(target)
+        if value.scalar or self._fits(value.axes, want):
+            return value
+        value = self.squeeze(value, ())
+        order = [i for i in want if i is not None and i in value.axes]
+        if len(order) != len(value.axes):
+            raise LoweringError(f"axes {value.axes} do not fit {want}")
+        value = self.permute(value, order)
+        present = frozenset(order)
+        first = next((n for n, i in enumerate(want) if i in present), len(want))
+        built: list[Index | None] = list(order)
+        for n in range(first, len(want)):
+            i = want[n]
+            if i in present:
+                continue
+            at = n - first
+            if i is not None and i.group:
+                value = self._insert_group(value, tuple(built), at, i)
+                built.insert(at, i)
+                continue
+            built.insert(at, None)
+            code = Method(value.code, "unsqueeze", (self.position(tuple(built), at),))
+            value = replace(value, code=code, axes=tuple(built))
+        return value
+
+    def _insert_group(self, value: Value, axes: Axes, at: int, group: Index) -> Value:
+        raise NeedsFlatGroups("a broadcast over a group")
+
+    @staticmethod
+    def _fits(axes: Axes, want: Axes) -> bool:
+        if len(axes) > len(want):
+            return False
+        tail = want[len(want) - len(axes) :]
+        for a, w in zip(axes, tail, strict=True):
+            if a is None and w is not None and w.group:
+                return False
+            if a is not None and a is not w:
+                return False
+        return True
+
+    def permute(self, value: Value, order: Sequence[Index]) -> Value:
+        """value with its axes in this order."""
+        axes = value.axes
+        if tuple(order) == axes:
+            return value
+        if any(i is not None and i.group for i in axes):
+            return self._move_single(value, order)
+        moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        if moved == [len(axes) - 2, len(axes) - 1]:
+            code: Code = Attribute(value.code, "mT")
+        elif len(moved) == 2:
+            code = Method(value.code, "transpose", tuple(literal(n) for n in moved))
+        else:
+            places = tuple(literal(axes.index(i)) for i in order)
+            code = Method(value.code, "permute", places)
+        return replace(value, code=code, axes=tuple(order))
+
+    def _move_single(self, value: Value, order: Sequence[Index]) -> Value:
+        """Single axes moved about one group that keeps its place at the front or at the end."""
+        axes = value.axes
+        groups = [i for i in axes if i is not None and i.group]
+        if len(groups) != 1:
+            raise NeedsFlatGroups("axes moved across several groups")
+        if axes[0] is groups[0] and order[0] is groups[0]:
+            offset = len(axes)
+        elif axes[-1] is groups[0] and order[-1] is groups[0]:
+            offset = 0
+        else:
+            raise NeedsFlatGroups("a group that changes its place")
+        moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        if offset and moved == [len(axes) - 2, len(axes) - 1]:
+            return replace(value, code=Attribute(value.code, "mT"), axes=tuple(order))
+
+        def place(n: int) -> Code:
+            return literal(n) if not offset else Unary("-", literal(offset - n))
+
+        source = Tuple(tuple(place(axes.index(order[n])) for n in moved))
+        target = Tuple(tuple(place(n) for n in moved))
+        code = Method(value.code, "movedim", (source, target))
+        return replace(value, code=code, axes=tuple(order))
+
+    def expand(self, value: Value, target: Sequence[Index], like: Code) -> Value:
+        """value with every axis of target at its full size; ``like`` is a tensor to make from."""
+        shape = Shape(tuple(Name(index_key(i)) for i in target))
+        if value.scalar:
+            code: Code = Method(like, "new_full", (shape, value.code))
+            return Value(code, tuple(target), value.kind)
+        value = self.fit(value, target)
+        if value.axes == tuple(target):
+            return value
+        return Value(Method(value.code, "expand", (shape,)), tuple(target), value.kind)
+
+    def fill(self, value: Value, layout: Sequence[Index | None]) -> Value:
+        """value with exactly the axes of layout, each at full size or, where None, at size 1."""
+        layout = tuple(layout)
+        value = self.fit(value, layout)
+        front = layout[: len(layout) - len(value.axes)]
+        if all(i is None for i in front):
+            for _ in front:
+                code: Code = Method(value.code, "unsqueeze", (literal(0),))
+                value = replace(value, code=code, axes=(None, *value.axes))
+        if value.axes == layout:
+            return value
+        sizes = tuple(literal(1) if i is None else Name(index_key(i)) for i in layout)
+        code = Method(value.code, "expand", (Shape(sizes),))
+        return Value(code, layout, value.kind)
+
+    def reduce(
+        self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
+    ) -> Value:
+        """value.name(dims, keepdim)."""
+        if not which:
+            return replace(value, kind=kind)
+        rest = value.axes[len(which) :]
+        groups = any((i := value.axes[n]) is not None and i.group for n in which)
+        args: tuple[Code, ...]
+        if not rest and not keepdim and name in ("sum", "mean", "amax", "amin"):
+            args = ()
+        elif groups and name == "sum" and not keepdim and list(which) == list(range(len(which))):
+            # Also right for a group of no axes, where sum(()) would sum over everything.
+            sizes = tuple(literal(1) if i is None else Name(index_key(i)) for i in rest)
+            return Value(Method(value.code, "sum_to_size", (Shape(sizes),)), rest, kind)
+        else:
+            args = (self.positions(value.axes, which),)
+        if keepdim:
+            args = (*args, Keyword("keepdim", Literal("True")))
+            axes = tuple(None if n in which else i for n, i in enumerate(value.axes))
+        else:
+            axes = tuple(i for n, i in enumerate(value.axes) if n not in which)
+        code: Code
+        if name == "logsumexp":
+            code = Function("torch.logsumexp", (value.code, *args))
+        else:
+            code = Method(value.code, name, args)
+        return Value(code, axes, kind)
+
+
+def index_key(i: Index) -> str:
+    """The name under which a shape lists an axis."""
+    return f"{'*' if i.group else ''}{i.extent}"

@@ -1,0 +1,151 @@
+"""An access under a false condition is not made: its positions carry the condition.
+
+Where(c, x[p], b) becomes Where(c, x[Guard(c', p)], b), so that the algebra may move x[...] out of
+the branch. c' are the conditions whose indices p has; where another condition keeps an affine p
+in bounds, c' are the bounds themselves. A position that is always in bounds is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Composite,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    free_indices,
+    num,
+)
+from derive.spec.affine import Affine, Polynomial, affine
+from derive.spec.operation import Extent
+
+__all__ = ["Guards"]
+
+
+class Guards:
+    """Wraps the positions of one operation; ``axis`` gives the extent of an axis of a tensor."""
+
+    def __init__(self, extents: Sequence[Extent], axis: Callable[[str, int], str]) -> None:
+        self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
+        self._axis = axis
+
+    def body(self, e: Expr, over: tuple[Expr, ...] = ()) -> Expr:
+        """e with every position under the conditions ``over`` and its own made safe."""
+        match e:
+            case Access(tensor, positions):
+                made = tuple(self._position(tensor, n, p, over) for n, p in enumerate(positions))
+                return Access(tensor, made)
+            case Where(condition, then, other):
+                condition = self.body(condition, over)
+                return Where(
+                    condition,
+                    self.body(then, _and(over, condition)),
+                    self.body(other, _and(over, _not(condition))),
+                )
+            case Mul(args):
+                return self._product(args, over)
+            case And(args):
+                done: list[Expr] = []
+                for arg in args:
+                    done.append(self.body(arg, _and(over, *done)))
+                return And(tuple(done))
+            case Reduce(kind, indices, body, condition) if condition is not None:
+                condition = self.body(condition, over)
+                return Reduce(kind, indices, self.body(body, _and(over, condition)), condition)
+        mapped: Expr = e.map(lambda part: self.body(part, over))
+        return mapped
+
+    def _product(self, args: tuple[Expr, ...], over: tuple[Expr, ...]) -> Expr:
+        brackets: list[Expr] = []
+        made: dict[int, Expr] = {}
+        for n, arg in enumerate(args):
+            if isinstance(arg, Iverson):
+                condition = self.body(arg.condition, _and(over, *brackets))
+                brackets.append(condition)
+                made[n] = Iverson(condition)
+        inner = _and(over, *brackets)
+        return Mul(tuple(made.get(n) or self.body(arg, inner) for n, arg in enumerate(args)))
+
+    def _position(self, tensor: str, n: int, e: Expr, over: tuple[Expr, ...]) -> Expr:
+        if isinstance(e, Composite) or (isinstance(e, Index) and e.group):
+            return e
+        axis = self._axis(tensor, n)
+        made = self.body(e, over)
+        if not over or (isinstance(e, Index) and e.extent == axis):
+            return made
+        position = affine(e)
+        qualified = [c for c in over if free_indices(c) <= free_indices(e)]
+        if position is None or position.tensors or isinstance(e, Num):
+            return Guard(_conjunction(qualified), made) if qualified else made
+        below, above = self.within(position, axis)
+        if below and above:
+            return made
+        if len(qualified) < len(over):
+            qualified = [] if below else [Rel("<=", num(0), made)]
+            qualified += [] if above else [Rel("<", made, Size(axis))]
+        return Guard(_conjunction(qualified), made)
+
+    def within(self, position: Affine, axis: str) -> tuple[bool, bool]:
+        """Whether 0 <= position, and position < size(axis), for certain."""
+        least, gap = self.margins(position, axis)
+        return least is not None and least >= 0, gap is not None and gap >= 0
+
+    def margins(self, position: Affine, axis: str) -> tuple[int | None, int | None]:
+        """min(position) and size(axis) - 1 - max(position), where they are numbers."""
+        low, high = position.least(self._size), position.greatest(self._size)
+        last = self._expand(Size(axis)) - Polynomial.of(1)
+        least = None if low is None else self._simple(low).number
+        gap = None if high is None else (self._simple(last) - self._simple(high)).number
+        return None if least is None else int(least), None if gap is None else int(gap)
+
+    def _size(self, index: Index) -> Polynomial:
+        return self._expand(Size(index.extent))
+
+    def _simple(self, e: Polynomial) -> Polynomial:
+        result = Polynomial({})
+        for key, value in e.terms.items():
+            term = Polynomial({(): value})
+            for atom in key:
+                term = term * (
+                    self._expand(atom) if isinstance(atom, Size) else Polynomial.of(atom)
+                )
+            result = result + term
+        return result
+
+    def _expand(self, size: Size) -> Polynomial:
+        """A size in terms of those that are read from axes, as far as it is a polynomial."""
+        extent = self._extents.get(size.extent)
+        if extent is None or extent.size is None or extent.sources:
+            return Polynomial.of(size)
+        found = affine(extent.size)
+        if found is None or found.coefficients or found.tensors:
+            return Polynomial.of(size)
+        return self._simple(found.constant)
+
+
+def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
+    result = list(over)
+    for condition in more:
+        for part in condition.args if isinstance(condition, And) else (condition,):
+            if all(part is not known for known in result):
+                result.append(part)
+    return tuple(result)
+
+
+def _not(condition: Expr) -> Expr:
+    return condition.arg if isinstance(condition, Not) else Not(condition)
+
+
+def _conjunction(conditions: Sequence[Expr]) -> Expr:
+    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))

@@ -1,0 +1,207 @@
+"""What was written to a complete `Operation`: names, sizes, kinds and guards, or an error.
+
+Each question has a module of its own: `declare` (what a name is), `body` (what an expression
+means), `shapes` and `sizes` (which axes there are and how large), `kinds` (float, int or bool),
+`guards` (which accesses are made) and `parameters`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
+from derive.errors import DeriveWarning
+from derive.spec import raw
+from derive.spec.affine import affine
+from derive.spec.body import Bodies, Reading
+from derive.spec.build import product, total
+from derive.spec.declare import Declared, declare
+from derive.spec.guards import Guards
+from derive.spec.kinds import Kinds
+from derive.spec.operation import Equation, Extent, Number, Operation, Parameter, Tensor
+from derive.spec.parameters import check_groups, default, outputs, parameters
+from derive.spec.raw import Place, fail
+from derive.spec.shapes import Shapes
+from derive.spec.sizes import Sizes
+
+__all__ = ["resolve"]
+
+
+def resolve(written: raw.Operation) -> Operation:
+    """The operation that was written, complete."""
+    if not written.equations:
+        fail(written.at, f"operation {written.name} has no equation; write its output, y[i] = ...")
+    d = declare(written)
+    translated = Bodies(d)
+    left: dict[str, tuple[Expr, ...]] = {}
+    bodies: dict[str, Expr] = {}
+    for equation in d.equations.values():
+        left[equation.name], bodies[equation.name] = translated.equation(equation)
+    readings = translated.readings
+    shapes = Shapes.of(d, left, readings)
+    results = outputs(d)
+    sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
+    kinds = Kinds(d, bodies, readings, translated.truths)
+    tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
+    extents = tuple(_required_first(d, e) for e in sizes.extents())
+    guards = Guards(extents, sizes.axis)
+    _check_bounds(guards, sizes, readings)
+    equations = []
+    for name, body in bodies.items():
+        at = d.equations[name].at
+        equations.append(
+            Equation(
+                name,
+                tuple(sizes.named(axis) for axis in left[name]),
+                guards.body(_plain(sizes.named(body), shapes, sizes, at)),
+                kinds.of[name],
+                (at and at.line) or None,
+                (at and at.column) or None,
+            )
+        )
+    made = parameters(d, sizes, kinds.integers, tensors, equations, results)
+    check_groups(d, made, tensors)
+    _warn(d, readings, results, equations, made)
+    return Operation.resolved(written.name, tensors, made, tuple(equations), results, extents)
+
+
+def _tensor(
+    d: Declared,
+    sizes: Sizes,
+    kinds: Kinds,
+    shapes: Shapes,
+    readings: Sequence[Reading],
+    name: str,
+) -> Tensor:
+    """An input with an index of its own for each axis."""
+    axes: list[Expr] = []
+    taken: set[str] = set()
+
+    def distinct(index: Index) -> Index:
+        label = index.name
+        while label in taken:
+            label += "'"
+        taken.add(label)
+        return Index(label, index.extent, index.group)
+
+    for n, axis in enumerate(shapes.axes[name]):
+        if name not in shapes.declared:
+            axis = _seen(sizes, readings, name, n)
+        else:
+            axis = sizes.named(axis)
+        if isinstance(axis, Index):
+            axis = distinct(axis)
+        elif isinstance(axis, Composite):
+            axis = Composite(tuple(distinct(p) for p in axis.args if isinstance(p, Index)))
+        axes.append(axis)
+    written = d.tensors[name]
+    value = default(written.default, f"the default of {name}")
+    return Tensor(name, tuple(axes), kinds.of[name], value)
+
+
+def _seen(sizes: Sizes, readings: Sequence[Reading], name: str, n: int) -> Expr:
+    """The axis as the equations show it: alone, as a composite, or with a name of its own."""
+    extent = sizes.axis(name, n)
+    positions = [r.positions[n] for r in readings if r.tensor == name]
+    for position in positions:
+        if isinstance(position, Index) and sizes.letter(position.extent) == extent:
+            letter = position.extent if "#" not in position.extent else extent
+            return Index(letter, extent, position.group)
+    for position in positions:
+        if isinstance(position, Composite):
+            if all(isinstance(p, Index) for p in position.args):
+                return sizes.named(position)
+    return Index(extent, extent)
+
+
+def _required_first(d: Declared, extent: Extent) -> Extent:
+    """Sizes are read from inputs that are always given, if there are any."""
+    optional = {name for name, t in d.tensors.items() if t.default is not None}
+    sources = sorted(extent.sources, key=lambda source: source[0] in optional)
+    if sources and extent.size is None and sources[0][0] in optional:
+        name, n = sources[0]
+        fail(
+            d.tensors[name].at,
+            f"the size of {extent.name} is read from {name} alone, which may be None; "
+            f"axis {n} needs another input that has it",
+        )
+    return Extent(extent.name, extent.group, tuple(sources), extent.size)
+
+
+def _plain(e: Expr, shapes: Shapes, sizes: Sizes, at: Place | None) -> Expr:
+    """A composite with a constant part is affine: (t 1) is t*size(d) + 1 on an axis (t d)."""
+    e = e.map(lambda part: _plain(part, shapes, sizes, at))
+    if isinstance(e, Access):
+        made = []
+        for n, position in enumerate(e.positions):
+            if isinstance(position, Composite) and any(isinstance(p, Num) for p in position.args):
+                position = _row_major(position, shapes, sizes, e.tensor, n, at)
+            made.append(position)
+        return Access(e.tensor, tuple(made))
+    return e
+
+
+def _row_major(
+    e: Composite, shapes: Shapes, sizes: Sizes, tensor: str, n: int, at: Place | None
+) -> Expr:
+    axis = shapes.axes[tensor][n]
+    parts = axis.args if isinstance(axis, Composite) else ()
+    known = {i: sizes.letter(p.extent) for i, p in enumerate(parts) if isinstance(p, Index)}
+    if len(parts) != len(e.args):
+        known = {}
+    terms: list[Expr] = []
+    scale: list[Expr] = []
+    for i, part in reversed(list(enumerate(e.args))):
+        terms.insert(0, product((*scale, part)))
+        extent = part.extent if isinstance(part, Index) else known.get(i)
+        if extent is None and i > 0:
+            fail(
+                at,
+                f"axis {n} of {tensor}: the size of part {i} is not known; declare the axis as a "
+                "composite on the op line",
+            )
+        if extent is not None:
+            scale.append(Size(extent))
+    return total(terms)
+
+
+def _check_bounds(guards: Guards, sizes: Sizes, readings: Sequence[Reading]) -> None:
+    """An unguarded position that is out of bounds for every size is an error."""
+    for reading in readings:
+        for n, position in enumerate(reading.positions):
+            found = None if reading.guarded else affine(sizes.named(position))
+            if found is None or found.tensors or isinstance(position, Num):
+                continue
+            least, gap = guards.margins(found, sizes.axis(reading.tensor, n))
+            for number, side in ((least, "begins before"), (gap, "runs past the end of")):
+                if number is not None and number < 0:
+                    fail(
+                        reading.at,
+                        f"{reading.tensor} is read out of bounds: the position {side} axis {n} by "
+                        f"{-number}; guard the access, or give its index a range of its own",
+                    )
+
+
+def _warn(
+    d: Declared,
+    readings: Sequence[Reading],
+    results: Sequence[str],
+    equations: Sequence[Equation],
+    made: Sequence[Parameter],
+) -> None:
+    used = {r.tensor for r in readings if r.tensor != r.equation}
+    for name in d.tensors:
+        if name not in used:
+            _warning(d, f"input {name} is not used")
+    for name in d.equations:
+        if name not in used and name not in results:
+            _warning(d, f"equation {name} is not used")
+    numbers = {p.name for e in equations for p in walk(e.body) if isinstance(p, Param)}
+    for parameter in made:
+        if isinstance(parameter, Number) and parameter.name not in numbers:
+            _warning(d, f"parameter {parameter.name} is not used")
+
+
+def _warning(d: Declared, text: str) -> None:
+    warnings.warn(f"{text} in {d.written.name}", DeriveWarning, stacklevel=4)

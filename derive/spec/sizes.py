@@ -1,0 +1,449 @@
+"""One letter, one size: which indices share an extent, and where each size is read.
+
+Letters that stand alone on one axis are unified with it. A letter that stands in affine
+positions instead takes the largest range from 0 that keeps them in bounds: of
+x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import (
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Num,
+    Param,
+    Size,
+    num,
+    replace,
+    walk,
+)
+from derive.spec import raw
+from derive.spec.affine import Affine, Polynomial, affine
+from derive.spec.body import Reading
+from derive.spec.build import product
+from derive.spec.declare import Declared, constant
+from derive.spec.operation import Extent
+from derive.spec.ranges import Bound, bound, smallest
+from derive.spec.raw import Place, fail, show
+from derive.spec.shapes import Shapes
+
+__all__ = ["Sizes"]
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """An unguarded affine reading of one axis."""
+
+    position: Affine
+    axis: str
+    letters: tuple[str, ...]
+    reading: Reading
+
+
+@dataclass
+class Sizes:
+    """Solves for the extents of one operation. Keys are letters, and ``x@0`` for an axis of x."""
+
+    declared: Declared
+    shapes: Shapes
+    readings: Sequence[Reading]
+    comparisons: Sequence[tuple[Expr, Expr]]
+    definitions: Sequence[tuple[str, Expr, Place | None]]
+    _parent: dict[str, str] = field(default_factory=dict)
+    _order: dict[str, int] = field(default_factory=dict)
+    _given: dict[str, Expr] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for letter in self.declared.letters:
+            self._add(letter)
+        for tensor, axes in self.shapes.axes.items():
+            for n in range(len(axes)):
+                self._add(f"{tensor}@{n}")
+        for a, b in self.declared.written.same:
+            self._union(a, b)
+        self._ones: set[str] = set()
+        self._composites: list[tuple[str, Composite, Place | None]] = []
+        pinned = self._pinned()
+        derived = self._derived(pinned)
+        self._unify(derived)
+        self._give(pinned)
+        self._solve(derived)
+        self._name()
+
+    # union-find
+
+    def _add(self, key: str) -> None:
+        self._parent[key] = key
+        self._order[key] = len(self._order)
+
+    def _root(self, key: str) -> str:
+        while self._parent[key] != key:
+            key = self._parent[key]
+        return key
+
+    def _union(self, a: str, b: str) -> None:
+        a, b = sorted((self._root(a), self._root(b)), key=self._order.__getitem__)
+        if a == b:
+            return
+        self._parent[b] = a
+        if b in self._given:
+            self._set(a, self._given.pop(b), None)
+
+    def _members(self, root: str) -> list[str]:
+        return [key for key in self._parent if self._root(key) == root]
+
+    # what is known
+
+    def _pinned(self) -> dict[str, Expr | None]:
+        """Letters whose size no affine reading decides, with the size if one is given."""
+        d = self.declared
+        pinned: dict[str, Expr | None] = {}
+        for tensor in d.tensors:
+            for axis in self.shapes.declared.get(tensor, ()):
+                pinned.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
+        for letter, parameter in d.fixed.items():
+            assert parameter.value is not None
+            value = constant(parameter.value, f"size({letter})")
+            if not isinstance(value, Num) or value.value.denominator != 1 or value.value < 0:
+                fail(
+                    parameter.at,
+                    f"size({letter}) must be a whole number, not {show(parameter.value)}",
+                )
+            pinned[letter] = value
+        for name, parameter in d.parameters.items():
+            match parameter.value:
+                case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
+                    if pinned.get(letter) is not None:
+                        fail(parameter.at, f"index {letter} has two sizes; remove one")
+                    pinned[letter] = Param(name)
+        for letter, _, _ in self.definitions:
+            pinned.setdefault(letter, None)
+        return pinned
+
+    def _derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[_Affine]]:
+        """The letters whose range follows from affine readings, with these."""
+        single: list[_Affine] = []
+        several: list[_Affine] = []
+        for reading in self.readings:
+            for n, position in enumerate(reading.positions):
+                found = self._affine_of(reading, n, position)
+                if found is None or reading.guarded or found.position.tensors:
+                    continue
+                (single if len(found.letters) == 1 else several).append(found)
+        derived: dict[str, list[_Affine]] = {}
+        for found in single:
+            if found.letters[0] not in pinned:
+                derived.setdefault(found.letters[0], []).append(found)
+        anchored = self._anchored()
+        for found in several:
+            letters = [x for x in found.letters if x not in pinned]
+            loose = [x for x in letters if x not in anchored]
+            if not loose:
+                left = self.shapes.letters(found.reading.equation)
+                loose = [x for x in letters if x in left]
+                if len(loose) != 1:
+                    continue
+            undecided = [x for x in loose if x not in derived]
+            if len(undecided) > 1:
+                fail(
+                    found.reading.at,
+                    f"the sizes of {' and '.join(undecided)} do not follow from axis "
+                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one on "
+                    "the op line, on an axis or as size(...)",
+                )
+            for letter in undecided or loose:
+                derived.setdefault(letter, []).append(found)
+        return derived
+
+    def _affine_of(self, reading: Reading, n: int, position: Expr) -> _Affine | None:
+        """The axis position if it is affine and not an index, a number or a composite."""
+        where = f"axis {n} of {reading.tensor}"
+        if isinstance(position, Composite):
+            for part in position.args:
+                if not isinstance(part, Index | Num):
+                    fail(reading.at, f"{where}: a part of a composite is an index or a number")
+            return None
+        if isinstance(position, Index):
+            return None
+        found = affine(position)
+        if found is None:
+            fail(
+                reading.at,
+                f"{where} is read at a position that is no integer combination of indices, sizes, "
+                "integer parameters and integer tensors; give it an equation of its own",
+            )
+        if not found.coefficients and not found.tensors and isinstance(position, Num):
+            if position.value < 0:
+                fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
+            return None
+        letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
+        return _Affine(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
+
+    def _anchored(self) -> set[str]:
+        """Letters that stand alone on an axis which does not have its size from them."""
+        found = set()
+        for reading in self.readings:
+            own = self.shapes.axes[reading.tensor]
+            equation = reading.tensor in self.declared.equations
+            for position, axis in zip(reading.positions, own, strict=True):
+                if isinstance(position, Index):
+                    same = isinstance(axis, Index) and axis.extent == position.extent
+                    if not (equation and same):
+                        found.add(position.extent)
+        return found
+
+    def _unify(self, derived: dict[str, list[_Affine]]) -> None:
+        d = self.declared
+        for tensor in (*d.tensors, *d.equations):
+            for n, axis in enumerate(self.shapes.declared.get(tensor, ())):
+                key = f"{tensor}@{n}"
+                if isinstance(axis, Index):
+                    self._union(axis.extent, key)
+                elif isinstance(axis, Composite):
+                    at = d.equations[tensor].at if tensor in d.equations else d.tensors[tensor].at
+                    self._composites.append((key, axis, at))
+                elif axis is num(0):
+                    self._ones.add(key)
+        for reading in self.readings:
+            for n, position in enumerate(reading.positions):
+                key = f"{reading.tensor}@{n}"
+                if isinstance(position, Composite):
+                    self._composites.append((key, position, reading.at))
+                elif isinstance(position, Index):
+                    letter = position.extent
+                    if letter not in derived:
+                        self._union(letter, key)
+                    elif not reading.guarded:
+                        alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
+                        derived[letter].append(_Affine(alone, key, (letter,), reading))
+
+    def _give(self, pinned: Mapping[str, Expr | None]) -> None:
+        for letter, size in pinned.items():
+            if size is not None:
+                self._set(letter, size, self.declared.letters[letter].at)
+        for key in sorted(self._ones, key=self._order.__getitem__):
+            self._set(key, num(1), None)
+        for letter, size, at in self.definitions:
+            self._set(letter, size, at)
+
+    def _set(self, key: str, size: Expr, at: Place | None) -> None:
+        root = self._root(key)
+        size = self._canonical(size)
+        known = self._given.setdefault(root, size)
+        if known is not size:
+            name = next((x for x in self._members(root) if "@" not in x and "#" not in x), root)
+            fail(at, f"index {name} has two sizes; rename one of the two indices")
+
+    def _canonical(self, e: Expr) -> Expr:
+        def root(part: Expr) -> Expr | None:
+            return Size(self._root(part.extent)) if isinstance(part, Size) else None
+
+        return replace(e, root)
+
+    def _sized(self, key: str) -> bool:
+        root = self._root(key)
+        return root in self._given or bool(self._sources(root))
+
+    def _sources(self, root: str) -> list[tuple[str, int]]:
+        found = []
+        for key in self._members(root):
+            tensor, at, n = key.partition("@")
+            if at and tensor in self.declared.tensors:
+                found.append((tensor, int(n)))
+        return found
+
+    # solving
+
+    def _solve(self, derived: dict[str, list[_Affine]]) -> None:
+        waiting = dict(derived)
+        while (
+            self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
+        ):
+            pass
+        for key, composite, _ in self._composites:
+            root = self._root(key)
+            if root not in self._given and all(self._sized(x) for x in _letters(composite)):
+                size = self._canonical(_product(composite))
+                if size is not Size(root):
+                    self._given[root] = size  # its axes are checked against the parts
+        for name in self.declared.letters:
+            if not self._sized(name):
+                self._unsized(name)
+        for root, size in self._given.items():
+            if not self._sources(root) or isinstance(size, Call | Size):
+                self._acyclic(root, [root])
+        for letter, _, at in self.definitions:
+            own = self._root(letter)
+            size = self._canonical(self._given[own])
+            if any(part is Size(own) for part in walk(size)):
+                fail(
+                    at,
+                    f"index {letter} has two sizes, its own and that of all joined together; "
+                    "declare the arguments of concat with other indices",
+                )
+
+    def _unsized(self, name: str) -> None:
+        letter = self.declared.letters[name]
+        shown = name.partition("#")[0]
+        if letter.group:
+            fail(letter.at, f"group *{shown} stands on no axis of an input; nothing gives its size")
+        fail(
+            letter.at,
+            f"index {shown} has no size: it stands alone on no axis of an input; declare it on "
+            f"the op line, or give size({shown})=...",
+        )
+
+    def _acyclic(self, root: str, path: list[str]) -> None:
+        for part in walk(self._canonical(self._given[root])):
+            if isinstance(part, Size):
+                inner = self._root(part.extent)
+                if inner in path:
+                    shown = [p.partition("#")[0] for p in path if "@" not in p] or [path[0]]
+                    at = self.declared.letters[path[0]].at if "@" not in path[0] else None
+                    fail(
+                        at,
+                        f"the size of {', '.join(shown)} depends on itself; declare the index on "
+                        "the op line",
+                    )
+                if inner in self._given and not self._sources(inner):
+                    self._acyclic(inner, [*path, inner])
+
+    def _solve_derived(self, waiting: dict[str, list[_Affine]]) -> bool:
+        for letter, found in waiting.items():
+            own = self._root(letter)
+            needed = {r.axis for r in found} | {s.extent for r in found for s in _atoms(r.position)}
+            if not all(self._sized(key) for key in needed if self._root(key) != own):
+                continue
+            bounds: list[Bound] = []
+            for reading in found:
+                if self._root(reading.axis) == own and len(reading.position.coefficients) == 1:
+                    if not reading.position.constant.terms:
+                        continue
+                bounds += bound(
+                    reading.position,
+                    own,
+                    self._root(reading.axis),
+                    self._root,
+                    reading.reading.at,
+                    f"axis {reading.axis.rpartition('@')[2]} of {reading.reading.tensor}",
+                )
+            del waiting[letter]
+            size = smallest(bounds)
+            if size is None:
+                return True
+            if isinstance(size, Size):
+                self._union(letter, size.extent)
+            else:
+                self._set(letter, size, self.declared.letters[letter].at)
+            return True
+        return False
+
+    def _solve_composite(self) -> bool:
+        for key, composite, _ in self._composites:
+            letters = _letters(composite)
+            unsized = [x for x in letters if not self._sized(x)]
+            if not self._sized(key):
+                if not unsized:
+                    self._set(key, _product(composite), None)
+                    return True
+            elif len(unsized) == 1 and letters.count(unsized[0]) == 1:
+                others = [x for x in letters if x != unsized[0]]
+                if len(others) == len(letters) - 1 and len(letters) == len(composite.args):
+                    if not others:
+                        self._union(unsized[0], key)
+                    else:
+                        rest = product(Size(x) for x in others)
+                        self._set(unsized[0], Call("floordiv", (Size(key), rest)), None)
+                    return True
+        return False
+
+    def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
+        """A letter on no axis that is compared with another takes its size."""
+        for a, b in self.comparisons:
+            for one, other in ((a, b), (b, a)):
+                if not isinstance(one, Index) or self._sized(one.extent):
+                    continue
+                letters = [i for i in walk(other) if isinstance(i, Index)]
+                if one.extent not in waiting and len(letters) == 1:
+                    if self._sized(letters[0].extent):
+                        self._union(one.extent, letters[0].extent)
+                        return True
+        return False
+
+    # names
+
+    def _name(self) -> None:
+        d = self.declared
+        taken = {*d.letters, *d.tensors, *d.equations, *d.parameters}
+        for root in dict.fromkeys(map(self._root, self._parent)):
+            members = self._members(root)
+            letters = [m for m in members if m in d.letters and d.letters[m].own]
+            if letters:
+                self._names[root] = letters[0]
+                continue
+            tensor, _, n = next((m for m in members if "@" in m), members[0]).partition("@")
+            name = f"{tensor.partition('#')[0]}{n}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            self._names[root] = name
+
+    def letter(self, letter: str) -> str:
+        """The extent of a letter."""
+        return self._names[self._root(letter)]
+
+    def axis(self, tensor: str, n: int) -> str:
+        """The extent of an axis."""
+        return self._names[self._root(f"{tensor}@{n}")]
+
+    def named(self, e: Expr) -> Expr:
+        """e with the extents in place of the letters."""
+
+        def extent(part: Expr) -> Expr | None:
+            match part:
+                case Index(name, letter, group):
+                    return Index(name, self.letter(letter), group)
+                case Size(key):
+                    return Size(self._names[self._root(key)])
+            return None
+
+        return replace(e, extent)
+
+    def extents(self) -> tuple[Extent, ...]:
+        """Every extent: in order of the axes, then in order of appearance."""
+        d = self.declared
+        result = []
+        order = {name: n for n, name in enumerate(d.tensors)}
+        roots = dict.fromkeys(map(self._root, self._parent))
+        for root in roots:
+            sources = tuple(self._sources(root))
+            size = self._given.get(root)
+            group = any(m in d.letters and d.letters[m].group for m in self._members(root))
+            if sources or size is not None:
+                named = None if size is None else self.named(self._canonical(size))
+                result.append(Extent(self._names[root], group, sources, named))
+        result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
+        return tuple(result)
+
+
+def _atoms(position: Affine) -> Iterable[Size]:
+    """The sizes that the range of an affine position depends on."""
+    for part in (position.constant, *position.coefficients.values()):
+        for key in part.terms:
+            yield from (atom for atom in key if isinstance(atom, Size))
+    for index in position.coefficients:
+        yield Size(index.extent)
+
+
+def _letters(composite: Composite) -> list[str]:
+    return [p.extent for p in composite.args if isinstance(p, Index)]
+
+
+def _product(composite: Composite) -> Expr:
+    return product(Size(p.extent) for p in composite.args if isinstance(p, Index))

@@ -1,0 +1,243 @@
+"""The table of scalar functions, held against torch and against finite differences."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from derive.algebra.expr import Access, Add, Call, Expr, Mul, Num, Pow, num, walk
+from derive.algebra.functions import FUNCTIONS, POWERS, partial
+from derive.algebra.interpret import evaluate
+from derive.errors import DeriveError
+
+INF, NAN = math.inf, math.nan
+ARGUMENTS = tuple(Access(name, ()) for name in "abc")
+
+SMOOTH = {
+    "exp": (-1.5, 0.0, 2.25),
+    "log": (0.3, 1.0, 4.5),
+    "log1p": (-0.5, 0.0, 3.0),
+    "expm1": (-2.0, 0.0, 1.5),
+    "sin": (-1.0, 0.0, 2.0),
+    "cos": (-1.0, 0.0, 2.0),
+    "tan": (-1.0, 0.0, 1.2),
+    "asin": (-0.5, 0.0, 0.7),
+    "acos": (-0.5, 0.0, 0.7),
+    "atan": (-2.0, 0.0, 0.7),
+    "sinh": (-2.0, 0.0, 0.7),
+    "cosh": (-2.0, 0.0, 0.7),
+    "tanh": (-2.0, 0.0, 0.7),
+    "sigmoid": (-30.0, -2.0, 0.0, 0.7),
+    "softplus": (-30.0, -2.0, 0.0, 0.7, 19.0),
+    "logsigmoid": (-30.0, -2.0, 0.0, 0.7, 19.0),
+    "erf": (-1.0, 0.0, 0.6),
+    "erfc": (-1.0, 0.0, 0.6),
+    "lgamma": (-1.5, 0.4, 3.2),
+    "digamma": (-1.5, 0.4, 3.2),
+    "relu": (-1.5, 2.0),
+    "abs": (-1.5, 2.0),
+    "sign": (-1.5, 2.0),
+    "floor": (-1.5, 2.4),
+}
+KINKS = {
+    "relu": (0.0, -0.0, INF, -INF),
+    "abs": (0.0, -0.0, INF, -INF),
+    "sign": (0.0, -0.0, INF),
+    "floor": (0.0, 1.0, -2.0),
+    "softplus": (20.0, 25.0, 800.0, -800.0, INF, -INF),
+    "logsigmoid": (25.0, -800.0, 800.0, INF, -INF),
+    "sigmoid": (800.0, -800.0, INF, -INF),
+    "exp": (800.0, -INF),
+    "expm1": (-800.0, INF),
+    "log": (0.0, INF),
+    "log1p": (-1.0,),
+    "asin": (1.0, -1.0),
+    "acos": (1.0, -1.0),
+    "tanh": (INF, -800.0),
+    "erf": (800.0, INF),
+    "lgamma": (0.0,),
+    "digamma": (0.0, INF),
+}
+SEVERAL = {
+    "maximum": [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (0.0, -0.0), (INF, INF)],
+    "minimum": [(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (0.0, -0.0)],
+    "atan2": [(0.3, 0.7), (-1.0, -2.0), (1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (0.0, 0.0)],
+    "pow": [
+        (2.0, 3.0),
+        (0.5, -1.5),
+        (2.0, 0.0),
+        (0.0, 0.0),
+        (0.0, 1.0),
+        (0.0, 2.0),
+        (0.0, 0.5),
+        (0.0, -1.0),
+        (-2.0, 2.0),
+        (-2.0, 3.0),
+        (-2.0, 0.5),
+    ],
+    "clamp": [
+        *[(x, -1.0, 2.0) for x in (-3.0, -1.0, 0.0, 2.0, 3.0)],
+        *[(x, 2.0, 1.0) for x in (0.0, 1.0, 1.5, 2.0, 3.0)],
+        *[(x, 1.0, 1.0) for x in (0.0, 1.0, 2.0)],
+    ],
+}
+ROWS = [
+    *((name, (x,)) for table in (SMOOTH, KINKS) for name, xs in table.items() for x in xs),
+    *((name, xs) for name, rows in SEVERAL.items() for xs in rows),
+]
+
+TOLERANCE = {
+    "digamma": 1e-8,  # torch's own trigamma is a series cut at that accuracy
+    "softplus": 1e-10,  # torch takes 1 for sigmoid(x) above 20
+}
+
+
+def torch_function(name: str):
+    found = torch
+    for part in FUNCTIONS[name].torch.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def value(e: Expr, arguments: tuple[float, ...]) -> float:
+    tensors = {a.tensor: np.array(x) for a, x in zip(ARGUMENTS, arguments, strict=False)}
+    return float(evaluate(e, tensors, {}, {}, {}))
+
+
+def call(name: str) -> Call:
+    return Call(name, ARGUMENTS[: FUNCTIONS[name].arity])
+
+
+@pytest.mark.parametrize(("name", "arguments"), ROWS)
+def test_value_and_gradient_are_those_of_torch(name, arguments):
+    leaves = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arguments]
+    expected = torch_function(name)(*leaves)
+    assert value(call(name), arguments) == pytest.approx(expected.item(), nan_ok=True, abs=1e-14)
+    gradients = torch.autograd.grad(expected, leaves)
+    for n, gradient in enumerate(gradients):
+        ours = value(partial(call(name), n), arguments)
+        assert ours == pytest.approx(
+            gradient.item(), rel=TOLERANCE.get(name, 1e-12), nan_ok=True, abs=1e-300
+        )
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("order", [1, 2])
+def test_partials_are_differences(name, order):
+    for x in SMOOTH[name]:
+        f, derived = call(name), partial(call(name), 0)
+        if order == 2:
+            f, derived = derived, derivative(derived, 0)
+        h = 1e-3 * min(1.0, abs(x) or 1.0)
+        coarse, fine = ((value(f, (x + d,)) - value(f, (x - d,))) / (2 * d) for d in (h, h / 2))
+        difference = (4 * fine - coarse) / 3
+        assert value(derived, (x,)) == pytest.approx(difference, rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("arguments", [(0.3, 0.7), (-1.0, -2.0), (2.0, 0.5)])
+@pytest.mark.parametrize("name", ["atan2", "pow"])
+def test_second_partials_of_two_arguments(name, arguments):
+    if name == "pow" and arguments[0] < 0:
+        arguments = (1.5, -2.0)
+    for n, m in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        first = partial(call(name), n)
+        h = 1e-3
+        moved = [[*arguments], [*arguments]]
+        moved[0][m] += h
+        moved[1][m] -= h
+        above, below = (value(first, tuple(x)) for x in moved)
+        ours = value(derivative(first, m), arguments)
+        assert ours == pytest.approx((above - below) / (2 * h), rel=1e-4, abs=1e-5)
+
+
+def derivative(e: Expr, n: int) -> Expr:
+    """d e/d argument n by the plain rules, with `partial` for the functions."""
+    match e:
+        case Access():
+            return num(1 if e is ARGUMENTS[n] else 0)
+        case Add(args):
+            return Add(tuple(derivative(a, n) for a in args))
+        case Mul(args):
+            rows = (Mul((*args[:k], derivative(a, n), *args[k + 1 :])) for k, a in enumerate(args))
+            return Add(tuple(rows))
+        case Pow(base, Num() as exponent):
+            return Mul((exponent, Pow(base, exponent + num(-1)), derivative(base, n)))
+        case Call(_, args):
+            rows = (Mul((partial(e, k), derivative(a, n))) for k, a in enumerate(args))
+            return Add(tuple(rows))
+    return num(0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_polygamma_closes_at_every_order(n):
+    for x in (-1.5, 0.4, 3.2):
+        leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        expected = torch.polygamma(n, leaf)
+        e = Call("polygamma", (num(n), ARGUMENTS[0]))
+        assert value(e, (x,)) == pytest.approx(expected.item(), rel=TOLERANCE["digamma"])
+        (gradient,) = torch.autograd.grad(expected, leaf)
+        assert value(partial(e, 1), (x,)) == pytest.approx(
+            gradient.item(), rel=TOLERANCE["digamma"]
+        )
+    assert partial(Call("digamma", ARGUMENTS[:1]), 0) is Call("polygamma", (num(1), ARGUMENTS[0]))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_are_closed(name):
+    row = FUNCTIONS[name]
+    assert len(row.partials) == row.arity
+    todo = [call(name)]
+    for _ in range(3):
+        following = []
+        for one in todo:
+            for n in range(FUNCTIONS[one.function].arity):
+                following += [e for e in walk(partial(one, n)) if isinstance(e, Call)]
+        assert {e.function for e in following} <= FUNCTIONS.keys()
+        todo = following
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.torch_method])
+def test_tensor_methods_exist(name):
+    assert hasattr(torch.Tensor, FUNCTIONS[name].torch_method)
+    assert callable(torch_function(name)) or name == "detach"
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, "detach"])
+def test_numpy_takes_arrays(name):
+    xs = SMOOTH.get(name, (1.0, 2.0))
+    array = FUNCTIONS[name].numpy(np.array(xs))
+    assert array.dtype == np.float64
+    assert array.tolist() == [FUNCTIONS[name].numpy(x) for x in xs]
+
+
+def test_own_values_and_powers():
+    (x,) = ARGUMENTS[:1]
+    y = Call("tanh", (x,))
+    assert partial(Call("exp", (x,)), 0) is Call("exp", (x,))
+    assert partial(y, 0) is 1 - y**2
+    s = Call("sigmoid", (x,))
+    assert partial(s, 0) is s * (1 - s)
+    assert POWERS["rsqrt"] == Fraction(-1, 2)
+
+
+def test_steps_and_integers_have_no_slope():
+    a, b = ARGUMENTS[:2]
+    assert partial(Call("detach", (a,)), 0) is num(0)
+    assert partial(Call("floordiv", (a, b)), 0) is num(0)
+    assert [FUNCTIONS["floordiv"].numpy(x, 2) for x in (7, -7)] == [3, -4]
+
+
+def test_nan_stays_nan_but_has_no_sign():
+    for name in ("relu", "abs", "exp", "softplus", "lgamma", "digamma"):
+        assert math.isnan(FUNCTIONS[name].numpy(NAN))
+    assert FUNCTIONS["sign"].numpy(NAN) == torch.sign(torch.tensor(NAN)).item() == 0
+    assert math.isnan(FUNCTIONS["maximum"].numpy(NAN, 1.0))
+
+
+def test_an_unknown_function_is_an_error():
+    with pytest.raises(DeriveError, match=r"^sinc is not a known function; known are abs, "):
+        partial(Call("sinc", ARGUMENTS[:1]), 0)
