@@ -1,1 +1,119 @@
+"""Derive the backward of a tensor operation from its index notation.
 
+``parse`` and ``Operation`` make an operation, ``derivation`` shows its gradients and the steps
+that lead to them, ``source`` is its torch module and ``load`` the function in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from derive.errors import (
+    DeriveError,
+    DeriveWarning,
+    LoweringError,
+    SpecError,
+    VerificationError,
+)
+from derive.pipeline import derivation, load, source
+from derive.spec.heads import (
+    AllOf,
+    AnyOf,
+    ArgMax,
+    ArgMin,
+    Composite,
+    Concat,
+    Holds,
+    Iverson,
+    LogSoftmax,
+    LogSumExp,
+    Mean,
+    Prod,
+    ReduceAmax,
+    ReduceAmin,
+    ReduceMax,
+    ReduceMin,
+    Softmax,
+    Total,
+    axis,
+    boolean,
+    choice,
+    clamp,
+    detach,
+    expm1,
+    group,
+    integer,
+    keep,
+    lgamma,
+    log1p,
+    logsigmoid,
+    maximum,
+    minimum,
+    optional,
+    relu,
+    sigmoid,
+    size,
+    softplus,
+)
+from derive.spec.notation import parse
+from derive.spec.operation import Operation
+from derive.spec.read import read
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "ArgMax",
+    "ArgMin",
+    "Composite",
+    "Concat",
+    "DeriveError",
+    "DeriveWarning",
+    "Holds",
+    "Iverson",
+    "LogSoftmax",
+    "LogSumExp",
+    "LoweringError",
+    "Mean",
+    "Operation",
+    "Prod",
+    "ReduceAmax",
+    "ReduceAmin",
+    "ReduceMax",
+    "ReduceMin",
+    "Softmax",
+    "SpecError",
+    "Total",
+    "VerificationError",
+    "axis",
+    "boolean",
+    "choice",
+    "clamp",
+    "derivation",
+    "detach",
+    "expm1",
+    "group",
+    "integer",
+    "keep",
+    "lgamma",
+    "load",
+    "log1p",
+    "logsigmoid",
+    "maximum",
+    "minimum",
+    "optional",
+    "parse",
+    "read",
+    "relu",
+    "sigmoid",
+    "size",
+    "softplus",
+    "source",
+]
+
+# The wheel has the modules of the catalog as derive.generated; in a checkout they stand beside
+# the package, and are found there.
+_beside = Path(__file__).resolve().parent.parent
+if (_beside / "generated").is_dir() and (_beside / "pyproject.toml").is_file():
+    __path__.append(str(_beside))

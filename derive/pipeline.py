@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.abc import SourceLoader
-from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
 from derive.algebra.cost import cost
-from derive.algebra.expr import accesses
-from derive.calculus.adjoint import Backward, differentiate, inline_adjoints
+from derive.algebra.expr import And, Expr, Reduce, Rel, accesses, fresh, substitute
+from derive.algebra.factor import factor
+from derive.algebra.poly import to_tree
+from derive.algebra.simplify import Step
+from derive.calculus.adjoint import Adjoint, Backward, differentiate, inline_adjoints
 from derive.calculus.flatten import flatten_operation
-from derive.calculus.lets import Lets
+from derive.calculus.lets import Let, Lets
+from derive.document import document
 from derive.emit import Variant, emit
+from derive.errors import DeriveError
 from derive.lowering.checks import checks
-from derive.lowering.program import frame_of, program
+from derive.lowering.code import count
+from derive.lowering.facade import inner_operation, is_plain, split_axes, through_facade
+from derive.lowering.program import Program, frame_of, program
+from derive.lowering.value import NeedsFlatGroups
+from derive.memory import imported
+from derive.result import Cost, Derivation, DerivationStep, Formula
 from derive.spec.operation import Choice, Operation
 
-__all__ = ["Derived", "derive_option", "options", "source"]
+__all__ = ["Derived", "derivation", "derive_option", "load", "options", "source"]
 
 
 @dataclass(frozen=True)
@@ -54,52 +61,124 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
             if equation.axes:
                 wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
     equations = tuple(reversed(kept))
-    return Operation.resolved(
-        op.name, op.inputs, op.parameters, equations, outputs, op.extents
-    )
+    return Operation.resolved(op.name, op.inputs, op.parameters, equations, outputs, op.extents)
 
 
 @lru_cache(maxsize=256)
 def derive_option(op: Operation, option: str | None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
     chosen = dict(options(op))[option]
+    if not is_plain(chosen):
+        chosen = split_axes(chosen)
     lets = flatten_operation(chosen)
     backward = inline_adjoints(differentiate(chosen, lets), cost)
     return Derived(chosen, option, lets, backward)
 
 
+def derivation(op: Operation, option: str | None = None) -> Derivation:
+    """The gradients of op with their steps; of its first option where none is named."""
+    names = [name for name, _ in options(op)]
+    if option is None:
+        option = names[0]
+    elif option not in names:
+        raise DeriveError(f"{op.name} has no option {option!r}")
+    derived = derive_option(op, option)
+    backward, lets = derived.backward, derived.lets
+    given = dict(options(op))[option]
+    code = _program(op, option, given)
+    adjoints = tuple(_formula(a) for a in reversed(backward.adjoints))
+    gradients = {a.tensor: _formula(a) for a in backward.gradients}
+    formulas = [*adjoints, *gradients.values()]
+    in_steps = [e for f in formulas for s in f.steps for e in (s.before, s.after)]
+    counted = [entry.line.code for entry in code.backward]
+    return Derivation(
+        name=op.name,
+        option=option,
+        cotangents=backward.cotangents,
+        equations=tuple(Formula(e.name, e.axes, e.body) for e in given.equations),
+        definitions=_definitions(lets, [f.body for f in formulas]),
+        step_definitions=_definitions(lets, [f.body for f in formulas] + in_steps),
+        adjoints=adjoints,
+        gradients=gradients,
+        saved=tuple(s.name for s in code.saved),
+        cost=Cost(*count(counted), len(counted)),
+    )
+
+
+def _formula(adjoint: Adjoint) -> Formula:
+    """The adjoint in nested form; factoring is the last of its steps."""
+    body = factor(adjoint.body)
+    steps = [_step(s) for s in adjoint.steps]
+    last = to_tree(adjoint.body)
+    if body is not last:
+        steps.append(
+            DerivationStep(
+                adjoint.name, adjoint.formals, "factor", "a·b + a·c = a·(b + c)", last, body
+            )
+        )
+    return Formula(adjoint.name, adjoint.formals, body, tuple(steps))
+
+
+def _step(step: Step) -> DerivationStep:
+    name, axes = step.subject
+    before, after = to_tree(step.before), to_tree(step.after)
+    return DerivationStep(name, axes, step.rule, step.states, before, after)
+
+
+def _definition(let: Let) -> Formula:
+    """A name of the engine's own as an equation."""
+    body = factor(let.body)
+    condition = None if let.condition is None else factor(let.condition)
+    if let.kind == "others":
+        (k,) = let.binders
+        other = fresh(k, let.formals)
+        body = substitute(body, {k: other})
+        apart: Expr = Rel("!=", other, k)
+        if condition is not None:
+            apart = And((substitute(condition, {k: other}), apart))
+        return Formula(let.name, let.formals, Reduce("prod", (other,), body, apart))
+    if let.kind != "sum":
+        body = Reduce(let.kind, let.binders, body, condition)
+    return Formula(let.name, let.formals, body)
+
+
+def _definitions(lets: Lets, expressions: Sequence[Expr]) -> tuple[Formula, ...]:
+    """The engine's own names that the expressions read, in order of definition."""
+    wanted: set[str] = set()
+    pending = list(expressions)
+    while pending:
+        for access in accesses(pending.pop()):
+            let = lets.get(access.tensor)
+            if let is not None and let.internal and let.name not in wanted:
+                wanted.add(let.name)
+                pending.append(let.body)
+    return tuple(_definition(let) for let in lets if let.name in wanted)
+
+
 def source(op: Operation) -> str:
     """The Python source of the module of op."""
     variants = []
-    for option, _ in options(op):
-        derived = derive_option(op, option)
-        code = program(derived.operation, derived.lets, derived.backward)
-        variants.append(Variant(option, code))
-    return emit(op, variants, checks(op, frame_of(op)), op.name)
+    for option, chosen in options(op):
+        variants.append(Variant(option, _program(op, option, chosen)))
+    derivations = [derivation(op, option) for option, _ in options(op)]
+    return emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
+
+
+def _program(op: Operation, option: str | None, chosen: Operation) -> Program:
+    """The code of one option: with the axes as given, or with each group as one axis."""
+    if is_plain(op):
+        try:
+            derived = derive_option(op, option)
+            return program(derived.operation, derived.lets, derived.backward)
+        except NeedsFlatGroups:
+            # Slower to read and as fast to run: nothing is lost but the named axes.
+            pass
+    inner = inner_operation(chosen)
+    lets = flatten_operation(inner)
+    backward = inline_adjoints(differentiate(inner, lets), cost)
+    return through_facade(chosen, program(inner, lets, backward))
 
 
 def load(op: Operation) -> Any:
     """The generated function of op, imported from memory."""
-    name = f"derive_generated_{op.name}"
-    loader = _MemoryLoader(source(op))
-    spec = spec_from_loader(name, loader, origin=f"<generated {op.name}>")
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return getattr(module, op.name)
-
-
-class _MemoryLoader(SourceLoader):
-    """Imports a module from its source; tracebacks show the lines."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def get_filename(self, fullname: str) -> str:
-        path = f"<{fullname}>"
-        lines = self._text.splitlines(keepends=True)
-        linecache.cache[path] = (len(self._text), None, lines, path)
-        return path
-
-    def get_data(self, path: str | bytes) -> bytes:
-        return self._text.encode()
+    return getattr(imported(f"derive_generated_{op.name}", source(op)), op.name)

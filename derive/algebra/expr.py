@@ -422,10 +422,14 @@ def substitute(e: Expr, mapping: Mapping[Index, Expr]) -> Expr:
                 renaming[i] = renamed
             # Binders are children too, so one map renames them with the body.
             e = e.map(lambda part: substitute(part, renaming))
-    return e.map(lambda part: substitute(part, live))
+    result: Expr = e.map(lambda part: substitute(part, live))
+    return result
 
 
 def replace(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
     """e with every node for which f gives a new one replaced, outermost first."""
     new = f(e)
-    return new if new is not None else e.map(lambda part: replace(part, f))
+    if new is not None:
+        return new
+    mapped: Expr = e.map(lambda part: replace(part, f))
+    return mapped

@@ -62,7 +62,8 @@ def factor(e: Expr) -> Expr:
         return factor(poly([e]))
     if isinstance(e, Group):
         return factor(e.body)
-    return e.map(factor)
+    mapped: Expr = e.map(factor)
+    return mapped
 
 
 def _split(t: Term) -> _Product:
@@ -139,7 +140,7 @@ def _most_common(
             continue
         if not _may_leave_guards(a, having):
             continue
-        shared = min((abs(p.power(a)) for p in having)) * (1 if positive else -1)
+        shared = min(abs(p.power(a)) for p in having) * (1 if positive else -1)
         weight = len(free_indices(a))
         rank = (len(having), isinstance(a, Iverson | Delta), weight, isinstance(a, Term))
         key = (*(-int(x) for x in rank), sort_key(a))

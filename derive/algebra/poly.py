@@ -19,20 +19,16 @@ from itertools import permutations, product
 from typing import Any
 
 from derive.algebra.expr import (
-    Access,
     Add,
-    And,
     Call,
     Const,
     Delta,
     Expr,
-    Guard,
     Index,
     Iverson,
     Mul,
     Not,
     Num,
-    Or,
     Pow,
     Reduce,
     Rel,
@@ -101,10 +97,13 @@ class Poly(Expr):
         return add(*(_expanded(t) for t in terms))
 
     def __repr__(self) -> str:
-        return " + ".join(
-            f"{t.coef}{'Σ' + str(list(t.binders)) if t.binders else ''}{list(t.factors)}"
-            for t in self.terms
-        ) or "0"
+        return (
+            " + ".join(
+                f"{t.coef}{'Σ' + str(list(t.binders)) if t.binders else ''}{list(t.factors)}"
+                for t in self.terms
+            )
+            or "0"
+        )
 
 
 @node
@@ -447,7 +446,8 @@ def to_tree(e: Expr) -> Expr:
         return _term_tree(e)
     if isinstance(e, Group):
         return to_tree(e.body)
-    return e.map(to_tree)
+    mapped: Expr = e.map(to_tree)
+    return mapped
 
 
 def _term_tree(t: Term) -> Expr:
@@ -462,5 +462,3 @@ def _term_tree(t: Term) -> Expr:
     if not parts and not t.binders:
         return Num(t.coef)
     return Mul((Num(t.coef), inner))
-
-

@@ -93,4 +93,3 @@ DELTA_RULES: tuple[Rule, ...] = (
     Rule("distinct positions", "δ(0, 1) = 0", "the number of terms", _distinct),
     CONTRACT,
 )
-

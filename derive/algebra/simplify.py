@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Delta, Expr, free_indices, sort_key
+from derive.algebra.expr import Delta, Expr, Index, free_indices, sort_key
 from derive.algebra.poly import ZERO, Poly, add, poly
 from derive.algebra.rules import CONTRACT, Rule, contract, contraction
 
@@ -14,12 +14,16 @@ __all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a derivation: ``before = after`` by the rule."""
+    """One line of a derivation: ``subject = before = after`` by the rule.
+
+    ``subject`` is the name and the axes of what both sides are the value of.
+    """
 
     rule: str
     states: str
     before: Expr
     after: Expr
+    subject: tuple[str, tuple[Index, ...]] = ("", ())
 
 
 Log = list[Step]

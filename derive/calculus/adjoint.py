@@ -8,11 +8,11 @@ more than it saves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Access, Index, accesses
-from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over
+from derive.algebra.expr import Access, Add, Expr, Index, Mul, Reduce, accesses, substitute
+from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over, to_tree
 from derive.algebra.rules import DELTA_RULES, Rule
 from derive.algebra.simplify import Log, Step, eliminate_deltas, simplify
 from derive.calculus.fold import fold_rules, inline
@@ -61,37 +61,53 @@ def differentiate(op: Operation, lets: Lets) -> Backward:
     stems = ["G"] if len(outputs) == 1 else [f"G_{name}" for name in outputs]
     cotangents = []
     for name, stem in zip(outputs, stems, strict=True):
-        cotangent = lets.fresh_name(stem)
-        lets.reserved.add(cotangent)
-        cotangents.append((name, cotangent))
+        named = lets.fresh_name(stem)
+        lets.reserved.add(named)
+        cotangents.append((name, named))
     raw: dict[str, Poly] = {
-        name: atom(Access(cotangent, lets[name].formals)) for name, cotangent in cotangents
+        name: atom(Access(named, lets[name].formals)) for name, named in cotangents
     }
     logs: dict[str, Log] = {}
+    pulled: dict[str, list[Expr]] = {}
     adjoints: list[Adjoint] = []
     spec_lets = [let for let in lets if not let.internal]
     names = {let.name: lets.fresh_name(f"grad_{let.name}") for let in spec_lets}
     for let in reversed(spec_lets):
         if let.name not in raw:
             continue
-        body = _finish(raw[let.name], rules, logs.setdefault(let.name, []))
-        adjoint = Adjoint(
-            let.name, names[let.name], let.formals, body, tuple(logs[let.name])
-        )
-        adjoints.append(adjoint)
+        subject = (names[let.name], let.formals)
+        unfinished = pulled.get(let.name, [])
+        body, steps = _finish(subject, raw[let.name], unfinished, rules, logs.get(let.name, []))
+        adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
+        if not _is_copy(adjoint):
+            adjoints.append(adjoint)
         for tensor in reads(lets, let):
             if tensor not in moving and tensor not in inputs:
                 continue
             axes = inputs[tensor] if tensor in inputs else lets[tensor].formals
-            part = _pull(lets, let, adjoint.name, tensor, _indices(axes), logs)
-            raw[tensor] = add(raw.get(tensor, ZERO), part)
+            j = apart(let.formals, _indices(axes))
+            partial = partial_of_let(lets, let, j, tensor, _indices(axes))
+            cotangent = _at(adjoint, j)
+            product = Mul((to_tree(cotangent), to_tree(partial)))
+            pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
+            logs.setdefault(tensor, []).append(
+                Step(
+                    f"partial derivative of {let.name}",
+                    "∂X[j]/∂X[i] = δ(i, j)",
+                    partial,
+                    partial,
+                    (f"∂{let.name}/∂{tensor}", (*j, *_indices(axes))),
+                )
+            )
+            raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, partial), j))
     gradients = []
     for name, axes in inputs.items():
-        log = logs.setdefault(name, [])
-        body = _finish(raw.get(name, ZERO), rules, log)
-        gradients.append(
-            Adjoint(name, lets.fresh_name(f"grad_{name}"), _indices(axes), body, tuple(log))
+        gradient = lets.fresh_name(f"grad_{name}")
+        subject = (gradient, _indices(axes))
+        body, steps = _finish(
+            subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, [])
         )
+        gradients.append(Adjoint(name, gradient, _indices(axes), body, steps))
     return Backward(lets, tuple(cotangents), tuple(adjoints), tuple(gradients))
 
 
@@ -100,7 +116,7 @@ def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
     return tuple(i for i in axes if isinstance(i, Index))
 
 
-def _moving(lets: Lets, inputs: dict[str, tuple[object, ...]]) -> set[str]:
+def _moving(lets: Lets, inputs: Mapping[str, tuple[object, ...]]) -> set[str]:
     """The equations of the spec that depend smoothly on a float input."""
     moving: set[str] = set()
     for let in lets:
@@ -110,29 +126,32 @@ def _moving(lets: Lets, inputs: dict[str, tuple[object, ...]]) -> set[str]:
     return moving
 
 
-def _pull(
-    lets: Lets,
-    let: Let,
-    adjoint: str,
-    tensor: str,
-    axes: tuple[Index, ...],
-    logs: dict[str, Log],
-) -> Poly:
-    """Sum_j adjoint[j] * d let[j] / d tensor[axes], the deltas standing."""
-    j = apart(let.formals, axes)
-    partial = partial_of_let(lets, let, j, tensor, axes)
-    log = logs.setdefault(tensor, [])
-    log.append(
-        Step(f"partial of {let.name} in {tensor}", "∂X[j]/∂X[i] = δ(i, j)", ZERO, partial)
-    )
-    return sum_over(mul(atom(Access(adjoint, j)), partial), j)
+def _at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
+    """The adjoint at these positions: by name, or what it is a copy of."""
+    if not _is_copy(adjoint):
+        return atom(Access(adjoint.name, tuple(positions)))
+    body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
+    assert isinstance(body, Poly)
+    return body
 
 
-def _finish(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
-    """Deltas eliminated, known sums taken, the forward's names put back."""
-    log.append(Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", p, p))
+def _finish(
+    subject: tuple[str, tuple[Index, ...]],
+    p: Poly,
+    pulled: Sequence[Expr],
+    rules: Sequence[Rule],
+    partials: Sequence[Step],
+) -> tuple[Poly, tuple[Step, ...]]:
+    """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""
+    before = to_tree(p) if not pulled else (pulled[0] if len(pulled) == 1 else Add(tuple(pulled)))
+    log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
-    return simplify(p, rules, log)
+    p = simplify(p, rules, log)
+    return p, (*partials, *_of(subject, log))
+
+
+def _of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+    return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
 
 def inline_adjoints(backward: Backward, cost: Callable[[Poly], float]) -> Backward:
@@ -144,10 +163,6 @@ def inline_adjoints(backward: Backward, cost: Callable[[Poly], float]) -> Backwa
     rules = fold_rules(backward.lets)
     adjoints = list(backward.adjoints)
     gradients = list(backward.gradients)
-    for name in [a.name for a in adjoints]:
-        adjoint = _named(name, adjoints)
-        if adjoint is not None and _is_copy(adjoint):
-            adjoints, gradients = _open(adjoint, adjoints, gradients, rules)
     names = [a.name for a in adjoints]
     for order in (names[::-1], names):
         for name in order:
@@ -192,12 +207,14 @@ def _open(
     def opened(reader: Adjoint) -> Adjoint:
         if not any(accesses(reader.body, adjoint.name)):
             return reader
-        log: Log = [*adjoint.steps, *reader.steps]
+        log: Log = []
         body = inline(reader.body, definition)
         states = f"{adjoint.name} by its definition"
         log.append(Step(f"substitute {adjoint.name}", states, reader.body, body))
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
-        return replace(reader, body=body, steps=tuple(log))
+        own = _of((reader.name, reader.formals), log)
+        shared = [s for s in adjoint.steps if s not in reader.steps]
+        return replace(reader, body=body, steps=(*shared, *reader.steps, *own))
 
     return (
         [opened(a) for a in adjoints if a.name != adjoint.name],

@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from itertools import permutations
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Num, Pow, free_indices, substitute
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Pow,
+    free_indices,
+    substitute,
+)
 from derive.algebra.match import match
 from derive.algebra.poly import (
     ONE,
@@ -55,7 +65,7 @@ def fold_rules(lets: Lets) -> tuple[Rule, ...]:
     def fold_sums(t: Term) -> Poly | None:
         return _fold_sums(lets, t)
 
-    @lru_cache(maxsize=None)
+    @cache
     def sum_value(name: str, axis: int) -> Poly | None:
         return _constant_sum(lets, normalised_rule, lets[name], axis)
 
@@ -204,9 +214,7 @@ def inline(p: Poly, let: Let) -> Poly:
 def _fold_sums(lets: Lets, t: Term) -> Poly | None:
     """A sum inside a function or a power that is the definition of a name becomes the name."""
     sums = [
-        let
-        for let in lets
-        if not let.internal and let.kind == "sum" and len(let.body.terms) > 1
+        let for let in lets if not let.internal and let.kind == "sum" and len(let.body.terms) > 1
     ]
 
     def named(e: Expr) -> Expr:
@@ -304,5 +312,3 @@ def _single_instances(
             if all(i in binding for i in let.formals):
                 rest = [*t.factors[:n], *t.factors[n + 1 :]]
                 yield rest, tuple(binding[i] for i in let.formals), times
-
-

@@ -12,7 +12,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Delta, Expr, Index, Iverson, Rel, fresh, substitute, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Rel,
+    fresh,
+    substitute,
+    walk,
+)
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.poly import (
     ONE,
@@ -99,16 +110,16 @@ def partial_of_let(
     if let.kind == "logsumexp":
         weight = mul(guard, atom(Call("exp", (add(body, scale(value, -1)),))))
     elif let.kind in ("max", "min"):
-        winner = lets.reduction(
-            f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int"
-        )
+        winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
         (k,) = binders
         weight = atom(Delta(k, as_atom(_substituted(winner, mapping))))
     elif let.kind in ("amax", "amin"):
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
     elif let.kind == "prod":
-        weight = mul(guard, _substituted(_others(lets, let), {**mapping, let.binders[0]: binders[0]}))
+        weight = mul(
+            guard, _substituted(_others(lets, let), {**mapping, let.binders[0]: binders[0]})
+        )
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
@@ -187,5 +198,3 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
                 parts.append(mul(flatten(lets, function_partial(e, n)), inside))
         return add(ZERO, *parts)
     return ZERO
-
-

@@ -208,5 +208,3 @@ def _known_log(lets: Lets, factor: Expr) -> Poly | None:
                 known = _known_log(lets, t.factors[0])
                 return None if known is None else scale(known, exponent)
     return None
-
-

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from derive.algebra.expr import Const, Index
+from derive.algebra.expr import Const, Expr, Index, Mul, Num
 from derive.errors import LoweringError
-from derive.lowering.code import Attribute, Binary, Code, Literal, Name, Shape, Subscript, text
-from derive.lowering.resolve import Shapes, Source
-from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
+from derive.lowering.code import Attribute, Code, Name, Shape, Subscript, Tuple, Unary, text
+from derive.lowering.groups import OuterFrame, group_shapes, groups_of, shape_name
+from derive.lowering.resolve import Shapes, Source, axes_of
+from derive.lowering.tidy import names_in
+from derive.lowering.value import Frame, NeedsFlatGroups, index_key
 from derive.spec.operation import AxisOf, Extent, Operation, SizeOf, Tensor
 
-__all__ = ["Check", "checks"]
+__all__ = ["Check", "checks", "constant_text"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,11 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     for p in op.parameters:
         if isinstance(p, SizeOf):
             result.append(
-                Check((), f"{p.name} < 1", message=f"{op.name}: {p.name} must be positive, "
-                      f"not {{{p.name}}}")
+                Check(
+                    (),
+                    f"{p.name} < 1",
+                    message=f"{op.name}: {p.name} must be positive, not {{{p.name}}}",
+                )
             )
     for t in optional:
         result.append(_fill(op, frame, t, required))
@@ -55,6 +61,19 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
         result += _sizes(op, frame, extent)
     result += _groups(op, frame)
     return result
+
+
+def constant_text(value: Fraction | Expr | int | None) -> str:
+    """A default as Python text: a number, pi, inf, or the negative of one."""
+    if isinstance(value, Const):
+        return f"math.{value.name}"
+    if isinstance(value, Mul):
+        return "-" + constant_text(value.args[-1])
+    if isinstance(value, Num):
+        value = value.value
+    if not isinstance(value, Fraction | int):
+        raise LoweringError(f"a default given by {value!r}")
+    return repr(int(value)) if value == int(value) else repr(float(value))
 
 
 def _letters(t: Tensor) -> str:
@@ -120,12 +139,7 @@ def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) ->
         raise LoweringError(
             f"{t.name} is optional, but no required tensor tells its shape: {error}"
         ) from None
-    default = t.default
-    if isinstance(default, Const):
-        value = f"math.{default.name}"
-    else:
-        assert default is not None
-        value = repr(int(default)) if default.denominator == 1 else repr(float(default))
+    value = constant_text(t.default)
     like = likes[0].name
     return Check(
         then=(f"if {t.name} is None:", f"    {t.name} = {like}.new_full({text(code)}, {value})")
@@ -133,14 +147,8 @@ def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) ->
 
 
 def _shapes(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shapes:
-    sources = [
-        Source(t.name, Attribute(Name(t.name), "shape"), _axes(t)) for t in tensors
-    ]
+    sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in tensors]
     return Shapes({e.name: e for e in op.extents}, frame, sources)
-
-
-def _axes(t: Tensor) -> Axes:
-    return tuple(i if isinstance(i, Index) else None for i in t.axes)
 
 
 def _kinds(op: Operation) -> list[Check]:
@@ -175,7 +183,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     places: list[tuple[str, Code]] = []
     for name, n in extent.sources:
         try:
-            places.append((name, frame.position(_axes(tensors[name]), n)))
+            places.append((name, frame.position(axes_of(op, tensors[name]), n)))
         except NeedsFlatGroups:
             # The shape of the whole tensor is compared instead.
             continue
@@ -212,77 +220,40 @@ def _size(name: str, place: Code) -> str:
 
 
 def _groups(op: Operation, frame: Frame) -> list[Check]:
-    """A group has one shape: on each further tensor that has it, its slice is compared."""
-    grouped = [
-        t for t in op.inputs if any(isinstance(i, Index) and i.group for i in t.axes)
-    ]
+    """A group has one shape: each further tensor that has one is compared as a whole."""
+    grouped = [t for t in op.inputs if groups_of(t)]
+    if len(grouped) < 2:
+        return []
+    told = {
+        i.extent: name
+        for i in (i for t in grouped for i in groups_of(t))
+        for line in group_shapes(op)
+        if line.name == shape_name(i)
+        for name in names_in(line.code)
+        if any(t.name == name for t in grouped)
+    }
+    prelude = [f"{line.name} = {text(line.code)}" for line in group_shapes(op)]
+    sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in op.inputs]
+    shapes = Shapes({e.name: e for e in op.extents}, OuterFrame(), sources)
     result: list[Check] = []
-    known: dict[str, Code] = {}
-    prepared: list[str] = []
     for t in grouped:
-        slices = _slices(op, frame, t, known, prepared)
-        wanted: list[Code] = []
-        for n, i in enumerate(t.axes):
-            if isinstance(i, Index) and i.group:
-                if i.extent in known:
-                    wanted.append(known[i.extent])
-                elif slices is not None:
-                    known[i.extent] = slices[n]
-                    wanted.append(slices[n])
-                else:
-                    raise LoweringError(
-                        f"nothing tells how the axes of {t.name} split into [{_letters(t)}]"
-                    )
+        items: list[Code] = []
+        for n, axis in enumerate(t.axes):
+            if isinstance(axis, Index) and axis.group:
+                items.append(Unary("*", Name(shape_name(axis))))
+            elif isinstance(axis, Index):
+                items.append(shapes.size(axis.extent))
             else:
-                assert isinstance(i, Index)
-                wanted.append(_one(op, frame, i))
-        whole = wanted[0]
-        for code in wanted[1:]:
-            whole = Binary("+", whole, code)
-        own = text(Attribute(Name(t.name), "shape"))
-        if slices is not None and t is grouped[0]:
+                place = OuterFrame().position(axes_of(op, t), n)
+                items.append(Subscript(Attribute(Name(t.name), "shape"), (place,)))
+        own, name = f"{t.name}.shape", f"{t.name}_expected"
+        whole = text(Tuple(tuple(items)))
+        if all(told.get(i.extent) == t.name for i in groups_of(t)):
             continue
-        name = f"{t.name}_expected"
         message = (
-            f"{op.name}: {t.name}[{_letters(t)}] must have shape {{tuple({name})}}, "
-            f"not {{tuple({own})}}"
+            f"{op.name}: {t.name}[{_letters(t)}] must have shape {{{name}}}, not {{tuple({own})}}"
         )
-        result.append(
-            Check((*prepared, f"{name} = {text(whole)}"), f"{own} != {name}", message=message)
-        )
-        prepared = []
+        prepare = (*prelude, f"{name} = {whole}")
+        result.append(Check(prepare, f"{own} != {name}", message=message))
+        prelude = []
     return result
-
-
-def _one(op: Operation, frame: Frame, i: Index) -> Code:
-    """The shape of one axis, as a tuple."""
-    size = _shapes(op, frame, op.inputs).size(i.extent)
-    return Literal(f"({text(size)},)")
-
-
-def _slices(
-    op: Operation, frame: Frame, t: Tensor, known: dict[str, Code], prepared: list[str]
-) -> dict[int, Code] | None:
-    """The slice of the shape of t for each of its groups, where its positions are known."""
-    axes = _axes(t)
-    shape = Attribute(Name(t.name), "shape")
-    groups = [n for n, i in enumerate(axes) if i is not None and i.group]
-    if len(groups) == 1:
-        n = groups[0]
-        after = len(axes) - n - 1
-        if len(axes) == 1:
-            return {n: shape}
-        end = f"-{after}" if after else ""
-        return {n: Subscript(shape, (Literal(f"{n or ''}:{end}"),))}
-    for name, index, home in frame.named:
-        if home == axes and len(groups) == 2:
-            k = home.index(index)
-            if groups != [k - 1, k + 1] or k != 1 or len(axes) != 3:
-                return None
-            axis = f"{name}_axis"
-            prepared.append(f"{axis} = {name} % {t.name}.dim()")
-            return {
-                k - 1: Subscript(shape, (Literal(f":{axis}"),)),
-                k + 1: Subscript(shape, (Literal(f"{axis} + 1 :"),)),
-            }
-    return None

@@ -6,6 +6,8 @@ precedence and writes what a formatter would leave alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from derive.algebra.expr import Node, node
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Subscript",
     "Tuple",
     "Unary",
+    "count",
     "literal",
     "text",
 ]
@@ -145,6 +148,8 @@ _PRECEDENCE = {
     "!=": 4,
     "<": 4,
     "<=": 4,
+    ">": 4,
+    ">=": 4,
     "|": 5,
     "^": 6,
     "&": 7,
@@ -160,6 +165,31 @@ _PRECEDENCE = {
     "**": 12,
     "atom": 14,
 }
+
+
+def count(codes: Iterable[Code]) -> tuple[int, int]:
+    """(elementwise operations and reductions, contractions) in the code."""
+    operations = contractions = 0
+    pending = list(codes)
+    while pending:
+        code = pending.pop()
+        if isinstance(code, Dim | Shape):
+            continue
+        pending += code.parts()
+        match code:
+            case Binary("@") | Function("torch.einsum"):
+                contractions += 1
+            case Binary() | Function() | Unary("-" | "~"):
+                operations += 1
+            case Method(_, name) if name not in _FREE:
+                operations += 1
+    return operations, contractions
+
+
+_FREE = (
+    "unsqueeze", "squeeze", "expand", "select", "diagonal", "transpose", "permute", "movedim",
+    "reshape", "flatten", "unflatten", "dim",
+)  # fmt: skip
 
 
 def literal(value: int | float) -> Literal:
@@ -210,7 +240,7 @@ def _text(code: Code) -> tuple[str, int]:
             return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, level)}", level
         case Binary(op, left, right):
             level = _PRECEDENCE[op]
-            comparison = op in ("==", "!=", "<", "<=")
+            comparison = op in ("==", "!=", "<", "<=", ">", ">=")
             return (
                 f"{_at(left, level + comparison)} {op} {_at(right, level + 1)}",
                 level,

@@ -30,8 +30,8 @@ def contract(
 ) -> Value:
     """Sum over binders of the product of the operands.
 
-    ``order`` lists all free and bound indices: the layout of elementwise intermediates and, without the
-    binders, of the result.
+    ``order`` lists all free and bound indices: the layout of elementwise intermediates and,
+    without the binders, of the result.
     """
     values = [frame.squeeze(v, ()) for v in operands]
     rank = {i: n for n, i in enumerate(order)}
@@ -59,9 +59,7 @@ def _price(
     return len(a | b), len(result), pair
 
 
-def _sum_out(
-    frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]
-) -> Value:
+def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]) -> Value:
     which = [n for n, i in enumerate(value.axes) if i in binders]
     return frame.reduce(value, "sum", which, False, value.kind)
 
@@ -135,5 +133,3 @@ def _einsum(
     equation = Literal(f'"{sides[0]},{sides[1]}->{target}"')
     code: Code = Function("torch.einsum", (equation, a.code, b.code))
     return Value(code, tuple(result))
-
-

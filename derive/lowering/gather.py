@@ -102,9 +102,7 @@ def add_at(
             code = Method(code, "flatten", (literal(n), literal(n + len(index.indices) - 1)))
         return Value(Method(base, "index_add", (place, first, code)), tuple(result))
     slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
-    if any(i.group for i in summed) or (
-        len(summed) > 1 and any(i.group for i in result)
-    ):
+    if any(i.group for i in summed) or (len(summed) > 1 and any(i.group for i in result)):
         raise NeedsFlatGroups("an addition along a group")
     wide = (*result[:n], *slot, *result[n + 1 :])
     index, values = frame.fill(position, wide), frame.fill(source, wide)

@@ -231,15 +231,17 @@ class Scope:
         value = self.tensor(e.tensor)
         axes: list[Index | None] = []
         pending: list[tuple[Index, Expr]] = []
-        for n, (position, home) in enumerate(zip(e.positions, value.axes, strict=True)):
-            plain = isinstance(position, Index) and position not in axes
-            if plain and isinstance(home, Index):
-                assert isinstance(position, Index)
+        positions = iter(e.positions)
+        for n, home in enumerate(value.axes):
+            if home is None:
+                axes.append(None)
+                continue
+            position = next(positions)
+            if isinstance(position, Index) and position not in axes:
                 axes.append(position)
                 continue
             # An axis that is still to be read has an index that nothing else can have.
-            extent = home.extent if home is not None else "1"
-            marker = Index(f"#{n}", extent)
+            marker = Index(f"#{n}", home.extent, home.group)
             axes.append(marker)
             pending.append((marker, position))
         value = replace(value, axes=tuple(axes))
@@ -309,9 +311,7 @@ class Scope:
             result = Value(code, broadcast(result.axes, value.axes), kind, both)
         return result
 
-    def _complement(
-        self, args: Sequence[Expr]
-    ) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
+    def _complement(self, args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
         """[c]*a + [not c]*b among the addends: (c, a, b, the rest)."""
         for n, a in enumerate(args):
             for m, b in enumerate(args):
@@ -324,7 +324,8 @@ class Scope:
                         condition = masks_a[0].condition
                         rest = [x for k, x in enumerate(args) if k not in (n, m)]
                         if isinstance(condition, Not) or (
-                            isinstance(condition, Rel) and condition.op == "!="
+                            isinstance(condition, Rel)
+                            and condition.op == "!="
                             and isinstance(then, Num)
                         ):
                             return negate(condition), other, then, rest
@@ -410,7 +411,9 @@ class Scope:
         if kind == "float":
             above, below = [self.as_float(v) for v in above], [self.as_float(v) for v in below]
         else:
-            above = [replace(self.as_float(v), kind="int") if v.kind == "bool" else v for v in above]
+            above = [
+                replace(self.as_float(v), kind="int") if v.kind == "bool" else v for v in above
+            ]
         top, bottom = coef.numerator, coef.denominator
         factors: list[Value] = []
         if bottom in (2, 4, 8, 16):
@@ -444,9 +447,7 @@ class Scope:
             result = Value(Binary(op, result.code, value.code), axes, result.kind, both)
         return result
 
-    def _power(
-        self, base: Expr, exponent: Fraction, order: Sequence[Index]
-    ) -> tuple[Value, bool]:
+    def _power(self, base: Expr, exponent: Fraction, order: Sequence[Index]) -> tuple[Value, bool]:
         """base ** |exponent|, and whether it divides."""
         value = self.lower(base, order)
         divides = exponent < 0
@@ -553,8 +554,10 @@ class Scope:
             axis, position = delta.axis, delta.position
             if not isinstance(axis, Index) and isinstance(position, Index):
                 axis, position = position, axis
-            if isinstance(axis, Index) and axis not in binders and not any(
-                axis is a or axis in free_indices(p) for a, p in targets
+            if (
+                isinstance(axis, Index)
+                and axis not in binders
+                and not any(axis is a or axis in free_indices(p) for a, p in targets)
             ):
                 # delta(i, e) f(i) = delta(i, e) f(e)
                 rest = [substitute(f, {axis: position}) for f in rest]
@@ -586,9 +589,7 @@ class Scope:
                 if base is not None and not self._covers(source, index, axis, summed, order):
                     base = None
                 if not index.scalar:
-                    return add_at(
-                        self.frame, source, axis, index, summed, order, base, self.like
-                    )
+                    return add_at(self.frame, source, axis, index, summed, order, base, self.like)
         return self._put(source, targets, summed, order)
 
     def _covers(
@@ -612,11 +613,7 @@ class Scope:
         placed: list[tuple[Index, Value]] = []
         for axis, position in targets:
             placed.append((axis, self.lower(factor(position), layout(position))))
-        free = [
-            i
-            for i in order
-            if any(i in v.indices for _, v in placed) and i not in summed
-        ]
+        free = [i for i in order if any(i in v.indices for _, v in placed) and i not in summed]
         placed += [(i, self._positions(i)) for i in free]
         scalars = [n for n, (_, v) in enumerate(placed) if v.scalar]
         for n in scalars:

@@ -69,6 +69,10 @@ class Program:
     backward: tuple[BackwardLine, ...]
     gradients: Mapping[str, str]
     """input -> the name of its gradient in the backward."""
+    setup: tuple[Line, ...] = ()
+    """What is computed from the inputs when the backward is prepared."""
+    kept_groups: tuple[str, ...] = ()
+    """The names of ``setup`` that the backward reads."""
 
 
 def program(op: Operation, lets: Lets, backward: Backward) -> Program:
@@ -116,9 +120,7 @@ def _like(op: Operation) -> Code:
 
 
 def _sources(tensors: Mapping[str, Value]) -> list[Source]:
-    return [
-        Source(name, Attribute(v.code, "shape"), v.axes) for name, v in tensors.items()
-    ]
+    return [Source(name, Attribute(v.code, "shape"), v.axes) for name, v in tensors.items()]
 
 
 def _forward(
@@ -218,11 +220,10 @@ def _backward(
     for g in backward.gradients:
         scope.tensor(g.name)
     gradients = {g.tensor: g.name for g in backward.gradients}
-    lines = _resolved(op, frame, tensors, scope, lets, find)
-    lines, shape_names = lines
-    lines = tidy(lines, taken, _WIDTH)
+    resolved, shape_names = _resolved(op, frame, tensors, scope, lets, find)
+    lines = tidy(resolved, taken, _WIDTH)
     used = {name for line in lines for name in names_in(line.code)}
-    lines = [e for e in entry if e.name in used] + list(lines)
+    lines = [e for e in entry if e.name in used] + lines
     needs = _needs(lines, gradients)
     at_hand = [*(t.name for t in op.inputs), *op.outputs]
     saved = []
@@ -242,9 +243,7 @@ def _backward(
         saved=tuple(saved),
         kept_parameters=tuple(p.name for p in op.parameters if p.name in read),
         kept_shapes=tuple(name for name in shape_names if f"{name}_shape" in read),
-        backward=tuple(
-            BackwardLine(line, needs[n]) for n, line in enumerate(lines)
-        ),
+        backward=tuple(BackwardLine(line, needs[n]) for n, line in enumerate(lines)),
         gradients=gradients,
     )
 
@@ -312,5 +311,3 @@ def _needs(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[tuple[st
             wanted.setdefault(name, set()).update(mine)
         result[n] = tuple(t for t in gradients if t in mine)
     return result
-
-

@@ -1,7 +1,7 @@
 """Normalised exponentials, found by their structure in the flat form.
 
-    exp(f(k) - logsumexp_k f)  =  softmax_k f
-    f(k) - logsumexp_k f       =  log_softmax_k f
+exp(f(k) - logsumexp_k f)  =  softmax_k f
+f(k) - logsumexp_k f       =  log_softmax_k f
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from derive.lowering.code import (
     literal,
 )
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups
-from derive.spec.operation import Extent
+from derive.spec.operation import Extent, Operation, Tensor
 
-__all__ = ["Shapes", "Source"]
+__all__ = ["Shapes", "Source", "axes_of"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,19 @@ class Source:
     axes: Axes
 
 
+def axes_of(op: Operation, t: Tensor) -> Axes:
+    """One index for each axis of an input; that of a composite axis names the whole axis."""
+    extents = {source: e.name for e in op.extents for source in e.sources}
+    axes: list[Index | None] = []
+    for n, axis in enumerate(t.axes):
+        if isinstance(axis, Index):
+            axes.append(axis)
+        else:
+            name = extents.get((t.name, n))
+            axes.append(None if name is None else Index(name, name))
+    return tuple(axes)
+
+
 @dataclass
 class Shapes:
     """Turns `Dim` and `Shape` into code. ``at_hand`` is asked before ``kept``."""
@@ -47,6 +60,8 @@ class Shapes:
     frame: Frame
     at_hand: Sequence[Source]
     kept: Sequence[Source] = ()
+    groups: Mapping[str, Code] = field(default_factory=dict)
+    """The shapes of groups, where each group is one axis."""
     used: dict[str, None] = field(default_factory=dict)
     """The kept shapes that were needed."""
 
@@ -60,13 +75,17 @@ class Shapes:
 
     def size(self, extent: str) -> Code:
         """The number of values of an extent, a Python int."""
-        definition = self.extents[extent]
-        if definition.size is not None:
-            return self._number(definition.size)
+        if extent in self.groups:
+            return Function("math.prod", (self.groups[extent],))
+        definition = self.extents[extent].size
+        if isinstance(definition, Num | Param):
+            return self._number(definition)
         found = self._first(lambda source: self._read(source, extent))
-        if found is None:
+        if found is not None:
+            return found
+        if definition is None:
             raise LoweringError(f"no tensor at hand tells the size of {extent}")
-        return found
+        return self._number(definition)
 
     def _first(self, read: Callable[[Source], Code | None]) -> Code | None:
         problem: NeedsFlatGroups | None = None
@@ -183,5 +202,3 @@ def _key(i: Index | None) -> str | None:
     if i is None:
         return None
     return f"{'*' if i.group else ''}{i.extent}"
-
-

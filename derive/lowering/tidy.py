@@ -92,9 +92,9 @@ def _renumbered(lines: list[Line], given: Sequence[Line]) -> list[Line]:
 
     result = []
     for line in lines:
-        name = renamed(Name(line.name))
-        assert isinstance(name, Name)
-        result.append(Line(name.id, renamed(line.code), line.kept))
+        target = renamed(Name(line.name))
+        assert isinstance(target, Name)
+        result.append(Line(target.id, renamed(line.code), line.kept))
     return result
 
 
@@ -134,7 +134,9 @@ def _is_cheap(code: Code) -> bool:
         return _is_cheap(code.obj)
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())
-    return isinstance(code, Function) and code.name.startswith(("math.", "min", "max", "torch.finfo"))
+    return isinstance(code, Function) and code.name.startswith(
+        ("math.", "min", "max", "torch.finfo")
+    )
 
 
 def _is_number(code: Code) -> bool:

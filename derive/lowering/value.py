@@ -87,8 +87,9 @@ class Frame:
             return False
         for a, b in zip(axes, home, strict=True):
             group = b is not None and b.group
-            if group != (a is not None and a.group) or (group and a is not None and b is not None
-                                                        and a.extent != b.extent):
+            if group != (a is not None and a.group) or (
+                group and a is not None and b is not None and a.extent != b.extent
+            ):
                 return False
         return True
 

@@ -7,8 +7,6 @@ and each size that a definition gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 
 from derive.algebra.expr import (
@@ -34,7 +32,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import POWERS
 from derive.spec import raw
-from derive.spec.build import flat, power, product, total
+from derive.spec.build import flat, power, product, total, whole
 from derive.spec.composed import joined, normalised
 from derive.spec.declare import Declared, Letter
 from derive.spec.names import (
@@ -47,21 +45,9 @@ from derive.spec.names import (
     nearest,
 )
 from derive.spec.raw import Place, Raw, fail, show
+from derive.spec.scope import Env, Reading, enter, letter_of
 
-__all__ = ["Bodies", "Reading"]
-
-Env = Mapping[str, Index]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One access tensor[positions] in an equation; ``guarded`` if a condition stands over it."""
-
-    tensor: str
-    positions: tuple[Expr, ...]
-    guarded: bool
-    equation: str
-    at: Place | None
+__all__ = ["Bodies"]
 
 
 class Bodies:
@@ -74,7 +60,7 @@ class Bodies:
         self.definitions: list[tuple[str, Expr, Place | None]] = []
         self.truths: set[str] = set()
         self._defined: set[str] = set()
-        self._equation: raw.Equation
+        self._equation = raw.Equation(declared.written.name, (), raw.Number(num(0).value))
         self._item: Raw | None = None
         self._count = count(1)
         for tensor in declared.tensors.values():
@@ -95,6 +81,19 @@ class Bodies:
             body = self.value(equation.body, env, False)
         self._defined.add(equation.name)
         return axes, body
+
+    def sizes(self) -> None:
+        """Record the sizes that the parameters fix."""
+        for letter, parameter in self.declared.fixed.items():
+            assert parameter.value is not None
+            size = whole(self.value(parameter.value, {}, False))
+            if size is None or (isinstance(size, Num) and size.value < 0):
+                fail(
+                    parameter.at,
+                    f"size({letter}) must be a whole number or made of sizes and integer "
+                    f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
+                )
+            self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
         def new(name: str, group: bool, at: Place | None) -> Index:
@@ -317,7 +316,7 @@ class Bodies:
         assert isinstance(e, raw.Apply)
         name, args = e.function, e.args
         if name == "size":
-            return self._size(e)
+            return self._size(e, env)
         if name == "where":
             self._arguments(e, 3)
             return Where(
@@ -352,12 +351,12 @@ class Bodies:
         if len(e.args) != n:
             fail(e.at, f"{e.function} takes {_plural(n, 'argument')}, not {len(e.args)}")
 
-    def _size(self, e: raw.Apply) -> Expr:
+    def _size(self, e: raw.Apply, env: Env) -> Expr:
         self._arguments(e, 1)
         arg = e.args[0]
         if not isinstance(arg, raw.Name | raw.Star) or arg.name not in self.declared.letters:
             fail(e.at, f"{show(e)}: size takes an index, size(k)")
-        return Size(arg.name)
+        return Size(letter_of(arg.name, env))
 
     # heads with indices
 
@@ -395,8 +394,9 @@ class Bodies:
         bound = []
         for written in self._bound(e):
             letter = self.declared.letters[written.name]
-            index = fresh(Index(letter.name, letter.name, letter.group), inner.values())
-            inner[letter.name] = index
+            index = Index(letter.name, letter_of(letter.name, env), letter.group)
+            index = fresh(index, inner.values())
+            enter(inner, letter.name, index)
             bound.append(index)
         condition = None
         if e.condition is not None:
@@ -434,8 +434,8 @@ class Bodies:
             name = f"{e.indices[0].name}#{next(self._count)}"
             self.declared.letters[name] = Letter(name, False, arg.at, own=False)
             own = Index(name, name)
-            # The outer k stays in the scope under a name of its own, so that nothing shadows it.
-            scope = {**env, e.indices[0].name: own, f"{name} outside": k}
+            scope = dict(env)
+            enter(scope, e.indices[0].name, own)
             piece = self.value(arg, scope, guarded)
             if not any(i is own for i in walk(piece)):
                 fail(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from derive.algebra.expr import Add, And, Call, Expr, Mul, Num, Or, Pow, num
+from derive.algebra.expr import Add, And, Call, Expr, Mul, Num, Or, Param, Pow, Size, num
 
-__all__ = ["difference", "flat", "power", "product", "total"]
+__all__ = ["difference", "flat", "power", "product", "total", "whole"]
 
 _LARGEST = 64
 
@@ -76,3 +76,27 @@ def flat(parts: Iterable[Expr], kind: type[And] | type[Or]) -> Iterator[Expr]:
             yield from part.args
         else:
             yield part
+
+
+def whole(e: Expr) -> Expr | None:
+    """e as a size, floor(a/b) as integer division, or None if it need not be a whole number."""
+    match e:
+        case Num(value):
+            return e if value.denominator == 1 else None
+        case Size() | Param():
+            return e
+        case Call("floor", (Mul(args),)):
+            over = [f.base for f in args if isinstance(f, Pow) and f.exponent is num(-1)]
+            above = [f for f in args if not (isinstance(f, Pow) and f.exponent is num(-1))]
+            if above and isinstance(above[0], Num):
+                over.append(num(above[0].value.denominator))
+                above[0] = num(above[0].value.numerator)
+            a, b = whole(product(above)), whole(product(over))
+            return None if a is None or b is None else Call("floordiv", (a, b))
+        case Add(args) | Mul(args) | Call("maximum" | "minimum", args):
+            found = [whole(arg) for arg in args]
+            if None in found:
+                return None
+            made = tuple(part for part in found if part is not None)
+            return Call(e.function, made) if isinstance(e, Call) else type(e)(made)
+    return None

@@ -196,7 +196,7 @@ class _Survey:
         d = self.d
         match e:
             case raw.Name(name):
-                if name in CONSTANTS:
+                if name in CONSTANTS and context != "axis":
                     pass
                 elif context == "axis" or (context == "position" and not self._tensor_like(name)):
                     known = d.letters.get(name)

@@ -73,6 +73,12 @@ class Head:
         condition = sympify(where)
         return super().__new__(cls, sympify(f), Tuple(*indices), condition)  # type: ignore[call-arg]
 
+    def _sympystr(self, printer: Any) -> str:
+        f, indices, condition = self.args
+        text = ", ".join(printer.doprint(e) for e in (f, *indices))
+        where = "" if condition == True else f", where={printer.doprint(condition)}"  # noqa: E712
+        return f"{type(self).__name__}({text}{where})"
+
 
 class Mean(Head, Expr):  # type: ignore[misc]
     """The mean; of the values taken, under a condition."""

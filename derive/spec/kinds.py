@@ -26,11 +26,11 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.spec.affine import affine
-from derive.spec.body import Reading
 from derive.spec.declare import Declared
 from derive.spec.names import INTEGER_FUNCTIONS
 from derive.spec.operation import Kind
 from derive.spec.raw import fail
+from derive.spec.scope import Reading
 
 __all__ = ["Kinds"]
 
@@ -44,9 +44,10 @@ class Kinds:
         bodies: Mapping[str, Expr],
         readings: Sequence[Reading],
         truths: Iterable[str],
+        sizes: Iterable[Expr],
     ) -> None:
         self.of: dict[str, Kind] = {}
-        self.integers: set[str] = set()
+        self.integers = {p.name for size in sizes for p in walk(size) if isinstance(p, Param)}
         self._declared = declared
         self._bodies = bodies
         self._must: dict[str, None] = {}

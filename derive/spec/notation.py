@@ -157,6 +157,8 @@ _SHOWN = (
     ("RSQB", "']'"),
     ("EQUAL", "'='"),
     ("COMMA", "','"),
+    ("COLON", "':'"),
+    ("VBAR", "'|'"),
     ("END", "the end of the statement"),
 )
 
@@ -165,8 +167,9 @@ def _unexpected(text: str, error: UnexpectedToken) -> SpecError:
     token = error.token
     accepts = set(error.accepts or error.expected)
     wanted = [words for kind, words in _SHOWN if kind in accepts]
-    hint = f"; expected {', '.join(wanted[:-1]) + ' or ' if wanted[1:] else ''}{wanted[-1]}"
-    hint = hint if wanted else ""
+    hint = ""
+    if wanted:
+        hint = "; expected " + " or ".join(filter(None, (", ".join(wanted[:-1]), wanted[-1])))
     if token.type == "$END":
         lines = text.rstrip().split("\n")
         place = {"line": len(lines), "column": len(lines[-1]) + 1}

@@ -7,6 +7,7 @@ means), `shapes` and `sizes` (which axes there are and how large), `kinds` (floa
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size
 from derive.errors import DeriveWarning
 from derive.spec import raw
 from derive.spec.affine import affine
-from derive.spec.body import Bodies, Reading
+from derive.spec.body import Bodies
 from derive.spec.build import product, total
 from derive.spec.declare import Declared, declare
 from derive.spec.guards import Guards
@@ -22,6 +23,7 @@ from derive.spec.kinds import Kinds
 from derive.spec.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.spec.parameters import check_groups, default, outputs, parameters
 from derive.spec.raw import Place, fail
+from derive.spec.scope import Reading
 from derive.spec.shapes import Shapes
 from derive.spec.sizes import Sizes
 
@@ -34,6 +36,7 @@ def resolve(written: raw.Operation) -> Operation:
         fail(written.at, f"operation {written.name} has no equation; write its output, y[i] = ...")
     d = declare(written)
     translated = Bodies(d)
+    translated.sizes()
     left: dict[str, tuple[Expr, ...]] = {}
     bodies: dict[str, Expr] = {}
     for equation in d.equations.values():
@@ -42,7 +45,8 @@ def resolve(written: raw.Operation) -> Operation:
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
-    kinds = Kinds(d, bodies, readings, translated.truths)
+    given = [size for _, size, _ in translated.definitions]
+    kinds = Kinds(d, bodies, readings, translated.truths, given)
     tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
     extents = tuple(_required_first(d, e) for e in sizes.extents())
     guards = Guards(extents, sizes.axis)
@@ -62,7 +66,7 @@ def resolve(written: raw.Operation) -> Operation:
         )
     made = parameters(d, sizes, kinds.integers, tensors, equations, results)
     check_groups(d, made, tensors)
-    _warn(d, readings, results, equations, made)
+    _warn(d, readings, results, equations, made, extents)
     return Operation.resolved(written.name, tensors, made, tuple(equations), results, extents)
 
 
@@ -189,6 +193,7 @@ def _warn(
     results: Sequence[str],
     equations: Sequence[Equation],
     made: Sequence[Parameter],
+    extents: Sequence[Extent],
 ) -> None:
     used = {r.tensor for r in readings if r.tensor != r.equation}
     for name in d.tensors:
@@ -197,11 +202,15 @@ def _warn(
     for name in d.equations:
         if name not in used and name not in results:
             _warning(d, f"equation {name} is not used")
-    numbers = {p.name for e in equations for p in walk(e.body) if isinstance(p, Param)}
+    said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
+    numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}
     for parameter in made:
         if isinstance(parameter, Number) and parameter.name not in numbers:
             _warning(d, f"parameter {parameter.name} is not used")
 
 
 def _warning(d: Declared, text: str) -> None:
-    warnings.warn(f"{text} in {d.written.name}", DeriveWarning, stacklevel=4)
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("derive."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"{text} in {d.written.name}", DeriveWarning, stacklevel=level)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from derive.algebra.expr import Composite, Expr, Index, walk
 from derive.spec import raw
-from derive.spec.body import Reading
 from derive.spec.declare import Declared
 from derive.spec.raw import fail
+from derive.spec.scope import Reading
 
 __all__ = ["Shapes"]
 

@@ -7,14 +7,16 @@ x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.expr import (
+    Add,
     Call,
     Composite,
     Expr,
     Index,
+    Mul,
     Num,
     Param,
     Size,
@@ -24,12 +26,12 @@ from derive.algebra.expr import (
 )
 from derive.spec import raw
 from derive.spec.affine import Affine, Polynomial, affine
-from derive.spec.body import Reading
 from derive.spec.build import product
-from derive.spec.declare import Declared, constant
+from derive.spec.declare import Declared
 from derive.spec.operation import Extent
 from derive.spec.ranges import Bound, bound, smallest
-from derive.spec.raw import Place, fail, show
+from derive.spec.raw import Place, fail
+from derive.spec.scope import Reading
 from derive.spec.shapes import Shapes
 
 __all__ = ["Sizes"]
@@ -107,19 +109,10 @@ class Sizes:
         for tensor in d.tensors:
             for axis in self.shapes.declared.get(tensor, ()):
                 pinned.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
-        for letter, parameter in d.fixed.items():
-            assert parameter.value is not None
-            value = constant(parameter.value, f"size({letter})")
-            if not isinstance(value, Num) or value.value.denominator != 1 or value.value < 0:
-                fail(
-                    parameter.at,
-                    f"size({letter}) must be a whole number, not {show(parameter.value)}",
-                )
-            pinned[letter] = value
         for name, parameter in d.parameters.items():
             match parameter.value:
                 case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
-                    if pinned.get(letter) is not None:
+                    if pinned.get(letter) is not None or letter in d.fixed:
                         fail(parameter.at, f"index {letter} has two sizes; remove one")
                     pinned[letter] = Param(name)
         for letter, _, _ in self.definitions:
@@ -365,15 +358,13 @@ class Sizes:
 
     def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
         """A letter on no axis that is compared with another takes its size."""
-        for a, b in self.comparisons:
-            for one, other in ((a, b), (b, a)):
-                if not isinstance(one, Index) or self._sized(one.extent):
-                    continue
-                letters = [i for i in walk(other) if isinstance(i, Index)]
-                if one.extent not in waiting and len(letters) == 1:
-                    if self._sized(letters[0].extent):
-                        self._union(one.extent, letters[0].extent)
-                        return True
+        for sides in self.comparisons:
+            letters = dict.fromkeys(x for side in sides for x in _compared(side))
+            unsized = [x for x in letters if not self._sized(x)]
+            sized = [x for x in letters if self._sized(x)]
+            if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:
+                self._union(unsized[0], sized[0])
+                return True
         return False
 
     # names
@@ -416,7 +407,7 @@ class Sizes:
         return replace(e, extent)
 
     def extents(self) -> tuple[Extent, ...]:
-        """Every extent: in order of the axes, then in order of appearance."""
+        """Every extent: those read on axes, in their order, then the others by need."""
         d = self.declared
         result = []
         order = {name: n for n, name in enumerate(d.tensors)}
@@ -429,7 +420,7 @@ class Sizes:
                 named = None if size is None else self.named(self._canonical(size))
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
-        return tuple(result)
+        return tuple(_ordered(result))
 
 
 def _atoms(position: Affine) -> Iterable[Size]:
@@ -439,6 +430,29 @@ def _atoms(position: Affine) -> Iterable[Size]:
             yield from (atom for atom in key if isinstance(atom, Size))
     for index in position.coefficients:
         yield Size(index.extent)
+
+
+def _ordered(extents: Sequence[Extent]) -> Iterator[Extent]:
+    """The extents, each that is not read on an axis after those that its size is made of."""
+    waiting = list(extents)
+    done: set[str] = set()
+    while waiting:
+        for extent in waiting:
+            parts = walk(extent.size) if extent.size is not None and not extent.sources else ()
+            if all(part.extent in done for part in parts if isinstance(part, Size)):
+                break
+        waiting.remove(extent)
+        done.add(extent.name)
+        yield extent
+
+
+def _compared(e: Expr) -> Iterator[str]:
+    """The letters of e that stand for their own position, not in an access or a reduction."""
+    if isinstance(e, Index):
+        yield e.extent
+    elif isinstance(e, Add | Mul):
+        for part in e.args:
+            yield from _compared(part)
 
 
 def _letters(composite: Composite) -> list[str]:

@@ -200,6 +200,8 @@ class Terms:
         starred = isinstance(index, heads.Group)
         name = self.index(index)
         found: list[Raw] = []
+        if upper is sympy.oo:
+            fail(self.at, f"limits ({index}, {lower}, oo): write {index} alone for its whole axis")
         if lower != 0:
             one_based = isinstance(upper, Symbol) and upper.name not in {
                 *self.names.indices,
@@ -249,11 +251,11 @@ class Terms:
         return result
 
     def _delta(self, e: Any) -> Raw:
-        a, b = map(self.value, e.args[:2])
+        a, b = map(self.value, sorted(e.args[:2], key=lambda side: bool(side.is_number)))
         return raw.Bracket(raw.Compare(a, (("==", b),), at=self.at), at=self.at)
 
     def _relation(self, e: Any) -> Raw:
-        if e.rhs.has(Indexed) and not e.lhs.has(Indexed):
+        if e.lhs.is_number or (e.rhs.has(Indexed) and not e.lhs.has(Indexed)):
             e = e.reversed  # SymPy orders the two sides; tensors read better on the left
         left, right = self.value(e.lhs), self.value(e.rhs)
         return raw.Compare(left, ((e.rel_op, right),), at=self.at)

@@ -1,0 +1,171 @@
+"""The shapes of groups: which slice of which input's shape each of them is.
+
+A tensor whose other groups are known tells the one that is left; an axis whose place is a
+parameter splits the two around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Expr, Index
+from derive.errors import LoweringError
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Subscript,
+    literal,
+    text,
+)
+from derive.lowering.tidy import Line
+from derive.lowering.value import Axes, Frame
+from derive.spec.operation import AxisOf, Operation, Tensor
+
+__all__ = ["OuterFrame", "group_shapes", "groups_of", "shape_name"]
+
+
+@dataclass(frozen=True)
+class OuterFrame(Frame):
+    """Positions on outer tensors, counted with the lengths of the groups' shapes."""
+
+    def position(self, axes: Axes, n: int) -> Code:
+        single = sum(1 for i in axes[:n] if i is None or not i.group)
+        groups = [i for i in axes[:n] if i is not None and i.group]
+        return _total(single, groups)
+
+
+def _total(single: int, groups: Sequence[Index]) -> Code:
+    code: Code | None = None
+    for i in groups:
+        part = Function("len", (Name(shape_name(i)),))
+        code = part if code is None else Binary("+", code, part)
+    if code is None:
+        return literal(single)
+    return Binary("+", code, literal(single)) if single else code
+
+
+def shape_name(group: Index) -> str:
+    """The variable that holds the shape of a group."""
+    return f"{group.extent}_shape"
+
+
+def group_shapes(op: Operation) -> list[Line]:
+    """The shape of each group, read where its place is known: one line each, in order."""
+    lines: list[Line] = []
+    known: set[str] = set()
+    pending = [t for t in op.inputs if t.default is None and groups_of(t)]
+    while pending:
+        for t in pending:
+            unknown = [i for i in groups_of(t) if i.extent not in known]
+            if not unknown:
+                break
+            if len(unknown) == 1:
+                lines.append(_slice(t, unknown[0]))
+                known.add(unknown[0].extent)
+                break
+            at = _axis_between(op, t, unknown, known)
+            if at is not None:
+                parameter, index = at
+                rank = Method(Name(t.name), "dim")
+                name = f"{parameter.name}_axis"
+                lines.append(Line(name, Binary("%", Name(parameter.name), rank)))
+                lines += _around(t, index, unknown, Name(name))
+                known |= {i.extent for i in unknown}
+                break
+        else:
+            names = ", ".join(t.name for t in pending)
+            raise LoweringError(f"nothing tells how the axes of {names} split into their groups")
+        pending = [x for x in pending if x is not t]
+    return lines
+
+
+def groups_of(t: Tensor) -> list[Index]:
+    found: list[Index] = []
+    for axis in t.axes:
+        if isinstance(axis, Index) and axis.group and axis not in found:
+            found.append(axis)
+    return found
+
+
+def _slice(t: Tensor, group: Index) -> Line:
+    """shape[before : dim - after] for the one group whose length the rest leaves."""
+    n = t.axes.index(group)
+    before = _total(*_counts(t.axes[:n]))
+    after_single, after_groups = _counts(t.axes[n + 1 :])
+    shape = Attribute(Name(t.name), "shape")
+    start = "" if _is_zero(before) else text(before)
+    end = ""
+    if after_single or after_groups:
+        end = f"{t.name}.dim() - {text(_total(after_single, after_groups))}"
+        if not after_groups:
+            end = f"-{after_single}"
+        else:
+            end = f"{t.name}.dim() - ({text(_total(after_single, after_groups))})"
+    if not start and not end:
+        return Line(shape_name(group), shape)
+    return Line(shape_name(group), Subscript(shape, (Literal(_colon(start, end)),)))
+
+
+def _colon(start: str, end: str) -> str:
+    simple = all(s.lstrip("-").isidentifier() or s.lstrip("-").isdigit() for s in (start, end) if s)
+    if simple:
+        return f"{start}:{end}"
+    return f"{start} : {end}".strip()
+
+
+def _is_zero(code: Code) -> bool:
+    return isinstance(code, Literal) and code.text == "0"
+
+
+def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
+    single = sum(1 for i in axes if not (isinstance(i, Index) and i.group))
+    return single, [i for i in axes if isinstance(i, Index) and i.group]
+
+
+def _axis_between(
+    op: Operation, t: Tensor, unknown: Sequence[Index], known: set[str]
+) -> tuple[AxisOf, Index] | None:
+    if len(unknown) != 2:
+        return None
+    first, second = (t.axes.index(i) for i in unknown)
+    for p in op.parameters:
+        if isinstance(p, AxisOf) and p.index in t.axes[first + 1 : second]:
+            return p, p.index
+    return None
+
+
+def _around(t: Tensor, index: Index, unknown: Sequence[Index], axis: Code) -> list[Line]:
+    """The two groups on either side of an axis whose place is a parameter."""
+    n = t.axes.index(index)
+    left, right = (t.axes.index(i) for i in unknown)
+    shape = Attribute(Name(t.name), "shape")
+    name = text(axis)
+
+    def offset(code: Code, sign: str) -> str:
+        return name if _is_zero(code) else f"{name} {sign} {text(code)}"
+
+    start = _total(*_counts(t.axes[:left]))
+    stop = offset(_total(*_counts(t.axes[left + 1 : n])), "-")
+    begin = text(start) if not _is_zero(start) else ""
+    begin2 = offset(
+        Binary("+", _total(*_counts(t.axes[n + 1 : right])), literal(1))
+        if right > n + 1
+        else literal(1),
+        "+",
+    )
+    after_single, after_groups = _counts(t.axes[right + 1 :])
+    end = ""
+    if after_groups:
+        end = f"{t.name}.dim() - ({text(_total(after_single, after_groups))})"
+    elif after_single:
+        end = f"-{after_single}"
+    return [
+        Line(shape_name(unknown[0]), Subscript(shape, (Literal(_colon(begin, stop)),))),
+        Line(shape_name(unknown[1]), Subscript(shape, (Literal(_colon(begin2, end)),))),
+    ]

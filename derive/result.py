@@ -1,0 +1,99 @@
+"""What a derivation shows: each gradient as a formula, with the steps that lead to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from derive.algebra.expr import Expr
+from derive.formula import equation
+
+__all__ = ["Cost", "Derivation", "DerivationStep", "Formula"]
+
+
+@dataclass(frozen=True)
+class DerivationStep:
+    """``name[axes] = before = after``: one line of a derivation and the identity it uses.
+
+    ``before`` and ``after`` are equal for all values; where a step only introduces a formula
+    they are the same.
+    """
+
+    name: str
+    axes: tuple[Expr, ...]
+    rule: str
+    states: str
+    before: Expr
+    after: Expr
+
+    def text(self, style: str = "unicode") -> str:
+        """The formula after the step."""
+        return equation(self.name, self.axes, self.after, style)
+
+    def __str__(self) -> str:
+        return f"{self.text()}    ({self.rule}: {self.states})"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``name[axes] = body`` in the form that an expert would write."""
+
+    name: str
+    axes: tuple[Expr, ...]
+    body: Expr
+    steps: tuple[DerivationStep, ...] = ()
+
+    def __str__(self) -> str:
+        return equation(self.name, self.axes, self.body, "unicode")
+
+    def latex(self) -> str:
+        """The equation in LaTeX."""
+        return equation(self.name, self.axes, self.body, "latex")
+
+    def mathml(self) -> str:
+        """The equation in MathML."""
+        return equation(self.name, self.axes, self.body, "mathml")
+
+    def sympy(self) -> Any:
+        """The body as a SymPy expression."""
+        from derive.spec.to_sympy import to_sympy
+
+        return to_sympy(self.body)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the emitted backward does.
+
+    ``operations`` counts elementwise operations and reductions, ``contractions`` matrix products
+    and einsums, ``lines`` statements.
+    """
+
+    operations: int
+    contractions: int
+    lines: int
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """The backward of one operation (of one option, where it has a choice).
+
+    ``equations`` is the operation as given, ``definitions`` what the engine named besides (a
+    logsumexp, a winner), ``adjoints`` the cotangents of equations that are kept by name, and
+    ``gradients`` has one formula for each floating-point input. ``saved`` names what the
+    backward keeps from the forward.
+    """
+
+    name: str
+    option: str | None
+    cotangents: tuple[tuple[str, str], ...]
+    """(output, the name of its cotangent)."""
+    equations: tuple[Formula, ...]
+    definitions: tuple[Formula, ...]
+    step_definitions: tuple[Formula, ...]
+    """``definitions``, and those that only steps read."""
+    adjoints: tuple[Formula, ...]
+    gradients: Mapping[str, Formula]
+    saved: tuple[str, ...]
+    cost: Cost

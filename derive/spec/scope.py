@@ -1,0 +1,36 @@
+"""Which index a letter stands for, and what is read where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from derive.algebra.expr import Expr, Index
+from derive.spec.raw import Place
+
+__all__ = ["Env", "Reading", "enter", "letter_of"]
+
+Env = Mapping[str, Index]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One access tensor[positions] in an equation; ``guarded`` if a condition stands over it."""
+
+    tensor: str
+    positions: tuple[Expr, ...]
+    guarded: bool
+    equation: str
+    at: Place | None
+
+
+def enter(scope: dict[str, Index], name: str, index: Index) -> None:
+    """Let name stand for index; what it stood for stays in the scope, so that none captures it."""
+    if name in scope:
+        scope[f"{name} outside {len(scope)}"] = scope[name]
+    scope[name] = index
+
+
+def letter_of(name: str, env: Env) -> str:
+    """What a name stands for: in an argument of concat, the index that is its own."""
+    return env[name].extent if name in env else name

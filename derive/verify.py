@@ -1,0 +1,383 @@
+"""Generated code held against the operation: values, gradients, and how it behaves in torch.
+
+Values and first gradients are compared with the oracle, which shares nothing with the engine;
+gradcheck and gradgradcheck then compare the code with its own differences. The only file that
+imports torch, and only when something is verified.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derive import oracle
+from derive.errors import VerificationError
+from derive.memory import imported
+from derive.samples import Case, Sample, cases, sample
+from derive.spec.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Check", "checks_of", "gradients_of", "load_source", "verify_source"]
+
+_RTOL, _ATOL = 1e-6, 1e-8
+_SEEDS = (0, 1, 2)
+"""A gradient counts as wrong when it differs on all of these: one may lie within a step of a kink."""
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one option: ``detail`` says what differs."""
+
+    operation: str
+    option: str | None
+    case: str
+    check: str
+    ok: bool
+    detail: str = ""
+
+
+def load_source(op: Operation, text: str) -> Function:
+    """The public function of the generated module of op."""
+    function: Function = getattr(imported(f"derive_generated_{op.name}", text), op.name)
+    return function
+
+
+def verify_source(op: Operation, text: str) -> None:
+    """Raise a VerificationError unless the module computes op and its gradients."""
+    for check in gradients_of(op, load_source(op, text)):
+        if not check.ok:
+            option = "" if check.option is None else f" ({check.option})"
+            raise VerificationError(
+                f"{op.name}{option}: {check.check} differs, {check.case}\n{check.detail}"
+            )
+
+
+def gradients_of(op: Operation, function: Function) -> Iterator[Check]:
+    """Values and gradients on every case, gradcheck and gradgradcheck on the typical one."""
+    for case in cases(op):
+        yield from _against_oracle(op, function, case)
+        if case.label == "typical":
+            made = sample(op, case)
+            for name, check in (("gradcheck", _gradcheck), ("gradgradcheck", _gradgradcheck)):
+                yield _checked(op, case, name, check, function, made)
+
+
+def checks_of(op: Operation, function: Function) -> Iterator[Check]:
+    """Everything that is known to go wrong in an autograd function, on every case."""
+    for case in cases(op):
+        yield from _against_oracle(op, function, case)
+        made = sample(op, case)
+        for name, check in _CHECKS:
+            yield _checked(op, case, name, check, function, made)
+
+
+def _checked(
+    op: Operation,
+    case: Case,
+    name: str,
+    check: Callable[[Function, Sample], str],
+    function: Function,
+    made: Sample,
+) -> Check:
+    """The check, a failure of any kind being its detail."""
+    try:
+        with warnings.catch_warnings():
+            # torch's own, on first use of forward mode.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            detail = check(function, made)
+    except Exception as error:
+        detail = f"{type(error).__name__}: {error}".strip()
+    return Check(op.name, case.option, case.label, name, not detail, detail)
+
+
+def _against_oracle(op: Operation, function: Function, case: Case) -> Iterator[Check]:
+    """Value and gradient where the oracle's loops give them."""
+    made = sample(op, case)
+    yield _checked(op, case, "value", _value, function, made)
+    detail = ""
+    for seed in _SEEDS:
+        made = made if seed == 0 else sample(op, case, seed)
+        check = _checked(op, case, "gradient", lambda f, s: _gradient(op, f, s), function, made)
+        detail = check.detail
+        if check.ok:
+            break
+    yield Check(op.name, case.option, case.label, "gradient", not detail, detail)
+
+
+# ------------------------------------------------------------------- calling
+
+
+def _tensors(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]:
+    """The inputs as torch tensors; floating-point ones require a gradient."""
+    import torch
+
+    found: dict[str, Tensor | None] = {}
+    for name, value in made.tensors.items():
+        tensor = None if value is None else torch.from_numpy(value.copy())
+        if tensor is not None and tensor.is_floating_point():
+            tensor = tensor.to(getattr(torch, dtype)).requires_grad_()
+        found[name] = tensor
+    return found
+
+
+def _call(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    given = {n: v for n, v in made.parameters.items() if v is not None}
+    result = function(*tensors, **given)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
+    """The finite elements of the floating-point outputs."""
+    import torch
+
+    kept = []
+    for output, value in zip(outputs, made.outputs.values(), strict=True):
+        if output.is_floating_point():
+            finite = np.isfinite(value)
+            kept.append(output if finite.all() else output[torch.from_numpy(finite)])
+    return kept
+
+
+def _inputs(tensors: dict[str, Tensor | None]) -> list[str]:
+    return [name for name, t in tensors.items() if t is not None and t.requires_grad]
+
+
+def _cotangents(made: Sample) -> dict[str, Any]:
+    """One for each floating-point output; 0 where the output is infinite."""
+    rng = np.random.default_rng(7)
+    return {
+        name: np.where(np.isfinite(value), rng.uniform(0.5, 1.5, value.shape), 0)
+        for name, value in made.outputs.items()
+        if value.dtype == np.float64
+    }
+
+
+def _gradients(
+    function: Function, made: Sample, tensors: dict[str, Tensor | None]
+) -> dict[str, Tensor]:
+    """The gradient of Sum outputs*cotangents for each input that requires one."""
+    import torch
+
+    outputs = _call(function, made, list(tensors.values()))
+    cotangents = _cotangents(made)
+    pairs = [
+        (output, torch.from_numpy(cotangents[name]).to(output.dtype))
+        for name, output in zip(made.outputs, outputs, strict=True)
+        if output.requires_grad
+    ]
+    names = _inputs(tensors)
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    if not pairs or not inputs:
+        return {name: torch.zeros_like(t) for name, t in zip(names, inputs, strict=True)}
+    found = torch.autograd.grad(
+        [o for o, _ in pairs], inputs, [c for _, c in pairs], materialize_grads=True
+    )
+    return dict(zip(names, found, strict=True))
+
+
+def _differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
+    """What is wrong, or nothing."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.shape != want.shape:
+        return f"{name} has shape {got.shape}, not {want.shape}"
+    if np.allclose(got, want, rtol, atol, equal_nan=True):
+        return ""
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(np.where(got == want, 0, got.astype(float) - want.astype(float)))
+    at = np.unravel_index(np.argmax(np.nan_to_num(gap, nan=np.inf)), gap.shape)
+    place = ", ".join(str(int(n)) for n in at)
+    return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
+
+
+def _array(t: Tensor) -> Any:
+    return t.detach().double().numpy() if t.is_floating_point() else t.detach().numpy()
+
+
+# -------------------------------------------------------------------- checks
+
+
+def _value(function: Function, made: Sample) -> str:
+    """The outputs are those of the equations."""
+    got = _call(function, made, list(_tensors(made).values()))
+    if len(got) != len(made.outputs):
+        return f"{len(got)} outputs, not {len(made.outputs)}"
+    found = [
+        _differs(name, _array(output), want, 1e-9, 1e-11)
+        for output, (name, want) in zip(got, made.outputs.items(), strict=True)
+    ]
+    return "; ".join(filter(None, found))
+
+
+def _gradient(op: Operation, function: Function, made: Sample) -> str:
+    """The gradients are the differences of the equations."""
+    found = []
+    cotangents = _cotangents(made)
+    for name, got in _gradients(function, made, _tensors(made)).items():
+        with np.errstate(all="ignore"):
+            want = oracle.gradient(op, made.tensors, cotangents, made.parameters, name)
+        found.append(_differs(f"grad_{name}", _array(got), want, _RTOL, 1e-7))
+    return "; ".join(filter(None, found))
+
+
+def _of_inputs(function: Function, made: Sample) -> tuple[Function, tuple[Tensor, ...]]:
+    """The smooth outputs as a function of the inputs that require a gradient."""
+    tensors = _tensors(made)
+    names = _inputs(tensors)
+
+    def call(*given: Tensor) -> tuple[Tensor, ...]:
+        all_of_them = {**tensors, **dict(zip(names, given, strict=True))}
+        return tuple(_smooth(_call(function, made, list(all_of_them.values())), made))
+
+    return call, tuple(t for t in tensors.values() if t is not None and t.requires_grad)
+
+
+def _gradcheck(function: Function, made: Sample) -> str:
+    """Jacobians, backward and forward, are those of central differences."""
+    from torch.autograd import gradcheck
+
+    call, inputs = _of_inputs(function, made)
+    if inputs and call(*inputs):
+        gradcheck(call, inputs, rtol=_RTOL, atol=_ATOL, check_forward_ad=True)
+    return ""
+
+
+def _gradgradcheck(function: Function, made: Sample) -> str:
+    """The backward has the right derivative itself."""
+    from torch.autograd import gradgradcheck
+
+    call, inputs = _of_inputs(function, made)
+    if inputs and any(o.requires_grad for o in call(*inputs)):
+        gradgradcheck(call, inputs, rtol=_RTOL, atol=_ATOL)
+    return ""
+
+
+def _batched(function: Function, made: Sample) -> str:
+    """torch.func.vmap over cotangents, and over a gradient's inputs, is a loop."""
+    import torch
+
+    call, inputs = _of_inputs(function, made)
+    if not inputs or not any(o.requires_grad for o in call(*inputs)):
+        return ""
+    inputs = tuple(t.detach() for t in inputs)
+    outputs, pullback = torch.func.vjp(call, *inputs)
+    scales = torch.tensor([1.0, -0.5], dtype=torch.float64)
+    many = tuple(torch.stack([torch.ones_like(o) * s for s in scales]) for o in outputs)
+    batched = torch.func.vmap(pullback)(many)
+    looped = [pullback(tuple(m[n] for m in many)) for n in range(len(scales))]
+    found = _same(batched, looped)
+
+    def total(*given: Tensor) -> Tensor:
+        return torch.stack([o.sum() for o in call(*given)]).sum()
+
+    gradient = torch.func.grad(total, tuple(range(len(inputs))))
+    shifted = tuple(torch.stack((t, t * 0.99)) for t in inputs)
+    batched = torch.func.vmap(gradient)(*shifted)
+    looped = [gradient(*(t[n] for t in shifted)) for n in range(2)]
+    return "; ".join([*found, *_same(batched, looped)])
+
+
+def _same(batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]]) -> list[str]:
+    """Where a batch differs from its elements, one by one."""
+    found = [
+        _differs(f"gradient {k}, batched", _array(b[n]), _array(one[k]), 1e-9, 1e-11)
+        for n, one in enumerate(looped)
+        for k, b in enumerate(batched)
+    ]
+    return [text for text in found if text]
+
+
+def _layout(function: Function, made: Sample) -> str:
+    """Strides do not matter, neither those of the inputs nor those of the cotangents."""
+    import torch
+
+    plain = _gradients(function, made, _tensors(made))
+    tensors = _tensors(made)
+    for name, t in tensors.items():
+        if t is not None and t.dim() > 0:
+            spread = torch.stack((t.detach(), t.detach()), -1)[..., 0]
+            spread = spread.mT.contiguous().mT if spread.dim() > 1 else spread
+            tensors[name] = spread.requires_grad_(t.requires_grad)
+    found = []
+    for name, got in _gradients(function, made, tensors).items():
+        found.append(_differs(f"grad_{name}", _array(got), _array(plain[name]), 1e-9, 1e-11))
+    call, inputs = _of_inputs(function, made)
+    outputs = [o for o in call(*inputs) if o.requires_grad]
+    if outputs:
+        expanded = [torch.ones((), dtype=o.dtype).expand(o.shape) for o in outputs]
+        dense = [torch.ones_like(o) for o in outputs]
+        ones = torch.autograd.grad(
+            outputs, inputs, dense, retain_graph=True, materialize_grads=True
+        )
+        wide = torch.autograd.grad(outputs, inputs, expanded, materialize_grads=True)
+        for name, got, want in zip(plain, wide, ones, strict=True):
+            found.append(_differs(f"grad_{name}", _array(got), _array(want), 1e-9, 1e-11))
+    return "; ".join(filter(None, found))
+
+
+def _unchanged(function: Function, made: Sample) -> str:
+    """Neither inputs nor cotangents are written to."""
+    import torch
+
+    tensors = _tensors(made)
+    outputs = [o for o in _call(function, made, list(tensors.values())) if o.requires_grad]
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    cotangents = [torch.full_like(o, 0.5) for o in outputs]
+    if outputs:
+        torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+    changed = [name for name, t in tensors.items() if t is not None and t._version]
+    changed += ["a cotangent" for c in cotangents if c._version or bool((c != 0.5).any())]
+    return f"written to: {', '.join(changed)}" if changed else ""
+
+
+def _alone(function: Function, made: Sample) -> str:
+    """An input that alone requires a gradient gets the same one."""
+    whole = _gradients(function, made, _tensors(made))
+    found = []
+    for name in whole:
+        tensors = _tensors(made)
+        for other, t in tensors.items():
+            if t is not None and other != name and t.requires_grad:
+                tensors[other] = t.detach()
+        got = _gradients(function, made, tensors)
+        found.append(
+            _differs(f"grad_{name} alone", _array(got[name]), _array(whole[name]), 1e-9, 1e-11)
+        )
+    return "; ".join(filter(None, found))
+
+
+def _float32(function: Function, made: Sample) -> str:
+    """In float32 outputs and gradients are of that type and near those of float64."""
+    import torch
+
+    found = []
+    single = _tensors(made, "float32")
+    for name, output in zip(
+        made.outputs, _call(function, made, list(single.values())), strict=True
+    ):
+        if output.is_floating_point():
+            if output.dtype != torch.float32:
+                found.append(f"{name} is {output.dtype}")
+            found.append(_differs(name, _array(output), made.outputs[name], 1e-3, 1e-4))
+    double = _gradients(function, made, _tensors(made))
+    for name, got in _gradients(function, made, single).items():
+        found.append(_differs(f"grad_{name}", _array(got), _array(double[name]), 1e-3, 1e-3))
+    return "; ".join(filter(None, found))
+
+
+_CHECKS: tuple[tuple[str, Callable[[Function, Sample], str]], ...] = (
+    ("gradcheck", _gradcheck),
+    ("gradgradcheck", _gradgradcheck),
+    ("batched", _batched),
+    ("layout", _layout),
+    ("unchanged", _unchanged),
+    ("alone", _alone),
+    ("float32", _float32),
+)

@@ -1,0 +1,568 @@
+"""Every module in generated/, as it is committed: against finite differences and torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from derive import catalog  # noqa: E402
+
+# torch itself calls torch.jit.script when forward mode is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+
+GENERATED = Path(__file__).parents[1] / "generated"
+SHAPES = ((5,), (3, 4), (2, 3, 5), (2, 3, 1, 4))
+TOLERANCE = {"rtol": 1e-6, "atol": 1e-8}
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+@cache
+def generated(name: str) -> Callable[..., Any]:
+    path = GENERATED / f"{name}.py"
+    assert path.is_file(), f"{path} is missing: run derive generate"
+    spec = spec_from_file_location(f"generated_{name}", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call f(*tensors, **parameters), and torch's own function of the same arguments."""
+
+    name: str
+    label: str
+    make: Callable[[], list[torch.Tensor | None]]
+    parameters: dict[str, Any]
+    reference: Callable[..., Any]
+    opaque: frozenset[int] = field(default_factory=frozenset)
+    """The inputs of which torch's own function gives no gradient."""
+
+    def call(self, *tensors: torch.Tensor | None) -> torch.Tensor:
+        return first(generated(self.name)(*tensors, **self.parameters))
+
+    def own(self, *tensors: torch.Tensor | None) -> torch.Tensor:
+        return first(self.reference(*tensors, **self.parameters))
+
+    def floating(self) -> list[int]:
+        return [n for n, x in enumerate(self.make()) if x is not None and x.is_floating_point()]
+
+
+def first(result: Any) -> torch.Tensor:
+    """The output that has a gradient; the others are indices."""
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def uniform(shape: tuple[int, ...], low: float, high: float, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
+def distinct(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """Values at least 0.1 apart and off the integers, of both signs, none 0."""
+    count = torch.Size(shape).numel()
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return (0.1 * (order.double() - count // 2) + 0.053).reshape(shape)
+
+
+# Where a function is smooth, away from its kinks.
+DOMAINS = {
+    "log": (0.3, 3),
+    "log1p": (-0.6, 3),
+    "sqrt": (0.3, 3),
+    "rsqrt": (0.3, 3),
+    "asin": (-0.8, 0.8),
+    "acos": (-0.8, 0.8),
+    "tan": (-1.2, 1.2),
+    "lgamma": (0.4, 4),
+    "digamma": (0.4, 4),
+    "pow": (0.4, 2),
+}
+OWN = {
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "clamp": lambda A, lo, hi: torch.clamp(A, lo, hi),
+    "transpose": lambda A: A.mT.contiguous(),
+    "nll_loss": lambda A, T, W, **given: F.nll_loss(A, T, W, **given),
+    "linear_cross_entropy": lambda A, L, T, b, W, **given: F.linear_cross_entropy(
+        A, L, T, linear_bias=b, weight=W, **given
+    ),
+}
+PAIRS = ("maximum", "minimum", "atan2", "pow")
+REDUCTIONS = catalog.FAMILIES["reductions"]
+
+
+def own(name: str) -> Callable[..., Any]:
+    return OWN[name] if name in OWN else getattr(torch, name)
+
+
+def elementwise() -> Iterator[Case]:
+    for name in catalog.FAMILIES["elementwise"]:
+        for shape in ((), *SHAPES):
+            parameters = {"lo": -0.31, "hi": 0.42} if name == "clamp" else {}
+
+            def make(name: str = name, shape: tuple[int, ...] = shape) -> list[torch.Tensor]:
+                count = 2 if name in PAIRS else 1
+                if name in DOMAINS:
+                    return [uniform(shape, *DOMAINS[name], seed=n) for n in range(count)]
+                return [distinct(shape, n) + 0.03 * n for n in range(count)]
+
+            yield Case(name, f"{list(shape)}", make, parameters, own(name))
+    yield Case("clamp", "lo", lambda: [distinct((3, 4))], {"lo": 0.12}, torch_clamp)
+    yield Case("clamp", "hi", lambda: [distinct((3, 4))], {"hi": 0.12}, torch_clamp)
+    yield Case("clamp", "none", lambda: [distinct((3, 4))], {}, torch_clamp)
+
+
+def torch_clamp(A: torch.Tensor, lo: float = -torch.inf, hi: float = torch.inf) -> torch.Tensor:
+    return A.clamp(lo, hi)
+
+
+def matrix() -> Iterator[Case]:
+    for batch in ((), (2,), (2, 3), (1, 2)):
+        yield Case(
+            "transpose", f"{[*batch, 3, 4]}", lambda b=batch: [distinct((*b, 3, 4))], {},
+            OWN["transpose"],
+        )  # fmt: skip
+        yield Case(
+            "matmul",
+            f"{[*batch, 4, 3]}",
+            lambda b=batch: [uniform((*b, 4, 3), -1, 1), uniform((*b, 3, 5), -1, 1, 1)],
+            {},
+            torch.matmul,
+        )
+
+
+def along_an_axis() -> Iterator[Case]:
+    for shape in SHAPES:
+        for dim in range(-len(shape), len(shape)):
+            for name in ("softmax", "log_softmax"):
+                yield Case(
+                    name, f"{list(shape)} dim={dim}", lambda s=shape: [uniform(s, -2, 2)],
+                    {"dim": dim}, own(name),
+                )  # fmt: skip
+            for name, keepdim in product(REDUCTIONS, (False, True)):
+                yield Case(
+                    name,
+                    f"{list(shape)} dim={dim} keepdim={keepdim}",
+                    lambda s=shape: [distinct(s)],
+                    {"dim": dim, "keepdim": keepdim},
+                    own(name),
+                )
+
+
+IGNORED = {"none": (-100, [1, 0, 3, 2, 2, 3]), "some": (-100, [1, -100, 3, 2, -100, 3])}
+IGNORED["class"] = (2, IGNORED["none"][1])
+
+
+def losses() -> Iterator[Case]:
+    for reduction, weighted, ignored in product(
+        ("mean", "sum", "none"), (False, True), ("none", "some", "class")
+    ):
+        ignore_index, classes = IGNORED[ignored]
+        parameters = {"reduction": reduction, "ignore_index": ignore_index}
+        target = torch.tensor(classes)
+        weight = uniform((4,), 0.4, 2, 5) if weighted else None
+        label = f"{reduction} weight={weighted} ignore={ignored}"
+        yield Case(
+            "nll_loss",
+            label,
+            lambda t=target, w=weight: [uniform((6, 4), -2, 0), t, w],
+            parameters,
+            OWN["nll_loss"],
+            frozenset({2}),
+        )
+        for biased, smoothing in product((False, True), (0.0, 0.2)):
+            bias = uniform((4,), -1, 1, 6) if biased else None
+            yield Case(
+                "linear_cross_entropy",
+                f"{label} bias={biased} smoothing={smoothing}",
+                lambda t=target, w=weight, b=bias: [
+                    uniform((6, 5), -1, 1), uniform((4, 5), -1, 1, 1), t, b, w,
+                ],
+                {**parameters, "label_smoothing": smoothing},
+                OWN["linear_cross_entropy"],
+                frozenset({4}),
+            )  # fmt: skip
+
+
+CASES = [*elementwise(), *matrix(), *along_an_axis(), *losses()]
+
+
+def cases(chosen: Callable[[Case], bool] = lambda case: True) -> Any:
+    taken = [case for case in CASES if chosen(case)]
+    return pytest.mark.parametrize("case", taken, ids=lambda case: f"{case.name} {case.label}")
+
+
+def positive(case: Case) -> bool:
+    return case.parameters.get("dim", 0) >= 0
+
+
+def small(case: Case) -> bool:
+    """One of each kind: the second derivatives of every option, at three axes or fewer."""
+    return positive(case) and all(x is None or x.dim() < 4 for x in case.make())
+
+
+def with_gradients(case: Case, wanted: tuple[int, ...]) -> list[torch.Tensor | None]:
+    tensors = case.make()
+    return [x.requires_grad_() if n in wanted else x for n, x in enumerate(tensors)]
+
+
+def of_floats(case: Case) -> tuple[Callable[..., torch.Tensor], list[torch.Tensor]]:
+    """The call as a function of its floating-point tensors, and these."""
+    tensors, places = case.make(), case.floating()
+
+    def function(*floats: torch.Tensor) -> torch.Tensor:
+        arguments = list(tensors)
+        for n, x in zip(places, floats, strict=True):
+            arguments[n] = x
+        return case.call(*arguments)
+
+    return function, [tensors[n].clone().requires_grad_() for n in places]
+
+
+def cotangent(like: torch.Tensor) -> torch.Tensor:
+    return uniform(tuple(like.shape), -1, 1, 9)
+
+
+def assert_same(ours: Any, theirs: Any, what: str) -> None:
+    torch.testing.assert_close(ours, theirs, **CLOSE, equal_nan=True, msg=lambda m: f"{what}: {m}")
+
+
+def test_every_operation_has_a_case():
+    assert {case.name for case in CASES} == set(catalog.names())
+
+
+@pytest.mark.parametrize("op", catalog.operations(), ids=lambda op: op.name)
+def test_the_module_exists_and_stands_alone(op):
+    text = (GENERATED / f"{op.name}.py").read_text(encoding="utf-8")
+    imported = [line for line in text.splitlines() if line.startswith(("import", "from"))]
+    assert {line.split()[1].split(".")[0] for line in imported} <= {"torch", "math"}
+    assert callable(generated(op.name))
+
+
+@cases()
+def test_values_and_gradients_are_torchs(case):
+    places = tuple(n for n in case.floating() if n not in case.opaque)
+    ours, theirs = with_gradients(case, places), with_gradients(case, places)
+    result, expected = case.call(*ours), case.own(*theirs)
+    assert_same(result, expected, "value")
+    G = cotangent(result)
+    given = G.clone()
+    result.backward(G)
+    assert torch.equal(G, given), "the cotangent was changed"
+    if not expected.requires_grad:
+        pytest.skip("torch has no gradient here")
+    expected.backward(G)
+    for n in places:
+        assert_same(ours[n].grad, theirs[n].grad, f"gradient of input {n}")
+
+
+@cases(positive)
+def test_gradients_are_those_of_finite_differences(case):
+    function, floats = of_floats(case)
+    assert gradcheck(
+        function,
+        floats,
+        **TOLERANCE,
+        check_forward_ad=True,
+        check_undefined_grad=True,
+        check_batched_grad=True,
+    )
+
+
+@cases(small)
+def test_second_derivatives_are_those_of_finite_differences(case):
+    function, floats = of_floats(case)
+    assert gradgradcheck(function, floats, **TOLERANCE, check_undefined_grad=True)
+
+
+def apart(x: torch.Tensor | None) -> torch.Tensor | None:
+    """The same values with other strides: every second element of a transposed tensor."""
+    if x is None or x.dim() == 0:
+        return x
+    wide = torch.zeros((*reversed(x.shape), 2), dtype=x.dtype)
+    wide[..., 0] = x.permute(*reversed(range(x.dim())))
+    return wide[..., 0].permute(*reversed(range(x.dim())))
+
+
+@cases(positive)
+def test_strides_do_not_matter(case):
+    places = case.floating()
+    ours = case.make()
+    theirs = [None if x is None else apart(x) for x in ours]
+    assert all(x is None or x.numel() < 2 or not x.is_contiguous() for x in theirs)
+    for tensors in (ours, theirs):
+        for n in places:
+            tensors[n].requires_grad_()
+    result, expected = case.call(*theirs), case.call(*ours)
+    assert_same(result, expected, "value")
+    G = cotangent(result)
+    grads = torch.autograd.grad(result, [theirs[n] for n in places], apart(G))
+    for grad, right in zip(
+        grads, torch.autograd.grad(expected, [ours[n] for n in places], G), strict=True
+    ):
+        assert_same(grad, right, "gradient")
+
+
+@cases(positive)
+def test_an_expanded_cotangent_is_like_any_other(case):
+    places = case.floating()
+    tensors = with_gradients(case, tuple(places))
+    wanted = [tensors[n] for n in places]
+    one = torch.tensor(0.7, dtype=torch.float64)
+    result = case.call(*tensors)
+    grads = torch.autograd.grad(result, wanted, one.expand(result.shape))
+    result = case.call(*tensors)
+    full = torch.autograd.grad(result, wanted, torch.full(result.shape, 0.7, dtype=torch.float64))
+    for grad, right in zip(grads, full, strict=True):
+        assert_same(grad, right, "gradient")
+
+
+@cases(lambda case: len(case.floating()) > 1 and small(case))
+def test_only_the_gradients_that_are_wanted_are_computed(case):
+    places = case.floating()
+    tensors = with_gradients(case, tuple(places))
+    result = case.call(*tensors)
+    G = cotangent(result)
+    whole = dict(
+        zip(places, torch.autograd.grad(result, [tensors[n] for n in places], G), strict=True)
+    )
+    for size in range(1, len(places)):
+        for wanted in combinations(places, size):
+            tensors = with_gradients(case, wanted)
+            case.call(*tensors).backward(G)
+            for n in places:
+                if n in wanted:
+                    assert_same(tensors[n].grad, whole[n], f"gradient of input {n}")
+                else:
+                    assert tensors[n].grad is None
+
+
+@cases(lambda case: case.label.startswith("[3, 4]") and positive(case))
+def test_single_precision_stays_single(case):
+    tensors = [x.float().requires_grad_() for x in case.make()]
+    result = case.call(*tensors)
+    assert result.dtype == torch.float32
+    result.sum().backward()
+    assert all(x.grad.dtype == torch.float32 for x in tensors)
+
+
+# At kinks and ties: torch's own conventions.
+
+EDGES = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5]
+
+
+@pytest.mark.parametrize("name", "relu abs sign floor".split())
+def test_kinks_are_torchs(name):
+    ours = torch.tensor(EDGES, dtype=torch.float64, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    result, expected = generated(name)(ours), own(name)(theirs)
+    assert torch.equal(result, expected)
+    result.sum().backward()
+    expected.sum().backward()
+    assert torch.equal(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("name", "maximum minimum atan2 pow".split())
+def test_ties_and_singular_points_are_torchs(name):
+    pairs = torch.tensor(list(product(EDGES, EDGES)), dtype=torch.float64)
+    ours = [x.clone().requires_grad_() for x in pairs.unbind(1)]
+    theirs = [x.clone().requires_grad_() for x in pairs.unbind(1)]
+    result, expected = generated(name)(*ours), own(name)(*theirs)
+    assert_same(result, expected, "value")
+    grads = torch.autograd.grad(result.sum(), ours)
+    for grad, right in zip(grads, torch.autograd.grad(expected.sum(), theirs), strict=True):
+        assert_same(grad, right, "gradient")
+
+
+def test_clamp_passes_the_gradient_on_its_bounds():
+    A = torch.tensor([-2.0, -1.0, 0.0, 0.5, 1.0], requires_grad=True)
+    generated("clamp")(A, lo=-1.0, hi=0.5).sum().backward()
+    assert A.grad.tolist() == [0, 1, 1, 1, 0]
+
+
+TIES = [[1.0, 3.0, 3.0, 2.0], [5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 3.0, 4.0], [-1.0, -1.0, -2.0, -2.0]]
+
+
+@pytest.mark.parametrize("name", "max min amax amin".split())
+@pytest.mark.parametrize("dim", (0, 1))
+@pytest.mark.parametrize("keepdim", (False, True))
+def test_ties_of_a_reduction_are_torchs(name, dim, keepdim):
+    ours = torch.tensor(TIES, dtype=torch.float64, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    result = generated(name)(ours, dim=dim, keepdim=keepdim)
+    expected = own(name)(theirs, dim=dim, keepdim=keepdim)
+    if name in ("max", "min"):
+        assert torch.equal(result[1], expected[1])
+        assert result[1].dtype == torch.int64
+        assert not result[1].requires_grad
+    assert torch.equal(first(result), first(expected))
+    G = cotangent(first(result))
+    first(result).backward(G)
+    first(expected).backward(G)
+    assert_same(ours.grad, theirs.grad, "gradient")
+
+
+@pytest.mark.parametrize("name", "max min amax amin".split())
+def test_forward_mode_shares_a_tie_as_reverse_mode_does(name):
+    A = torch.tensor(TIES, dtype=torch.float64)
+
+    def values(x):
+        return first(generated(name)(x, dim=1))
+
+    assert_same(torch.func.jacfwd(values)(A), torch.func.jacrev(values)(A), "Jacobian")
+
+
+@pytest.mark.parametrize("zeros", (1, 2, 3))
+@pytest.mark.parametrize("dim", (0, 1, -1))
+def test_prod_of_zeros_has_a_gradient(zeros, dim):
+    A = uniform((3, 4), 0.5, 2)
+    A[1, :zeros] = 0
+    A[0, 1] = 0
+    ours, theirs = A.clone().requires_grad_(), A.clone().requires_grad_()
+    result, expected = generated("prod")(ours, dim=dim), theirs.prod(dim)
+    G = cotangent(result)
+    result.backward(G)
+    expected.backward(G)
+    assert_same(ours.grad, theirs.grad, "gradient")
+    checked = A.clone().requires_grad_()
+    assert gradgradcheck(lambda x: generated("prod")(x, dim=dim), (checked,), **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", "nll_loss linear_cross_entropy".split())
+@pytest.mark.parametrize("reduction", "mean sum none".split())
+def test_when_all_targets_are_ignored(name, reduction):
+    T = torch.full((6,), -100)
+    head = [uniform((6, 4), -1, 1)]
+    if name == "linear_cross_entropy":
+        head.append(uniform((5, 4), -1, 1))
+    ours, theirs = generated(name)(*head, T, reduction=reduction), None
+    theirs = getattr(F, name)(*head, T, reduction=reduction)
+    assert_same(ours, theirs, "value")
+
+
+# torch.func
+
+FUNCTIONAL = [
+    case
+    for case in CASES
+    if case.label
+    in (
+        *("[2, 3, 5] dim=1", "[2, 3, 5] dim=-1 keepdim=False", "[2, 3, 5] dim=0 keepdim=True"),
+        *("[3, 4]", "[2, 4, 3]", "[2, 3, 4]"),
+        *("mean weight=True ignore=some", "none weight=False ignore=class"),
+        "mean weight=True ignore=some bias=True smoothing=0.2",
+    )
+]
+
+
+@pytest.mark.parametrize("case", FUNCTIONAL, ids=lambda case: f"{case.name} {case.label}")
+def test_vmap_is_the_loop(case):
+    function, floats = of_floats(case)
+    stacked = [torch.stack([x.detach(), 0.9 * x.detach()], 1 if x.dim() else 0) for x in floats]
+    axes = tuple(1 if x.dim() else 0 for x in floats)
+    result = torch.func.vmap(function, in_dims=axes)(*stacked)
+    loop = [function(*(x.select(a, n) for x, a in zip(stacked, axes, strict=True))) for n in (0, 1)]
+    assert_same(result, torch.stack(loop), "vmap")
+    one = torch.func.grad(lambda *x: function(*x).sum())
+    result = torch.func.vmap(one, in_dims=axes)(*stacked)
+    loop = [one(*(x.select(a, n) for x, a in zip(stacked, axes, strict=True))) for n in (0, 1)]
+    assert_same(result, torch.stack(loop), "vmap of grad")
+
+
+@pytest.mark.parametrize("case", FUNCTIONAL, ids=lambda case: f"{case.name} {case.label}")
+def test_jacobians_of_both_modes_agree(case):
+    function, floats = of_floats(case)
+    floats = [x.detach() for x in floats]
+    every = tuple(range(len(floats)))
+    reverse = torch.func.jacrev(function, every)(*floats)
+    assert_same(reverse, torch.func.jacfwd(function, every)(*floats), "Jacobian")
+
+
+@pytest.mark.parametrize("case", FUNCTIONAL, ids=lambda case: f"{case.name} {case.label}")
+def test_hessians_of_all_modes_agree(case):
+    function, floats = of_floats(case)
+    x, *others = (x.detach() for x in floats)
+
+    def total(x: torch.Tensor) -> torch.Tensor:
+        return (function(x, *others) ** 2).sum()
+
+    func = torch.func
+    twice = func.jacrev(func.jacrev(total))(x)
+    assert_same(func.hessian(total)(x), twice, "forward over reverse")
+    assert_same(func.jacfwd(func.jacfwd(total))(x), twice, "forward over forward")
+
+
+# Wrong calls
+
+f64 = torch.zeros(3, 4, dtype=torch.float64)
+WRONG = [
+    ("softmax", (torch.zeros(()),), {"dim": 0}, ValueError, ["A", "axis", "0"]),
+    ("softmax", (f64,), {"dim": 2}, (ValueError, IndexError), ["dim", "A", "2"]),
+    ("softmax", (f64,), {"dim": -3}, (ValueError, IndexError), ["dim", "A", "-3"]),
+    ("sum", (f64.long(),), {"dim": 0}, TypeError, ["A", "int64"]),
+    ("exp", (f64.bool(),), {}, TypeError, ["A", "bool"]),
+    ("matmul", (f64, f64), {}, ValueError, ["A", "B", "axis", "4", "3"]),
+    ("matmul", (f64, f64.mT.float()), {}, TypeError, ["B", "float32", "float64"]),
+    ("matmul", (f64, f64.mT.to("meta")), {}, ValueError, ["B", "meta", "cpu"]),
+    ("matmul", (f64, f64[0]), {}, ValueError, ["B", "axes", "1"]),
+    ("matmul", (f64[None].expand(2, 3, 4), f64.mT[None]), {}, ValueError, ["A", "B", "2", "1"]),
+    ("transpose", (f64[0],), {}, ValueError, ["A", "axes", "1"]),
+    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["A", "B", "axis", "4", "1"]),
+    ("maximum", (f64, f64[0]), {}, ValueError, ["A", "B"]),
+    ("nll_loss", (f64, torch.zeros(4).long()), {}, ValueError, ["target", "input", "3", "4"]),
+    ("nll_loss", (f64, torch.zeros(3)), {}, TypeError, ["target", "int64", "float32"]),
+    ("nll_loss", (f64[0], torch.zeros(3).long()), {}, ValueError, ["input", "axes", "1"]),
+    (
+        *("nll_loss", (f64, torch.zeros(3).long(), torch.ones(3).double()), {}, ValueError),
+        ["weight", "axis", "3", "4"],
+    ),
+    (
+        *("nll_loss", (f64, torch.zeros(3).long()), {"reduction": "avg"}, ValueError),
+        ["reduction", "avg", "mean", "sum", "none"],
+    ),
+    (
+        *("linear_cross_entropy", (f64, f64.mT, torch.zeros(3).long()), {}, ValueError),
+        ["input", "linear_weight", "axis", "4", "3"],
+    ),
+    (
+        *("linear_cross_entropy", (f64, f64, torch.zeros(3).long(), torch.ones(4).double()), {}),
+        *(ValueError, ["linear_bias", "axis", "3", "4"]),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "parameters", "error", "words"),
+    WRONG,
+    ids=[f"{n}-{case[0]}" for n, case in enumerate(WRONG)],
+)
+def test_a_wrong_call_is_told_what_is_wrong(name, tensors, parameters, error, words):
+    with pytest.raises(error) as caught:
+        generated(name)(*tensors, **parameters)
+    message = str(caught.value)
+    assert message.startswith(f"{name}: ")
+    for word in words:
+        assert word in message, f"{word!r} is not in {message!r}"
+
+
+@pytest.mark.parametrize("wrong", (4, -1))
+@pytest.mark.parametrize("reduction", "mean sum none".split())
+def test_a_class_out_of_range_is_an_error_and_never_wraps(wrong, reduction):
+    T = torch.tensor([0, wrong, 2])
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("nll_loss")(f64, T, reduction=reduction)
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("linear_cross_entropy")(f64, f64.repeat(2, 1)[:4], T, reduction=reduction)
