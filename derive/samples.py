@@ -19,7 +19,16 @@ from derive import oracle
 from derive.algebra.expr import Access, Composite, Expr, Index, Param, Rel, Size, as_expr, walk
 from derive.algebra.interpret import Array
 from derive.errors import VerificationError
-from derive.spec.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
+from derive.spec.operation import (
+    AxisOf,
+    Choice,
+    Equation,
+    KeepDim,
+    Number,
+    Operation,
+    SizeOf,
+    Tensor,
+)
 
 __all__ = ["Case", "Sample", "cases", "sample"]
 
@@ -133,26 +142,27 @@ _Assignment = tuple[dict[str, tuple[int, ...]], dict[str, Any]]
 
 
 def _assignments(op: Operation, case: Case) -> list[_Assignment]:
-    """The shapes and parameters that fit op, those with the fewest elements first."""
+    """The shapes and parameters that fit op, those with the least work first."""
     rng = np.random.default_rng(0)
     found: list[tuple[tuple[int, int, int], _Assignment]] = []
     for attempt in range(_ASSIGNMENTS):
         sizes = list(_SIZES) if attempt == 0 else [int(n) for n in rng.permutation(_SIZES)]
         try:
-            shapes, parameters, least = _shapes(op, case, sizes)
+            shapes, parameters, least, work = _shapes(op, case, sizes)
         except (ValueError, IndexError, ZeroDivisionError):
             continue
-        elements = sum(prod(shape) for shape in shapes.values())
-        found.append(((min(2, least) * -1, elements, attempt), (shapes, parameters)))
+        found.append(((-min(2, least), work, attempt), (shapes, parameters)))
     return [assignment for _, assignment in sorted(found, key=lambda pair: pair[0])]
 
 
 def _shapes(
     op: Operation, case: Case, sizes: list[int]
-) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int]:
-    """The shape of every tensor that is given, the parameters, and the smallest extent."""
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int, int]:
+    """The shape of every tensor that is given, the parameters, the smallest extent, the work."""
     wanted = _Sizes(sizes)
-    parameters = {p.name: _number(p, case) for p in op.parameters if isinstance(p, Number)}
+    parameters: dict[str, Any] = {
+        p.name: _number(p, case) for p in op.parameters if isinstance(p, Number)
+    }
     parameters |= {p.name: case.kept for p in op.parameters if isinstance(p, KeepDim)}
     parameters |= {p.name: case.option for p in op.parameters if isinstance(p, Choice)}
     given = [t for t in op.inputs if case.given or t.default is None]
@@ -172,7 +182,13 @@ def _shapes(
     least = min((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=1)
     if least == 0:
         raise ValueError("an extent is empty")
-    return shapes, parameters, least
+    loops = sum(prod(prod(_axis(i, found)) for i in _indices(e)) for e in op.equations)
+    return shapes, parameters, least, loops * sum(prod(shape) for shape in shapes.values())
+
+
+def _indices(e: Equation) -> set[Index]:
+    """Every index that an equation runs over."""
+    return {i for part in (*e.axes, e.body) for i in walk(part) if isinstance(i, Index)}
 
 
 class _Sizes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ __all__ = ["Check", "checks_of", "gradients_of", "load_source", "verify_source"]
 
 _RTOL, _ATOL = 1e-6, 1e-8
 _SEEDS = (0, 1, 2)
-"""A gradient counts as wrong when it differs on all of these: one may lie within a step of a kink."""
+"""A gradient is wrong when it differs on all of these: one may lie within a step of a kink."""
 
 Function = Callable[..., Any]
 
@@ -89,13 +90,26 @@ def _checked(
 ) -> Check:
     """The check, a failure of any kind being its detail."""
     try:
-        with warnings.catch_warnings():
+        with _one_thread(), warnings.catch_warnings():
             # torch's own, on first use of forward mode.
             warnings.simplefilter("ignore", DeprecationWarning)
             detail = check(function, made)
     except Exception as error:
         detail = f"{type(error).__name__}: {error}".strip()
     return Check(op.name, case.option, case.label, name, not detail, detail)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Samples are small: threads of torch only get in each other's way."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _against_oracle(op: Operation, function: Function, case: Case) -> Iterator[Check]:
@@ -267,7 +281,7 @@ def _batched(function: Function, made: Sample) -> str:
     if not inputs or not any(o.requires_grad for o in call(*inputs)):
         return ""
     inputs = tuple(t.detach() for t in inputs)
-    outputs, pullback = torch.func.vjp(call, *inputs)
+    outputs, pullback = torch.func.vjp(call, *inputs)[:2]
     scales = torch.tensor([1.0, -0.5], dtype=torch.float64)
     many = tuple(torch.stack([torch.ones_like(o) * s for s in scales]) for o in outputs)
     batched = torch.func.vmap(pullback)(many)

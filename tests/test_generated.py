@@ -56,6 +56,10 @@ class Case:
     def own(self, *tensors: torch.Tensor | None) -> torch.Tensor:
         return first(self.reference(*tensors, **self.parameters))
 
+    def tensors(self) -> list[torch.Tensor | None]:
+        """New ones at each call."""
+        return [None if x is None else x.clone() for x in self.make()]
+
     def floating(self) -> list[int]:
         return [n for n, x in enumerate(self.make()) if x is not None and x.is_floating_point()]
 
@@ -162,8 +166,11 @@ def along_an_axis() -> Iterator[Case]:
                 )
 
 
-IGNORED = {"none": (-100, [1, 0, 3, 2, 2, 3]), "some": (-100, [1, -100, 3, 2, -100, 3])}
-IGNORED["class"] = (2, IGNORED["none"][1])
+IGNORED = {
+    "none": (-100, [1, 0, 2, 2]),
+    "some": (-100, [1, -100, 2, 1]),
+    "class": (2, [1, 2, 0, 1]),
+}
 
 
 def losses() -> Iterator[Case]:
@@ -173,23 +180,23 @@ def losses() -> Iterator[Case]:
         ignore_index, classes = IGNORED[ignored]
         parameters = {"reduction": reduction, "ignore_index": ignore_index}
         target = torch.tensor(classes)
-        weight = uniform((4,), 0.4, 2, 5) if weighted else None
+        weight = uniform((3,), 0.4, 2, 5) if weighted else None
         label = f"{reduction} weight={weighted} ignore={ignored}"
         yield Case(
             "nll_loss",
             label,
-            lambda t=target, w=weight: [uniform((6, 4), -2, 0), t, w],
+            lambda t=target, w=weight: [uniform((4, 3), -2, 0), t, w],
             parameters,
             OWN["nll_loss"],
             frozenset({2}),
         )
         for biased, smoothing in product((False, True), (0.0, 0.2)):
-            bias = uniform((4,), -1, 1, 6) if biased else None
+            bias = uniform((3,), -1, 1, 6) if biased else None
             yield Case(
                 "linear_cross_entropy",
                 f"{label} bias={biased} smoothing={smoothing}",
                 lambda t=target, w=weight, b=bias: [
-                    uniform((6, 5), -1, 1), uniform((4, 5), -1, 1, 1), t, b, w,
+                    uniform((4, 2), -1, 1), uniform((3, 2), -1, 1, 1), t, b, w,
                 ],
                 {**parameters, "label_smoothing": smoothing},
                 OWN["linear_cross_entropy"],
@@ -215,13 +222,13 @@ def small(case: Case) -> bool:
 
 
 def with_gradients(case: Case, wanted: tuple[int, ...]) -> list[torch.Tensor | None]:
-    tensors = case.make()
+    tensors = case.tensors()
     return [x.requires_grad_() if n in wanted else x for n, x in enumerate(tensors)]
 
 
 def of_floats(case: Case) -> tuple[Callable[..., torch.Tensor], list[torch.Tensor]]:
     """The call as a function of its floating-point tensors, and these."""
-    tensors, places = case.make(), case.floating()
+    tensors, places = case.tensors(), case.floating()
 
     def function(*floats: torch.Tensor) -> torch.Tensor:
         arguments = list(tensors)
@@ -300,7 +307,7 @@ def apart(x: torch.Tensor | None) -> torch.Tensor | None:
 @cases(positive)
 def test_strides_do_not_matter(case):
     places = case.floating()
-    ours = case.make()
+    ours = case.tensors()
     theirs = [None if x is None else apart(x) for x in ours]
     assert all(x is None or x.numel() < 2 or not x.is_contiguous() for x in theirs)
     for tensors in (ours, theirs):
@@ -352,7 +359,7 @@ def test_only_the_gradients_that_are_wanted_are_computed(case):
 
 @cases(lambda case: case.label.startswith("[3, 4]") and positive(case))
 def test_single_precision_stays_single(case):
-    tensors = [x.float().requires_grad_() for x in case.make()]
+    tensors = [x.float().requires_grad_() for x in case.tensors()]
     result = case.call(*tensors)
     assert result.dtype == torch.float32
     result.sum().backward()
@@ -448,7 +455,7 @@ def test_when_all_targets_are_ignored(name, reduction):
     head = [uniform((6, 4), -1, 1)]
     if name == "linear_cross_entropy":
         head.append(uniform((5, 4), -1, 1))
-    ours, theirs = generated(name)(*head, T, reduction=reduction), None
+    ours = generated(name)(*head, T, reduction=reduction)
     theirs = getattr(F, name)(*head, T, reduction=reduction)
     assert_same(ours, theirs, "value")
 
@@ -518,10 +525,10 @@ WRONG = [
     ("matmul", (f64, f64.mT.float()), {}, TypeError, ["B", "float32", "float64"]),
     ("matmul", (f64, f64.mT.to("meta")), {}, ValueError, ["B", "meta", "cpu"]),
     ("matmul", (f64, f64[0]), {}, ValueError, ["B", "axes", "1"]),
-    ("matmul", (f64[None].expand(2, 3, 4), f64.mT[None]), {}, ValueError, ["A", "B", "2", "1"]),
+    ("matmul", (f64[None].expand(2, 3, 4), f64.mT[None]), {}, ValueError, ["B", "(2,)", "(1,)"]),
     ("transpose", (f64[0],), {}, ValueError, ["A", "axes", "1"]),
-    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["A", "B", "axis", "4", "1"]),
-    ("maximum", (f64, f64[0]), {}, ValueError, ["A", "B"]),
+    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["B", "(3, 4)", "(3, 1)"]),
+    ("maximum", (f64, f64[0]), {}, ValueError, ["B", "(3, 4)", "(4,)"]),
     ("nll_loss", (f64, torch.zeros(4).long()), {}, ValueError, ["target", "input", "3", "4"]),
     ("nll_loss", (f64, torch.zeros(3)), {}, TypeError, ["target", "int64", "float32"]),
     ("nll_loss", (f64[0], torch.zeros(3).long()), {}, ValueError, ["input", "axes", "1"]),

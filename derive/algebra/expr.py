@@ -420,8 +420,9 @@ def substitute(e: Expr, mapping: Mapping[Index, Expr]) -> Expr:
                 renamed = fresh(i, taken)
                 taken.append(renamed)
                 renaming[i] = renamed
-            # Binders are children too, so one map renames them with the body.
-            e = e.map(lambda part: substitute(part, renaming))
+            # One map for both: a flat term chooses new names for its binders as it is rebuilt,
+            # and may choose only when the incoming indices are in place. Binders are children.
+            live |= renaming
     result: Expr = e.map(lambda part: substitute(part, live))
     return result
 

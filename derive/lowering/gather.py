@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Index
+from derive.algebra.expr import Index, Num
 from derive.lowering.code import Code, Literal, Method, Name, Shape, Tuple, literal
 from derive.lowering.value import Frame, NeedsFlatGroups, Value, index_key
 
-__all__ = ["add_at", "put_at", "read_at"]
+__all__ = ["add_at", "put_at", "read_at", "select_at"]
 
 
 def _sizes(frame: Frame, indices: Sequence[Index]) -> Code:
@@ -113,6 +113,23 @@ def add_at(
         value_code = Method(value_code, "flatten", ends)
     code = Method(base, "scatter_add", (place, index_code, value_code))
     return Value(code, tuple(result))
+
+
+def select_at(
+    frame: Frame,
+    source: Value,
+    axis: Index,
+    position: Num,
+    order: Sequence[Index],
+    like: Code,
+) -> Value:
+    """source * delta(axis, n) for a number n: zeros with the source at n."""
+    n = list(order).index(axis)
+    zeros = Method(like, "new_zeros", (_sizes(frame, order),))
+    value = frame.expand(source, [i for i in order if i is not axis], like)
+    place = frame.position(tuple(order), n)
+    at = literal(int(position.value))
+    return Value(Method(zeros, "select_scatter", (value.code, place, at)), tuple(order))
 
 
 def put_at(

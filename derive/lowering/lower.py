@@ -33,11 +33,12 @@ from derive.algebra.expr import (
     Rel,
     Size,
     free_indices,
+    fresh,
     substitute,
 )
 from derive.algebra.factor import factor
 from derive.algebra.functions import FUNCTIONS
-from derive.algebra.poly import negate
+from derive.algebra.poly import Poly, add, atom, negate, scale
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.lowering.code import (
@@ -51,13 +52,14 @@ from derive.lowering.code import (
     Literal,
     Method,
     Name,
+    Shape,
     Unary,
     literal,
 )
 from derive.lowering.contract import contract, times
-from derive.lowering.gather import add_at, put_at, read_at
+from derive.lowering.gather import add_at, put_at, read_at, select_at
 from derive.lowering.recognise import Normal, recognise
-from derive.lowering.value import Frame, Value, broadcast
+from derive.lowering.value import Frame, Value, broadcast, index_key
 from derive.spec.operation import Kind
 
 __all__ = ["Scope", "Statement"]
@@ -147,9 +149,11 @@ class Scope:
                 value = self._where(test, value, Value(excluded[let.kind], scalar=True), order)
             value = self.frame.expand(value, order, self.like)
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
-        method = {"max": "amax", "min": "amin"}.get(let.kind, let.kind)
-        kind: Kind = let.dtype
-        return self.frame.reduce(value, method, which, False, kind)
+        reduced = self.frame.reduce(value, let.kind, which, False, let.dtype)
+        if let.kind in ("max", "min"):
+            # (values, indices): the one whose gradient goes to the first winner.
+            return replace(reduced, code=Attribute(reduced.code, "values"))
+        return reduced
 
     @staticmethod
     def _masked_truth(kind: str, test: Value, value: Value) -> Value:
@@ -209,7 +213,8 @@ class Scope:
             case Delta():
                 return self._mul((e,), order)
             case Reduce("sum", binders, body):
-                return self._sum(binders, body, order)
+                apart = _apart(binders, order)
+                return self._sum(apart, substitute(body, _renaming(binders, apart)), order)
             case Normal(kind_, index, body, condition_):
                 return self._normal(kind_, index, body, condition_, order)
         raise LoweringError(f"no torch code for {e!r}")
@@ -237,7 +242,9 @@ class Scope:
                 axes.append(None)
                 continue
             position = next(positions)
-            if isinstance(position, Index) and position not in axes:
+            whole = isinstance(position, Index) and position.extent == home.extent
+            if whole and position not in axes:
+                assert isinstance(position, Index)
                 axes.append(position)
                 continue
             # An axis that is still to be read has an index that nothing else can have.
@@ -255,12 +262,18 @@ class Scope:
             at = literal(int(position.value))
             code = Method(value.code, "select", (place, at))
             return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
-        if isinstance(position, Index):
+        if isinstance(position, Index) and position in value.axes:
             m = value.axes.index(position)
             ends = (self.frame.position(value.axes, m), place)
             code = Method(value.code, "diagonal", (literal(0), *ends))
             axes = tuple(i for x, i in enumerate(value.axes) if x not in (m, n))
             return replace(value, code=code, axes=(*axes, position))
+        window = _window(position)
+        if window is not None and window[0] not in value.axes:
+            i, start = window
+            args = (place, self.lower(factor(start), ()).code, Dim(i.extent))
+            axes = (*value.axes[:n], i, *value.axes[n + 1 :])
+            return replace(value, code=Method(value.code, "narrow", args), axes=axes)
         where = layout(position)
         index = self.lower(factor(position), where)
         if index.scalar:
@@ -342,20 +355,19 @@ class Scope:
             result = self.as_float(self.lower(whole, order))
             result = self.frame.expand(result, order, self.like)
         for e in scattered:
-            base = result.code if result is not None else None
-            value = self._scatter(e, order, base)
-            if result is not None and base is not None and not _contains(value.code, base):
-                value = self.frame.fit(value, order)
+            base = None if result is None else result.code
+            value, into_base = self._scatter(e, order, base)
+            value = self.frame.fit(value, order)
+            if result is not None and not into_base:
                 code = Binary("+", result.code, value.code)
-                result = Value(code, broadcast(result.axes, value.axes))
-            else:
-                result = value
+                value = Value(code, broadcast(result.axes, value.axes))
+            result = value
         assert result is not None
         return result
 
     def _mul(self, args: Sequence[Expr], order: Sequence[Index]) -> Value:
         if any(isinstance(a, Delta) for a in args):
-            return self._scatter(Mul(tuple(args)), order, None)
+            return self._scatter(Mul(tuple(args)), order, None)[0]
         args, mean = _take_mean(args)
         masks = [a for a in args if isinstance(a, Iverson)]
         coef = Fraction(1)
@@ -373,7 +385,9 @@ class Scope:
                 raise LoweringError(f"a power with the exponent {a.exponent!r}")
             elif a is mean:
                 assert isinstance(a, Reduce)
-                above.append(self._sum(a.indices, a.body, order, "mean"))
+                apart = _apart(a.indices, order)
+                renamed = substitute(a.body, _renaming(a.indices, apart))
+                above.append(self._sum(apart, renamed, order, "mean"))
             else:
                 above.append(self.lower(a, order))
         if not above and not below and masks and coef.denominator == 1:
@@ -476,7 +490,7 @@ class Scope:
         """Sum over binders of a product."""
         args = body.args if isinstance(body, Mul) else (body,)
         if any(isinstance(a, Delta) for a in args):
-            return self._scatter(Reduce("sum", tuple(binders), body), order, None)
+            return self._scatter(Reduce("sum", tuple(binders), body), order, None)[0]
         used = [i for i in order if i in free_indices(body)]
         inner = _with_binders(used, binders, body)
         masks = [a for a in args if isinstance(a, Iverson)]
@@ -543,8 +557,11 @@ class Scope:
 
     # ---------------------------------------------------------------- scatters
 
-    def _scatter(self, e: Expr, order: Sequence[Index], base: Code | None) -> Value:
-        """A term with deltas that no sum removed: its value, placed at the deltas' positions."""
+    def _scatter(self, e: Expr, order: Sequence[Index], base: Code | None) -> tuple[Value, bool]:
+        """A term with deltas that no sum removed: its value, placed at the deltas' positions.
+
+        Also whether it was added into ``base``, which has all axes of ``order``.
+        """
         coef, binders, factors = _as_term(e)
         deltas = [f for f in factors if isinstance(f, Delta)]
         rest = [f for f in factors if not isinstance(f, Delta)]
@@ -554,11 +571,8 @@ class Scope:
             axis, position = delta.axis, delta.position
             if not isinstance(axis, Index) and isinstance(position, Index):
                 axis, position = position, axis
-            if (
-                isinstance(axis, Index)
-                and axis not in binders
-                and not any(axis is a or axis in free_indices(p) for a, p in targets)
-            ):
+            if self._is_target(axis, position, binders, targets):
+                assert isinstance(axis, Index)
                 # delta(i, e) f(i) = delta(i, e) f(e)
                 rest = [substitute(f, {axis: position}) for f in rest]
                 targets.append((axis, position))
@@ -582,15 +596,54 @@ class Scope:
         source = self.frame.squeeze(source, ())
         if len(targets) == 1:
             ((axis, position),) = targets
-            if isinstance(position, Index):
-                return self._diagonal(source, axis, position)
+            if isinstance(position, Index) and position not in summed:
+                return self._diagonal(source, axis, position), False
+            window = _window(position)
+            if window is not None and window[0] in summed:
+                return self._padded(source, axis, *window), False
+            if isinstance(position, Num):
+                around = [i for i in order if i is axis or i in source.indices]
+                return select_at(self.frame, source, axis, position, around, self.like), False
             if any(isinstance(x, Access) for x in _walk(position)):
                 index = self.lower(factor(position), layout(position))
                 if base is not None and not self._covers(source, index, axis, summed, order):
                     base = None
                 if not index.scalar:
-                    return add_at(self.frame, source, axis, index, summed, order, base, self.like)
-        return self._put(source, targets, summed, order)
+                    value = add_at(self.frame, source, axis, index, summed, order, base, self.like)
+                    return value, base is not None
+        return self._put(source, targets, summed, order), False
+
+    @staticmethod
+    def _is_target(
+        axis: Expr,
+        position: Expr,
+        binders: Sequence[Index],
+        targets: Sequence[tuple[Index, Expr]],
+    ) -> bool:
+        """Whether the term is placed along this axis; if not, the delta is a comparison."""
+        if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
+            return False
+        if isinstance(position, Index) and position not in binders:
+            if position.extent != axis.extent:
+                return False
+        taken = [a for a, _ in targets]
+        read = frozenset().union(*(free_indices(p) for _, p in targets), frozenset())
+        return axis not in taken and axis not in read and not free_indices(position) & set(taken)
+
+    def _padded(self, source: Value, axis: Index, index: Index, start: Expr) -> Value:
+        """f placed at start, start + 1, ... of a longer axis of zeros."""
+        if index not in source.indices:
+            source = self.frame.expand(source, [*source.indices, index], self.like)
+        n = source.axes.index(index)
+        axes = tuple(axis if i is index else i for i in source.axes)
+        sizes = Shape(tuple(Name(index_key(i)) for i in axes if i is not None))
+        zeros = Method(self.like, "new_zeros", (sizes,))
+        first = self.lower(factor(start), ()).code
+        size: Code = Dim(index.extent)
+        end = size if first is literal(0) else Binary("+", first, size)
+        place = self.frame.position(axes, n)
+        code = Method(zeros, "slice_scatter", (source.code, place, first, end))
+        return Value(code, axes)
 
     def _covers(
         self,
@@ -743,6 +796,21 @@ class Scope:
         return result
 
 
+def _apart(binders: Sequence[Index], taken: Sequence[Index]) -> tuple[Index, ...]:
+    """The binders, renamed where an index around them has the name."""
+    used = list(taken)
+    result = []
+    for b in binders:
+        new = fresh(b, used)
+        used.append(new)
+        result.append(new)
+    return tuple(result)
+
+
+def _renaming(old: Sequence[Index], new: Sequence[Index]) -> dict[Index, Expr]:
+    return dict(zip(old, new, strict=True))
+
+
 def _variable_first(left: Expr, right: Expr) -> tuple[Expr, Expr]:
     return (right, left) if isinstance(left, Num | Param) else (left, right)
 
@@ -752,6 +820,22 @@ def _walk(e: Expr) -> list[Expr]:
     for part in e.parts():
         found += _walk(part)
     return found
+
+
+def _window(position: Expr) -> tuple[Index, Expr] | None:
+    """(i, start) where the position is start + i, start without any index or tensor."""
+    if isinstance(position, Index):
+        return position, Num(Fraction(0))
+    if not isinstance(position, Poly):
+        return None
+    inside = free_indices(position)
+    if len(inside) != 1:
+        return None
+    (i,) = inside
+    rest = add(position, scale(atom(i), -1))
+    if free_indices(rest) or any(isinstance(x, Access | Iverson) for x in _walk(rest)):
+        return None
+    return i, rest
 
 
 def _number(value: Fraction) -> Value:
@@ -878,7 +962,3 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
         if len(set(sizes)) == len(sizes) and all(s in args for s in sizes):
             return tuple(x for x in args if x not in sizes), a
     return tuple(args), None
-
-
-def _contains(code: Code, inner: Code) -> bool:
-    return code is inner or any(_contains(part, inner) for part in code.parts())

@@ -133,17 +133,26 @@ def _forward(
     shapes = Shapes({e.name: e for e in op.extents}, frame, _sources(tensors))
     lines = []
     for s in scope.statements:
-        let = lets[s.name]
         code = shapes.resolve(s.code)
         if isinstance(code, Name) and code.id in tensors and s.name in op.outputs:
             code = Method(code, "clone")
-        lines.append(Line(s.name, code, kept=not let.internal))
-    lines = tidy(lines, taken, _WIDTH)
+        lines.append(Line(s.name, code, kept=not lets[s.name].internal))
+    lines = _winners(lines)
     for p in op.parameters:
         if isinstance(p, KeepDim):
             for name in op.outputs:
                 lines = _keep_axis(op, lets[name], p, frame, lines)
-    return tuple(lines)
+    return tuple(tidy(lines, taken, _WIDTH))
+
+
+def _winners(lines: Sequence[Line]) -> list[Line]:
+    """The winner of a maximum that is computed anyway comes with it."""
+    both: dict[Code, Code] = {}
+    for line in lines:
+        match line.code:
+            case Attribute(Method(obj, ("max" | "min") as name, args) as call, "values"):
+                both[Method(obj, f"arg{name}", args)] = Attribute(call, "indices")
+    return [replace(line, code=both.get(line.code, line.code)) for line in lines]
 
 
 def _kept_axes(op: Operation, formals: Axes, p: KeepDim) -> Axes | None:
@@ -170,22 +179,32 @@ def _keep_axis(
     place = frame.position(axes, axes.index(None))
     n = next(n for n, line in enumerate(lines) if line.name == let.name)
     flag = Name(p.name)
-    readers = [x for x in lines if let.name in set(names_in(x.code))]
-    code = lines[n].code
-    reduces = isinstance(code, Method) and code.args == (place,) and code.name in _KEEPING
-    reduces |= isinstance(code, Function) and code.name in _KEEPING and code.args[1:] == (place,)
-    if reduces and not readers:
-        assert isinstance(code, Method | Function)
-        kept = replace(code, args=(*code.args, Keyword("keepdim", flag)))
-        return [*lines[:n], Line(let.name, kept), *lines[n + 1 :]]
+    kept = _with_keepdim(lines[n].code, place, flag)
+    if kept is not None and not any(let.name in set(names_in(x.code)) for x in lines):
+        return [*lines[:n], replace(lines[n], code=kept), *lines[n + 1 :]]
     name = Name(let.name)
     wide = Conditional(flag, Method(name, "unsqueeze", (place,)), name)
     return [*lines, Line(let.name, wide)]
 
 
+def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
+    """The reduction over one axis that keeps it where the flag says so."""
+    keyword = Keyword("keepdim", flag)
+    match code:
+        case Method(obj, name, args) if name in _KEEPING and args == (place,):
+            return Method(obj, name, (*args, keyword))
+        case Function(name, (obj, at)) if name in _KEEPING and at is place:
+            return Function(name, (obj, at, keyword))
+        case Attribute(inner, ("values" | "indices") as which):
+            kept = _with_keepdim(inner, place, flag)
+            return None if kept is None else Attribute(kept, which)
+    return None
+
+
 _KEEPING = (
-    "sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "any", "all", "torch.logsumexp",
-)  # fmt: skip
+    *("sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all"),
+    "torch.logsumexp",
+)
 
 
 def _backward(

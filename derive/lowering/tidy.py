@@ -129,7 +129,7 @@ def _is_cheap(code: Code) -> bool:
     if isinstance(code, Name | Literal | Dim | Shape | Keyword | Tuple | Subscript):
         return True
     if isinstance(code, Attribute):
-        return True
+        return code.name not in ("values", "indices") or _is_cheap(code.obj)
     if isinstance(code, Method) and code.name in _VIEWS:
         return _is_cheap(code.obj)
     if isinstance(code, Unary | Binary):

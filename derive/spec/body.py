@@ -43,6 +43,7 @@ from derive.spec.names import (
     SCALAR,
     arity,
     nearest,
+    plural,
 )
 from derive.spec.raw import Place, Raw, fail, show
 from derive.spec.scope import Env, Reading, enter, letter_of
@@ -349,7 +350,7 @@ class Bodies:
 
     def _arguments(self, e: raw.Apply, n: int) -> None:
         if len(e.args) != n:
-            fail(e.at, f"{e.function} takes {_plural(n, 'argument')}, not {len(e.args)}")
+            fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
 
     def _size(self, e: raw.Apply, env: Env) -> Expr:
         self._arguments(e, 1)
@@ -446,7 +447,3 @@ class Bodies:
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
         return joined(k, pieces)
-
-
-def _plural(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -59,6 +59,9 @@ def declare(written: raw.Operation) -> Declared:
     for equation in written.equations:
         _equation(d, equation)
     survey = _Survey(d)
+    for parameter in d.fixed.values():
+        if parameter.value is not None:
+            survey.visit(parameter.value, "value")
     for equation in written.equations:
         for axis in equation.axes:
             survey.visit(axis, "axis")

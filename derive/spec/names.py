@@ -20,6 +20,7 @@ __all__ = [
     "arity",
     "check_name",
     "nearest",
+    "plural",
 ]
 
 REDUCTIONS = "sum mean prod max min amax amin logsumexp argmax argmin any all".split()
@@ -83,3 +84,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` with the nearest known name, or nothing."""
     found = difflib.get_close_matches(name, sorted(known), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+def plural(n: int, what: str) -> str:
+    """``1 argument``, ``2 arguments."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Call, Expr, Param, Size, num
+from derive.algebra.expr import Call, Expr, Size, num, walk
 from derive.spec.affine import Affine, Polynomial
 from derive.spec.build import total
+from derive.spec.operation import Extent
 from derive.spec.raw import Place, fail
 
-__all__ = ["Bound", "bound", "smallest"]
+__all__ = ["Bound", "bound", "ordered", "smallest"]
 
 
 @dataclass(frozen=True)
@@ -118,5 +119,18 @@ def smallest(bounds: Iterable[Bound]) -> Expr | None:
     result, *rest = (b.expr() for b in kept)
     for other in rest:
         result = Call("minimum", (result, other))
-    assert not isinstance(result, Param)
     return result
+
+
+def ordered(extents: Sequence[Extent]) -> Iterator[Extent]:
+    """The extents, each that is not read on an axis after those that its size is made of."""
+    waiting = list(extents)
+    done: set[str] = set()
+    while waiting:
+        for extent in waiting:
+            parts = walk(extent.size) if extent.size is not None and not extent.sources else ()
+            if all(part.extent in done for part in parts if isinstance(part, Size)):
+                break
+        waiting.remove(extent)
+        done.add(extent.name)
+        yield extent

@@ -29,7 +29,7 @@ from derive.spec.affine import Affine, Polynomial, affine
 from derive.spec.build import product
 from derive.spec.declare import Declared
 from derive.spec.operation import Extent
-from derive.spec.ranges import Bound, bound, smallest
+from derive.spec.ranges import Bound, bound, ordered, smallest
 from derive.spec.raw import Place, fail
 from derive.spec.scope import Reading
 from derive.spec.shapes import Shapes
@@ -420,7 +420,7 @@ class Sizes:
                 named = None if size is None else self.named(self._canonical(size))
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
-        return tuple(_ordered(result))
+        return tuple(ordered(result))
 
 
 def _atoms(position: Affine) -> Iterable[Size]:
@@ -430,20 +430,6 @@ def _atoms(position: Affine) -> Iterable[Size]:
             yield from (atom for atom in key if isinstance(atom, Size))
     for index in position.coefficients:
         yield Size(index.extent)
-
-
-def _ordered(extents: Sequence[Extent]) -> Iterator[Extent]:
-    """The extents, each that is not read on an axis after those that its size is made of."""
-    waiting = list(extents)
-    done: set[str] = set()
-    while waiting:
-        for extent in waiting:
-            parts = walk(extent.size) if extent.size is not None and not extent.sources else ()
-            if all(part.extent in done for part in parts if isinstance(part, Size)):
-                break
-        waiting.remove(extent)
-        done.add(extent.name)
-        yield extent
 
 
 def _compared(e: Expr) -> Iterator[str]:
