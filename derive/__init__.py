@@ -55,6 +55,7 @@ from derive.spec.heads import (
     size,
     softplus,
 )
+from derive.spec.limits import whole_range as _whole_range  # noqa: F401 - Sum(f, k) is taught
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
 from derive.spec.read import read

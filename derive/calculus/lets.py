@@ -27,6 +27,8 @@ _STEMS = {
     "amin": "bottom",
     "max": "top",
     "min": "bottom",
+    "any": "some",
+    "all": "every",
     "sum": "u",
 }
 
@@ -142,12 +144,13 @@ def _shape(
     """A key that is equal for lets equal up to names of indices, and the let's formals."""
     # others[.., k, ..] = the product over all but k: k is the axis and a formal at once.
     formals = layout(body, () if kind == "others" else binders)
+    if kind == "others":
+        formals = (*formals, *(k for k in binders if k not in formals))
     if condition is not None:
         extra = [i for i in layout(condition, binders) if i not in formals]
         formals = (*formals, *extra)
-    names: dict[Index, Expr] = {
-        i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate((*formals, *binders))
-    }
+    ordered = dict.fromkeys((*formals, *binders))
+    names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
     return (kind, len(binders), whole, test), formals

@@ -235,9 +235,8 @@ def _text(code: Code) -> tuple[str, int]:
             return f"{op}{space}{_at(operand, level)}", level
         case Binary("**", left, right):
             level = _PRECEDENCE["**"]
-            simple = isinstance(left, Name | Literal) and isinstance(right, Name | Literal)
-            gap = "" if simple else " "
-            return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, level)}", level
+            gap = "" if _is_simple(left) and _is_simple(right) else " "
+            return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, _PRECEDENCE['neg'])}", level
         case Binary(op, left, right):
             level = _PRECEDENCE[op]
             comparison = op in ("==", "!=", "<", "<=", ">", ">=")
@@ -248,6 +247,15 @@ def _text(code: Code) -> tuple[str, int]:
         case Conditional(test, then, other):
             return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
     raise AssertionError(f"no text for {code!r}")
+
+
+def _is_simple(code: Code) -> bool:
+    """Whether a formatter writes ** without spaces beside it."""
+    if isinstance(code, Unary):
+        return _is_simple(code.operand)
+    if isinstance(code, Attribute):
+        return _is_simple(code.obj)
+    return isinstance(code, Name) or (isinstance(code, Literal) and code.text[:1] != "(")
 
 
 def _at(code: Code, level: int) -> str:

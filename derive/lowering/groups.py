@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from derive.algebra.expr import Expr, Index
 from derive.errors import LoweringError
@@ -69,13 +70,9 @@ def group_shapes(op: Operation) -> list[Line]:
                 lines.append(_slice(t, unknown[0]))
                 known.add(unknown[0].extent)
                 break
-            at = _axis_between(op, t, unknown, known)
-            if at is not None:
-                parameter, index = at
-                rank = Method(Name(t.name), "dim")
-                name = f"{parameter.name}_axis"
-                lines.append(Line(name, Binary("%", Name(parameter.name), rank)))
-                lines += _around(t, index, unknown, Name(name))
+            split = _split(op, t, unknown)
+            if split is not None:
+                lines += split
                 known |= {i.extent for i in unknown}
                 break
         else:
@@ -128,44 +125,43 @@ def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
     return single, [i for i in axes if isinstance(i, Index) and i.group]
 
 
-def _axis_between(
-    op: Operation, t: Tensor, unknown: Sequence[Index], known: set[str]
-) -> tuple[AxisOf, Index] | None:
-    if len(unknown) != 2:
-        return None
-    first, second = (t.axes.index(i) for i in unknown)
-    for p in op.parameters:
-        if isinstance(p, AxisOf) and p.index in t.axes[first + 1 : second]:
-            return p, p.index
-    return None
-
-
-def _around(t: Tensor, index: Index, unknown: Sequence[Index], axis: Code) -> list[Line]:
-    """The two groups on either side of an axis whose place is a parameter."""
-    n = t.axes.index(index)
-    left, right = (t.axes.index(i) for i in unknown)
+def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
+    """The unknown groups of t where a parameter tells an axis between each two of them."""
+    rank = Method(Name(t.name), "dim")
+    lines: list[Line] = []
+    places = [t.axes.index(i) for i in unknown]
+    starts = [_plain(_total(*_counts(t.axes[: places[0]])))]
+    stops: list[str] = []
+    for left, right in pairwise(places):
+        p = next(
+            (
+                p
+                for p in op.parameters
+                if isinstance(p, AxisOf) and p.index in t.axes[left + 1 : right]
+            ),
+            None,
+        )
+        if p is None:
+            return None
+        n = t.axes.index(p.index)
+        name = f"{p.name}_axis"
+        lines.append(Line(name, Binary("%", Name(p.name), rank)))
+        back = _total(*_counts(t.axes[left + 1 : n]))
+        ahead = _total(*_counts(t.axes[n + 1 : right]))
+        stops.append(name if _is_zero(back) else f"{name} - {text(back)}")
+        starts.append(
+            f"{name} + {text(literal(1) if _is_zero(ahead) else Binary('+', ahead, literal(1)))}"
+        )
+    single, groups = _counts(t.axes[places[-1] + 1 :])
+    if groups:
+        stops.append(f"{t.name}.dim() - ({text(_total(single, groups))})")
+    else:
+        stops.append(f"-{single}" if single else "")
     shape = Attribute(Name(t.name), "shape")
-    name = text(axis)
+    for group, start, stop in zip(unknown, starts, stops, strict=True):
+        lines.append(Line(shape_name(group), Subscript(shape, (Literal(_colon(start, stop)),))))
+    return lines
 
-    def offset(code: Code, sign: str) -> str:
-        return name if _is_zero(code) else f"{name} {sign} {text(code)}"
 
-    start = _total(*_counts(t.axes[:left]))
-    stop = offset(_total(*_counts(t.axes[left + 1 : n])), "-")
-    begin = text(start) if not _is_zero(start) else ""
-    begin2 = offset(
-        Binary("+", _total(*_counts(t.axes[n + 1 : right])), literal(1))
-        if right > n + 1
-        else literal(1),
-        "+",
-    )
-    after_single, after_groups = _counts(t.axes[right + 1 :])
-    end = ""
-    if after_groups:
-        end = f"{t.name}.dim() - ({text(_total(after_single, after_groups))})"
-    elif after_single:
-        end = f"-{after_single}"
-    return [
-        Line(shape_name(unknown[0]), Subscript(shape, (Literal(_colon(begin, stop)),))),
-        Line(shape_name(unknown[1]), Subscript(shape, (Literal(_colon(begin2, end)),))),
-    ]
+def _plain(code: Code) -> str:
+    return "" if _is_zero(code) else text(code)

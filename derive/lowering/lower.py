@@ -53,6 +53,7 @@ from derive.lowering.code import (
     Method,
     Name,
     Shape,
+    Tuple,
     Unary,
     literal,
 )
@@ -65,6 +66,13 @@ from derive.spec.operation import Kind
 __all__ = ["Scope", "Statement"]
 
 _SMALLEST = Literal("-math.inf")
+
+
+_OF_NUMBERS = (
+    *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("tanh", "erf", "erfc", "lgamma", "log", "atan2"),
+)
+"""Functions that the math module has too: a number stays a number."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,8 @@ class Scope:
         if let.condition is not None:
             test = self.condition(let.condition, let.formals)
             value = self._where(test, value, Value(literal(1), scalar=True), let.formals)
+        if k not in let.formals:
+            raise LoweringError(f"the product over {k.name} of something without {k.name}")
         value = self.frame.expand(value, let.formals, self.like)
         place = self.frame.position(value.axes, value.axes.index(k))
         return Value(Function("_product_of_others", (value.code, place)), value.axes)
@@ -567,7 +577,9 @@ class Scope:
         rest = [f for f in factors if not isinstance(f, Delta)]
         targets: list[tuple[Index, Expr]] = []
         tests: list[Expr] = []
-        for delta in deltas:
+        while deltas:
+            delta = _outermost(deltas)
+            deltas.remove(delta)
             axis, position = delta.axis, delta.position
             if not isinstance(axis, Index) and isinstance(position, Index):
                 axis, position = position, axis
@@ -575,12 +587,11 @@ class Scope:
                 assert isinstance(axis, Index)
                 # delta(i, e) f(i) = delta(i, e) f(e)
                 rest = [substitute(f, {axis: position}) for f in rest]
+                deltas = [Delta(d.axis, substitute(d.position, {axis: position})) for d in deltas]
                 targets.append((axis, position))
             else:
                 tests.append(Iverson(Rel("==", axis, position)))
         rest = [*tests, *rest]
-        if any(axis in free_indices(p) for axis, _ in targets for _, p in targets):
-            raise LoweringError(f"deltas that read each other's axes: {deltas!r}")
         inside = Mul(tuple(rest)) if rest else Num(Fraction(1))
         loose = [i for i in binders if all(i not in free_indices(p) for _, p in targets)]
         summed = [i for i in binders if i not in loose]
@@ -694,6 +705,10 @@ class Scope:
             args = [self.as_float(a) for a in args]
         args = [self.frame.fit(a, order) for a in args]
         function = FUNCTIONS[e.function]
+        code: Code
+        if all(a.scalar for a in args) and e.function in _OF_NUMBERS:
+            code = Function(f"math.{e.function}", tuple(a.code for a in args))
+            return Value(code, scalar=True)
         if e.function == "polygamma":
             n, x = args
             return replace(x, code=Function("torch.polygamma", (n.code, x.code)))
@@ -705,7 +720,7 @@ class Scope:
             axes = broadcast(axes, a.axes)
         if function.torch_method is not None:
             rest = tuple(a.code for a in args[1:])
-            code: Code = Method(args[0].code, function.torch_method, rest)
+            code = Method(args[0].code, function.torch_method, rest)
         else:
             code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
         return Value(code, axes, args[0].kind if e.function == "detach" else "float")
@@ -713,7 +728,7 @@ class Scope:
     def _as_tensor(self, value: Value) -> Value:
         if not value.scalar:
             return value
-        return Value(Method(self.like, "new_tensor", (value.code,)))
+        return Value(Method(self.like, "new_full", (Tuple(()), value.code)))
 
     def _normal(
         self,
@@ -794,6 +809,15 @@ class Scope:
             code = Binary(word if both else op, result.code, value.code)
             result = Value(code, broadcast(result.axes, value.axes), "bool", both)
         return result
+
+
+def _outermost(deltas: Sequence[Delta]) -> Delta:
+    """A delta whose position reads no axis that another delta places."""
+    for d in deltas:
+        axes = [x.axis for x in deltas if x is not d]
+        if not any(i in axes for i in free_indices(d.position)):
+            return d
+    return deltas[0]
 
 
 def _apart(binders: Sequence[Index], taken: Sequence[Index]) -> tuple[Index, ...]:
