@@ -70,7 +70,7 @@ def emit(op: Operation, variants: Sequence[Variant], checks: Sequence[Check], do
     helpers = tuple(
         line for name in _helper_names() if name + "(" in code for line in _helper(name)
     )
-    whole = "\n".join([code, *helpers])
+    whole = "\n".join([code, *helpers, *_signature(op)])
     imports = []
     if "math." in whole:
         imports += ["import math", ""]

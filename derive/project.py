@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +23,7 @@ from derive.errors import DeriveError, SpecError
 from derive.spec.operation import Operation
 from derive.spec.read import read
 
-__all__ = ["Project", "find_project", "lookup", "operations_of", "sources_of"]
+__all__ = ["Project", "find_project", "lookup", "operations_of", "spec_files"]
 
 _SUFFIXES = (".derive", ".py")
 
@@ -70,8 +70,12 @@ def _project(path: Path, table: Any) -> Project:
     if not isinstance(out, str):
         raise DeriveError(f"{path}: [tool.derive] out is a folder")
     root = path.parent
-    files = tuple(file for spec in specs for file in _files(root / spec))
-    return Project(path, files, root / out)
+    return Project(path, spec_files(root / spec for spec in specs), root / out)
+
+
+def spec_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The files, folders being opened."""
+    return tuple(file for path in paths for file in _files(path))
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -102,7 +106,7 @@ def operations_of(files: Sequence[Path]) -> dict[str, tuple[Path, Operation]]:
     return found
 
 
-def sources_of(name: str, project: Project | None) -> Iterator[Operation]:
+def _named(name: str, project: Project | None) -> Iterator[Operation]:
     """The operations of this name, those of the project first.
 
     A file in which the name does not stand is not read.
@@ -124,7 +128,7 @@ def lookup(name: str, project: Project | None) -> Operation:
         if inner in found:
             return found[inner]
         raise SpecError(f"{path} has no operation {inner}{_nearest(inner, list(found))}")
-    for op in sources_of(name, project):
+    for op in _named(name, project):
         return op
     if Path(name).suffix in _SUFFIXES and Path(name).is_file():
         found = {op.name: op for op in read(name)}

@@ -25,9 +25,9 @@ from derive.lowering.code import (
     literal,
 )
 from derive.lowering.groups import OuterFrame, group_shapes, groups_of, shape_name
-from derive.lowering.program import BackwardLine, Program
+from derive.lowering.program import WIDTH, BackwardLine, Program
 from derive.lowering.resolve import Shapes, Source, axes_of
-from derive.lowering.tidy import Line, names_in
+from derive.lowering.tidy import Line, cut, names_in
 from derive.spec.operation import AxisOf, Equation, Extent, KeepDim, Operation, Tensor
 
 __all__ = ["inner_operation", "is_plain", "split_axes", "through_facade"]
@@ -122,6 +122,7 @@ def _inner_position(access: Access, position: Expr, axis: Expr) -> list[Expr]:
 def through_facade(op: Operation, inner: Program) -> Program:
     """The program of the inner operation with its tensors reshaped at the border."""
     groups = group_shapes(op)
+    taken = {*inner.inputs, *(p.name for p in op.parameters), *_defined(inner)}
     sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in op.inputs]
     outer = {e.name: e for e in op.extents}
     equations = {e.name: e for e in op.equations}
@@ -141,9 +142,9 @@ def through_facade(op: Operation, inner: Program) -> Program:
             body = plain or [*body, Line(name, Method(Name(name), "reshape", (shape,)))]
     # Shapes are read before the tensors change theirs.
     before = [Line(f"{name}_shape", Attribute(Name(name), "shape")) for name in shapes.used]
-    forward = (*groups, *before, *entry, *body)
+    forward = tuple(cut([*groups, *before, *entry, *body], taken, WIDTH))
 
-    kept, backward = _backward(op, inner, shapes)
+    kept, backward = _backward(op, inner, shapes, taken)
     read_backward = {name for entry in backward for name in names_in(entry.line.code)}
     return replace(
         inner,
@@ -155,6 +156,11 @@ def through_facade(op: Operation, inner: Program) -> Program:
         kept_shapes=kept,
         backward=backward,
     )
+
+
+def _defined(inner: Program) -> set[str]:
+    """Every name that a line of the inner program defines."""
+    return {line.name for line in (*inner.forward, *(b.line for b in inner.backward))}
 
 
 def _changes(axes: Sequence[Expr]) -> bool:
@@ -213,7 +219,7 @@ def _kept_place(op: Operation, owner: Equation | Tensor, p: KeepDim) -> int:
 
 
 def _backward(
-    op: Operation, inner: Program, shapes: Shapes
+    op: Operation, inner: Program, shapes: Shapes, taken: set[str]
 ) -> tuple[tuple[str, ...], tuple[BackwardLine, ...]]:
     """(inputs whose shape is kept, lines): tensors reshaped first, gradients reshaped last."""
     axes: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in op.inputs}
@@ -245,7 +251,9 @@ def _backward(
                 lines.append(BackwardLine(Line(gradient, code), (tensor,)))
             else:
                 lines = [replace(b, line=x) for b, x in zip(lines, plain, strict=True)]
-    return tuple(local.used), tuple(lines)
+    pieces = [(b.needs, cut([b.line], taken, WIDTH)) for b in lines]
+    whole = tuple(BackwardLine(x, needs) for needs, piece in pieces for x in piece)
+    return tuple(local.used), whole
 
 
 def _reshaped(lines: Sequence[Line], name: str, shape: Code) -> list[Line] | None:

@@ -456,10 +456,19 @@ class Scope:
         if top < 0:
             negative = Unary("-", first.code)
             first = replace(first, code=negative)
-        result = self._chain("*", [first, *factors[1:]], order)
-        if divisors:
-            divisor = self._chain("*", divisors, order)
-            result = self._chain("/", [result, divisor], order)
+        factors[0] = first
+        if not divisors:
+            return replace(self._chain("*", factors, order), kind=kind)
+        # Small factors meet the divisors before the largest tensors: one pass over those less.
+        divisor = self._chain("*", divisors, order)
+        largest = max(len(v.indices) for v in factors)
+        small = [v for v in factors if len(v.indices) < largest]
+        large = [v for v in factors if len(v.indices) == largest]
+        if small and len(divisor.indices) < largest:
+            scale = self._chain("/", [self._chain("*", small, order), divisor], order)
+            result = self._chain("*", [scale, *large], order)
+        else:
+            result = self._chain("/", [self._chain("*", factors, order), divisor], order)
         return replace(result, kind=kind)
 
     def _chain(self, op: str, values: Sequence[Value], order: Sequence[Index]) -> Value:

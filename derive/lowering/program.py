@@ -28,9 +28,9 @@ from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Axes, Frame, Value
 from derive.spec.operation import AxisOf, KeepDim, Operation, SizeOf
 
-__all__ = ["BackwardLine", "Program", "Saved", "frame_of", "program"]
+__all__ = ["WIDTH", "BackwardLine", "Program", "Saved", "frame_of", "program"]
 
-_WIDTH = 76
+WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
 
 
@@ -142,7 +142,7 @@ def _forward(
         if isinstance(p, KeepDim):
             for name in op.outputs:
                 lines = _keep_axis(op, lets[name], p, frame, lines)
-    return tuple(tidy(lines, taken, _WIDTH))
+    return tuple(tidy(lines, taken, WIDTH))
 
 
 def _winners(lines: Sequence[Line]) -> list[Line]:
@@ -240,9 +240,10 @@ def _backward(
         scope.tensor(g.name)
     gradients = {g.tensor: g.name for g in backward.gradients}
     resolved, shape_names = _resolved(op, frame, tensors, scope, lets, find)
-    lines = tidy(resolved, taken, _WIDTH)
+    lines = tidy(resolved, taken, WIDTH)
     used = {name for line in lines for name in names_in(line.code)}
     lines = [e for e in entry if e.name in used] + lines
+    lines = _ordered(lines, _needs(lines, gradients))
     needs = _needs(lines, gradients)
     at_hand = [*(t.name for t in op.inputs), *op.outputs]
     saved = []
@@ -314,6 +315,36 @@ def _resolved(
         assert let is not None
         lines.append(Line(s.name, shapes.resolve(s.code), kept=not let.internal))
     return lines, list(shapes.used)
+
+
+def _ordered(lines: Sequence[Line], needs: Sequence[tuple[str, ...]]) -> list[Line]:
+    """The lines with those for the same gradients together, what all need first.
+
+    A line stays behind every earlier one that it reads, and that writes what it writes.
+    """
+    reads = [set(names_in(line.code)) for line in lines]
+    pending = list(range(len(lines)))
+    result: list[Line] = []
+    current: tuple[str, ...] = ()
+    while pending:
+        ready = [
+            n
+            for at, n in enumerate(pending)
+            if not any(
+                lines[m].name in reads[n]
+                or lines[m].name == lines[n].name
+                or lines[n].name in reads[m]
+                for m in pending[:at]
+            )
+        ]
+        n = next(
+            (n for n in ready if needs[n] == current),
+            max(ready, key=lambda n: (len(needs[n]), -n)),
+        )
+        current = needs[n]
+        pending.remove(n)
+        result.append(lines[n])
+    return result
 
 
 def _needs(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[tuple[str, ...]]:

@@ -24,7 +24,7 @@ from derive.lowering.code import (
     text,
 )
 
-__all__ = ["Line", "names_in", "tidy"]
+__all__ = ["Line", "cut", "names_in", "tidy"]
 
 _VIEWS = ("unsqueeze", "squeeze", "expand", "select", "transpose", "permute", "movedim", "dim")
 _STEMS = {
@@ -69,7 +69,7 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     fresh = set(taken)
     inlined = _inline(lines, width)
     shared = _share(inlined, fresh)
-    return _renumbered(_cut(shared, fresh, width), lines)
+    return _renumbered(cut(shared, fresh, width), lines)
 
 
 def _renumbered(lines: list[Line], given: Sequence[Line]) -> list[Line]:
@@ -186,7 +186,7 @@ def _share(lines: list[Line], taken: set[str]) -> list[Line]:
         lines.insert(first, Line(name, code))
 
 
-def _cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
+def cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """Lines longer than width give their largest operands names of their own."""
     result: list[Line] = []
     for line in lines:

@@ -1,0 +1,385 @@
+"""The command line: the only file that prints or exits. Results on stdout, the rest on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from derive import __version__, catalog
+from derive.errors import DeriveError, DeriveWarning, VerificationError
+from derive.modules import PACKAGE, compare, remove, write
+from derive.pipeline import derivation, options, source
+from derive.project import Project, find_project, lookup, operations_of, spec_files
+from derive.report import as_json, as_text, one_line
+from derive.spec.notation import parse
+from derive.spec.operation import Operation
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Derive the backward of tensor operations from their index notation.",
+)
+
+_Item = TypeVar("_Item")
+_TORCH = "needs torch: pip install 'derive-backward[torch]'"
+
+
+class Format(StrEnum):
+    """How ``show`` writes formulas."""
+
+    unicode = "unicode"
+    latex = "latex"
+    json = "json"
+    code = "code"
+
+
+Specs = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[SPEC_FILE]...", help="Files or folders; else those of [tool.derive]."),
+]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the modules.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+
+
+def main() -> None:
+    """The program; an error that a spec causes ends it with code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    warnings.showwarning = _warn
+    warnings.simplefilter("always", DeriveWarning)
+    try:
+        app(prog_name="derive")
+    except VerificationError as error:
+        _fail(error, 1)
+    except (DeriveError, OSError) as error:
+        _fail(error, 2)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    typer.echo(f"derive: {error}", err=True)
+    sys.exit(code)
+
+
+def _warn(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+    typer.echo(f"derive: warning: {message}", err=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _derive(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Derive the backward of tensor operations from their index notation."""
+
+
+# ------------------------------------------------------------------ list, show
+
+
+@app.command("list")
+def list_(json_: Json = False) -> None:
+    """The catalog and the project's own specs, one line each."""
+    project = find_project(Path.cwd())
+    own = operations_of(project.specs if project else ())
+    found = [(op, _shown(path)) for path, op in own.values()]
+    found += [(op, "catalog") for op in catalog.operations() if op.name not in own]
+    if json_:
+        _json([{**one_line(op), "from": origin} for op, origin in found])
+        return
+    width = max(len(op.name) for op, _ in found)
+    for op, origin in found:
+        typer.echo(f"{op.name:<{width}}  {one_line(op)['signature']}  ({origin})")
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME | FILE:NAME]", help="An operation.")
+    ] = None,
+    spec: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="An operation in index notation.")
+    ] = None,
+    steps: Annotated[bool, typer.Option("--steps", help="Every step of the way.")] = False,
+    format_: Annotated[Format, typer.Option("--format")] = Format.unicode,
+    wrt: Annotated[
+        str | None, typer.Option(metavar="INPUT", help="Only the gradient of this input.")
+    ] = None,
+) -> None:
+    """The formulas derived from an operation, or its code."""
+    if (name is None) == (spec is None):
+        raise typer.BadParameter("give a NAME, FILE:NAME, or --spec TEXT")
+    if format_ is Format.code and (steps or wrt is not None):
+        raise typer.BadParameter("--format code is the whole module: leave out --steps and --wrt")
+    if spec is not None:
+        op = parse(spec)
+    else:
+        assert name is not None
+        op = lookup(name, find_project(Path.cwd()))
+    if format_ is Format.code:
+        typer.echo(source(op), nl=False)
+        return
+    derivations = [derivation(op, option) for option, _ in options(op)]
+    if wrt is not None and all(wrt not in d.gradients for d in derivations):
+        known = ", ".join(dict.fromkeys(n for d in derivations for n in d.gradients))
+        raise DeriveError(f"{op.name} has no gradient of {wrt}; it has those of {known or 'none'}")
+    if format_ is Format.json:
+        _json([as_json(op, d, steps, wrt) for d in derivations])
+    else:
+        typer.echo("\n\n".join(as_text(d, format_.value, steps, wrt) for d in derivations))
+
+
+# ------------------------------------------------------------- generate, check
+
+
+@app.command()
+def generate(
+    specs: Specs = None,
+    out: Out = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Only write.")] = False,
+    json_: Json = False,
+) -> None:
+    """Verify the gradients of every operation, then write its module."""
+    project = find_project(Path.cwd())
+    operations = _wanted(specs, project)
+    folder = _folder(out, project)
+    texts = _sources(operations)
+    failures = [] if no_verify else _failures(operations, texts)
+    written, removed = [], []
+    if not failures:
+        files = {**_package(texts), **_named(texts)}
+        written = write(folder, files)
+        removed = [] if specs else remove(folder, files)
+    if json_:
+        _json(
+            {
+                "operations": list(texts),
+                "verified": not no_verify and not failures,
+                "failures": failures,
+                "written": [str(path) for path in written],
+                "removed": [str(path) for path in removed],
+            }
+        )
+    else:
+        for failure in failures:
+            typer.echo(f"wrong: {failure}")
+        for path in written:
+            typer.echo(f"wrote {_shown(path)}")
+        for path in removed:
+            typer.echo(f"removed {_shown(path)}: no spec asks for it")
+        state = "not verified" if no_verify else "verified"
+        if failures:
+            typer.echo(f"{len(failures)} of {_count(texts)} did not verify; nothing is written")
+        else:
+            typer.echo(f"{_count(texts)} {state}, {len(written)} files written to {_shown(folder)}")
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command()
+def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
+    """Whether the generated modules are what the specs say."""
+    project = find_project(Path.cwd())
+    operations = _wanted(specs, project)
+    folder = _folder(out, project)
+    texts = _sources(operations)
+    files = {**_package(texts), **_named(texts)}
+    if specs and project and project.out.resolve() == folder.resolve():
+        # The folder is the whole project's; only the modules of these specs are compared.
+        others = operations_of(project.specs)
+        found = [d for d in compare(folder, files) if d.path.stem not in others or d.diff]
+        found = [d for d in found if d.kind != "stale" or d.path.stem not in others]
+    else:
+        found = compare(folder, files)
+    mend = " ".join(
+        ["derive generate", *map(str, specs or ()), *(["--out", str(out)] if out else [])]
+    )
+    stale = [d for d in found if d.kind == "stale" and specs]
+    if json_:
+        _json(
+            {
+                "fresh": not found,
+                "operations": list(texts),
+                "differences": [
+                    {"file": str(d.path), "kind": d.kind, "diff": d.diff} for d in found
+                ],
+                "mend": mend if found else None,
+            }
+        )
+    else:
+        for d in found:
+            typer.echo(f"{d.kind}: {_shown(d.path)}{_WHY[d.kind]}")
+            typer.echo(d.diff, nl=False)
+        if found:
+            typer.echo(f"to mend it: {mend}")
+        for d in stale:
+            typer.echo(f"            rm {_shown(d.path)}")
+        if not found:
+            typer.echo(f"{_count(texts)} fresh in {_shown(folder)}")
+    raise typer.Exit(1 if found else 0)
+
+
+_WHY = {
+    "missing": "",
+    "stale": " (generated, but no spec asks for it)",
+    "differs": " (edited by hand, or its spec has changed)",
+}
+
+
+def _wanted(specs: Iterable[Path] | None, project: Project | None) -> dict[str, Operation]:
+    """The operations of the files, or those of the project."""
+    if specs:
+        files = spec_files(specs)
+    elif project is not None:
+        files = project.specs
+    else:
+        raise typer.BadParameter(
+            "no pyproject.toml here or above has [tool.derive]; name the spec files"
+        )
+    return {name: op for name, (_, op) in operations_of(files).items()}
+
+
+def _folder(out: Path | None, project: Project | None) -> Path:
+    if out is not None:
+        return out
+    return project.out if project is not None else Path("generated")
+
+
+def _sources(operations: dict[str, Operation]) -> dict[str, str]:
+    return {op.name: source(op) for op in _progress(operations.values(), "deriving")}
+
+
+def _named(texts: dict[str, str]) -> dict[str, str]:
+    return {f"{name}.py": text for name, text in texts.items()}
+
+
+def _package(texts: dict[str, str]) -> dict[str, str]:
+    return {"__init__.py": PACKAGE}
+
+
+def _failures(operations: dict[str, Operation], texts: dict[str, str]) -> list[str]:
+    """What does not compute its operation, or the gradients of it."""
+    verify_source = _verifying().verify_source
+    found = []
+    for op in _progress(operations.values(), "verifying"):
+        try:
+            verify_source(op, texts[op.name])
+        except VerificationError as error:
+            found.append(str(error))
+    return found
+
+
+def _verifying() -> Any:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise DeriveError(f"verification {_TORCH}") from None
+    from derive import verify
+
+    return verify
+
+
+# ---------------------------------------------------------------------- verify
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Operations; else all of the project."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """The gradcheck family on generated modules."""
+    project = find_project(Path.cwd())
+    if names:
+        operations = [lookup(name, project) for name in names]
+    elif project is not None:
+        operations = [op for _, op in operations_of(project.specs).values()]
+    else:
+        operations = list(catalog.operations())
+    checks_of, load_source = _verifying().checks_of, _verifying().load_source
+    rows = []
+    for op in _progress(operations, "verifying"):
+        rows += list(checks_of(op, load_source(op, _module_text(op, project))))
+    wrong = [row for row in rows if not row.ok]
+    if json_:
+        _json([vars(row) for row in rows])
+    else:
+        _table(rows)
+        for row in wrong:
+            option = "" if row.option is None else f" ({row.option})"
+            typer.echo(f"wrong: {row.operation}{option}: {row.check}, {row.case}: {row.detail}")
+        typer.echo(f"{len(rows) - len(wrong)} of {len(rows)} checks passed")
+    raise typer.Exit(1 if wrong else 0)
+
+
+def _module_text(op: Operation, project: Project | None) -> str:
+    """The generated module: of the project, as shipped, or made now where there is none."""
+    folders = [project.out] if project else []
+    for folder in [*folders, Path(__file__).parent / "generated"]:
+        path = folder / f"{op.name}.py"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    return source(op)
+
+
+def _table(rows: list[Any]) -> None:
+    """One line for each operation and option."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("operation", "option", "passed", "wrong")
+    lines = dict.fromkeys((row.operation, row.option) for row in rows)
+    for operation, option in lines:
+        mine = [r for r in rows if (r.operation, r.option) == (operation, option)]
+        wrong = ", ".join(dict.fromkeys(r.check for r in mine if not r.ok))
+        passed = f"{sum(r.ok for r in mine)} of {len(mine)}"
+        table.add_row(operation, option or "", passed, wrong)
+    Console(markup=False, highlight=False).print(table)
+
+
+# -------------------------------------------------------------------- printing
+
+
+def _json(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _count(texts: dict[str, str]) -> str:
+    return f"{len(texts)} operation{'' if len(texts) == 1 else 's'}"
+
+
+def _shown(path: Path) -> str:
+    """The path from here where it lies below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def _progress(items: Iterable[_Item], doing: str) -> Iterator[_Item]:
+    """The items; a bar on stderr where that is a terminal."""
+    found = list(items)
+    if not sys.stderr.isatty() or len(found) < 2:
+        yield from found
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(found, doing, console=Console(stderr=True), transient=True)
