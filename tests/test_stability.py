@@ -71,7 +71,7 @@ def test_a_single_large_logit(name):
     assert_stable(name, [A], dim=1)
 
 
-@pytest.mark.parametrize(("reduction", "weighted"), product(REDUCTIONS, (False, True)))
+@pytest.mark.parametrize(("reduction", "weighted"), list(product(REDUCTIONS, (False, True))))
 def test_nll_loss_of_large_logits(reduction, weighted):
     A = torch.log_softmax(SCALE * randn(6, 5), 1)
     weight = randn(5, seed=1).abs() + 0.1 if weighted else None
@@ -81,7 +81,7 @@ def test_nll_loss_of_large_logits(reduction, weighted):
 
 @pytest.mark.parametrize(
     ("reduction", "weighted", "biased", "smoothing"),
-    product(REDUCTIONS, (False, True), (False, True), (0.0, 0.1)),
+    list(product(REDUCTIONS, (False, True), (False, True), (0.0, 0.1))),
 )
 def test_linear_cross_entropy_of_large_logits(reduction, weighted, biased, smoothing):
     A, L = randn(6, 3), SCALE * randn(5, 3, seed=1)
