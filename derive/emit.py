@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -376,10 +376,11 @@ def _raise(check: Check) -> list[str]:
     whole = f"raise {check.error}({_fstring(message)})"
     if len(whole) + 8 <= _COLUMNS:
         return [whole]
-    pieces = textwrap.wrap(
-        message, _COLUMNS - 17, drop_whitespace=False, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
+    pieces = [""]
+    for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
+        if len(pieces[-1]) + len(word) > _COLUMNS - 17 and word.strip():
+            pieces.append("")
+        pieces[-1] += word
     return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]
 
 

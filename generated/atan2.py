@@ -58,10 +58,12 @@ def atan2(A, B):
     if B.device != A.device:
         raise ValueError(f"atan2: B is on {B.device}, A on {A.device}")
     p_shape = A.shape
-    B_expected = (*p_shape,)
-    if B.shape != B_expected:
+    if B.dim() != len(p_shape):
+        raise ValueError(f"atan2: B must have {len(p_shape)} axes [*p], not {B.dim()}")
+    if B.shape[: len(p_shape)] != p_shape:
         raise ValueError(
-            f"atan2: B[*p] must have shape {B_expected}, not {tuple(B.shape)}"
+            f"atan2: index *p has shape {tuple(p_shape)} in A but "
+            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _atan2_forward(A, B)

@@ -401,8 +401,8 @@ def linear_cross_entropy(
         )
     if linear_weight.device != input.device:
         raise ValueError(
-            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, input"
-            f" on {input.device}"
+            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, input "
+            f"on {input.device}"
         )
     if target.device != input.device:
         raise ValueError(
@@ -431,13 +431,13 @@ def linear_cross_entropy(
         )
     if linear_bias.shape[0] != linear_weight.shape[0]:
         raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis"
-            f" 0 of linear_weight but {linear_bias.shape[0]} on axis 0 of linear_bias"
+            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis "
+            f"0 of linear_weight but {linear_bias.shape[0]} on axis 0 of linear_bias"
         )
     if weight.shape[0] != linear_weight.shape[0]:
         raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis"
-            f" 0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
+            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis "
+            f"0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
         )
     if reduction not in _OPTIONS:
         raise ValueError(

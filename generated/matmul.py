@@ -65,16 +65,20 @@ def matmul(A, B):
         raise TypeError(f"matmul: B must have the dtype of A, {A.dtype}, not {B.dtype}")
     if B.device != A.device:
         raise ValueError(f"matmul: B is on {B.device}, A on {A.device}")
+    b_shape = A.shape[:-2]
+    if B.dim() != len(b_shape) + 2:
+        raise ValueError(
+            f"matmul: B must have {len(b_shape) + 2} axes [*b, k, j], not {B.dim()}"
+        )
+    if B.shape[: len(b_shape)] != b_shape:
+        raise ValueError(
+            f"matmul: index *b has shape {tuple(b_shape)} in A but "
+            f"{tuple(B.shape[: len(b_shape)])} on axes from 0 of B"
+        )
     if B.shape[-2] != A.shape[-1]:
         raise ValueError(
             f"matmul: index k has size {A.shape[-1]} on axis -1 of A but "
             f"{B.shape[-2]} on axis -2 of B"
-        )
-    b_shape = A.shape[:-2]
-    B_expected = (*b_shape, A.shape[len(b_shape) + 1], B.shape[len(b_shape) + 1])
-    if B.shape != B_expected:
-        raise ValueError(
-            f"matmul: B[*b, k, j] must have shape {B_expected}, not {tuple(B.shape)}"
         )
     if forward_ad._current_level >= 0:
         return _matmul_forward(A, B)

@@ -59,10 +59,14 @@ def maximum(A, B):
     if B.device != A.device:
         raise ValueError(f"maximum: B is on {B.device}, A on {A.device}")
     p_shape = A.shape
-    B_expected = (*p_shape,)
-    if B.shape != B_expected:
+    if B.dim() != len(p_shape):
         raise ValueError(
-            f"maximum: B[*p] must have shape {B_expected}, not {tuple(B.shape)}"
+            f"maximum: B must have {len(p_shape)} axes [*p], not {B.dim()}"
+        )
+    if B.shape[: len(p_shape)] != p_shape:
+        raise ValueError(
+            f"maximum: index *p has shape {tuple(p_shape)} in A but "
+            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _maximum_forward(A, B)

@@ -57,10 +57,12 @@ def pow(A, B):
     if B.device != A.device:
         raise ValueError(f"pow: B is on {B.device}, A on {A.device}")
     p_shape = A.shape
-    B_expected = (*p_shape,)
-    if B.shape != B_expected:
+    if B.dim() != len(p_shape):
+        raise ValueError(f"pow: B must have {len(p_shape)} axes [*p], not {B.dim()}")
+    if B.shape[: len(p_shape)] != p_shape:
         raise ValueError(
-            f"pow: B[*p] must have shape {B_expected}, not {tuple(B.shape)}"
+            f"pow: index *p has shape {tuple(p_shape)} in A but "
+            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _pow_forward(A, B)

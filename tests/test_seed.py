@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,7 +22,10 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import derive  # noqa: E402
-from derive import catalog  # noqa: E402
+from derive import catalog, oracle  # noqa: E402
+from derive.algebra.expr import accesses  # noqa: E402
+from derive.algebra.interpret import Machine  # noqa: E402
+from derive.spec.operation import AxisOf, Number  # noqa: E402
 
 GENERATED = Path(__file__).parents[1] / "generated"
 
@@ -453,3 +457,72 @@ def test_the_derivation_of_softmax_ends_where_the_seed_ends():
     assert right.count("G[") == 2
     assert "exp" not in right
     assert "δ" not in right
+
+
+def test_the_steps_of_softmax_walk_the_seeds_road():
+    """dF_j/dA_i with its deltas, the product with G_j under the sum, no delta, the factors."""
+    steps = derive.derivation(catalog.find("softmax")).gradients["A"].steps
+    rules = [step.rule for step in steps]
+    assert rules[:2] == ["partial derivative of S", "chain rule"]
+    assert rules[-1] == "factor"
+    deltas = [str(step.after).count("Delta") for step in steps]
+    assert deltas[0] > 0
+    contracted = rules.index("contract delta")
+    assert deltas[contracted - 1 :] == sorted(deltas[contracted - 1 :], reverse=True)
+    assert deltas[-1] == 0
+
+
+STEPPED = "softmax log_softmax logsumexp sum mean max matmul transpose sin nll_loss".split()
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_every_step_is_numerically_equal_to_the_one_before(name):
+    op = catalog.find(name)
+    derivation = derive.derivation(op)
+    tensors, parameters = arguments(op)
+    sizes = oracle.sizes(op, tensors, parameters)
+    chosen = {**parameters, "reduction": "mean"} if "nll" in name else parameters
+    known = {**tensors, **oracle.run(op, tensors, chosen)}
+    numbers = {key: value for key, value in parameters.items() if key == "ignore_index"}
+    axes = {e.name: e.axes for e in op.equations}
+    for output, G in derivation.cotangents:
+        known[G] = rand(*known[output].shape, seed=7).numpy()
+        axes[G] = axes[output]
+    machine = Machine(known, sizes, numbers)
+    for formula in derivation.step_definitions:
+        known[formula.name] = machine.fill(formula.axes, formula.body, "float")
+    compared = 0
+    for gradient in derivation.gradients.values():
+        previous = None
+        for step in gradient.steps:
+            if any(access.tensor not in known for access in (*accesses(step.before),)):
+                previous = None
+                continue
+            before = machine.fill(step.axes, step.before, "float")
+            after = machine.fill(step.axes, step.after, "float")
+            np.testing.assert_allclose(after, before, rtol=1e-10, atol=1e-12, err_msg=step.rule)
+            if previous is not None and previous.shape == before.shape:
+                np.testing.assert_allclose(before, previous, rtol=1e-10, atol=1e-12)
+            partial = step.rule.startswith("partial")
+            previous = None if partial else after
+            compared += 1
+    assert compared > 1
+
+
+def arguments(op: derive.Operation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An array of each input, with all axes different, and dim=1."""
+    extents = {"b": 2, "i": 3, "j": 4, "k": 5, "n": 4, "c": 3, "p": 2, "q": 3}
+    tensors = {}
+    for seed, tensor in enumerate(op.inputs):
+        shape = [extents[axis.extent] for axis in tensor.axes]
+        if tensor.kind == "float":
+            tensors[tensor.name] = rand(*shape, seed=seed).numpy() + 1
+        else:
+            tensors[tensor.name] = np.array([1, 0, -100, 2])
+    parameters = {}
+    for parameter in op.parameters:
+        if isinstance(parameter, AxisOf):
+            parameters[parameter.name] = 1
+        elif isinstance(parameter, Number):
+            parameters[parameter.name] = int(parameter.default)
+    return tensors, parameters

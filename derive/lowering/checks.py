@@ -11,11 +11,11 @@ from fractions import Fraction
 
 from derive.algebra.expr import Const, Expr, Index, Mul, Num
 from derive.errors import LoweringError
-from derive.lowering.code import Attribute, Code, Name, Shape, Subscript, Tuple, Unary, text
+from derive.lowering.code import Attribute, Code, Name, Shape, Subscript, text
 from derive.lowering.groups import OuterFrame, group_shapes, groups_of, shape_name
 from derive.lowering.resolve import Shapes, Source, axes_of
 from derive.lowering.tidy import names_in
-from derive.lowering.value import Frame, NeedsFlatGroups, index_key
+from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
 from derive.spec.operation import AxisOf, Extent, Operation, SizeOf, Tensor
 
 __all__ = ["Check", "checks", "constant_text"]
@@ -55,11 +55,10 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
         result.append(_fill(op, frame, t, required))
         result += _rank(op, t)
     result += _kinds(op)
-    for extent in op.extents:
-        if extent.group:
-            continue
-        result += _sizes(op, frame, extent)
     result += _groups(op, frame)
+    for extent in op.extents:
+        if not extent.group:
+            result += _sizes(op, frame, extent)
     return result
 
 
@@ -194,7 +193,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
         for name, place in places:
             code = _size(name, place)
             message = (
-                f"{op.name}: axis {text(place)} of {name} has size {{{code}}}, "
+                f"{op.name}: axis {_place(place)} of {name} has size {{{code}}}, "
                 f"not the {{{size}}} that the operation asks for"
             )
             result.append(Check((), f"{code} != {size}", message=message))
@@ -208,11 +207,17 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     for name, place in places[1:]:
         one, other = _size(first, at), _size(name, place)
         message = (
-            f"{op.name}: index {letter} has size {{{one}}} on axis {text(at)} of {first} "
-            f"but {{{other}}} on axis {text(place)} of {name}"
+            f"{op.name}: index {letter} has size {{{one}}} on axis {_place(at)} of {first} "
+            f"but {{{other}}} on axis {_place(place)} of {name}"
         )
         result.append(Check((), f"{other} != {one}", message=message))
     return result
+
+
+def _place(code: Code) -> str:
+    """A position inside a message: a number as it is, anything else by its value."""
+    words = text(code)
+    return words if words.lstrip("-").isdigit() else f"{{{words}}}"
 
 
 def _size(name: str, place: Code) -> str:
@@ -220,40 +225,58 @@ def _size(name: str, place: Code) -> str:
 
 
 def _groups(op: Operation, frame: Frame) -> list[Check]:
-    """A group has one shape: each further tensor that has one is compared as a whole."""
+    """A group has one shape in all tensors; axes between groups are compared here too."""
     grouped = [t for t in op.inputs if groups_of(t)]
     if len(grouped) < 2:
         return []
-    told = {
-        i.extent: name
-        for i in (i for t in grouped for i in groups_of(t))
-        for line in group_shapes(op)
-        if line.name == shape_name(i)
-        for name in names_in(line.code)
-        if any(t.name == name for t in grouped)
+    shapes_of = group_shapes(op)
+    home = {
+        line.name: next(n for n in names_in(line.code) if any(t.name == n for t in grouped))
+        for line in shapes_of
     }
-    prelude = [f"{line.name} = {text(line.code)}" for line in group_shapes(op)]
+    outer = OuterFrame()
     sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in op.inputs]
-    shapes = Shapes({e.name: e for e in op.extents}, OuterFrame(), sources)
-    result: list[Check] = []
+    shapes = Shapes({e.name: e for e in op.extents}, outer, sources)
+    result = [Check(prepare=tuple(f"{line.name} = {text(line.code)}" for line in shapes_of))]
     for t in grouped:
-        items: list[Code] = []
-        for n, axis in enumerate(t.axes):
-            if isinstance(axis, Index) and axis.group:
-                items.append(Unary("*", Name(shape_name(axis))))
-            elif isinstance(axis, Index):
-                items.append(shapes.size(axis.extent))
-            else:
-                place = OuterFrame().position(axes_of(op, t), n)
-                items.append(Subscript(Attribute(Name(t.name), "shape"), (place,)))
-        own, name = f"{t.name}.shape", f"{t.name}_expected"
-        whole = text(Tuple(tuple(items)))
-        if all(told.get(i.extent) == t.name for i in groups_of(t)):
+        if all(home[shape_name(i)] == t.name for i in groups_of(t)):
             continue
-        message = (
-            f"{op.name}: {t.name}[{_letters(t)}] must have shape {{{name}}}, not {{tuple({own})}}"
+        axes = axes_of(op, t)
+        rank = text(outer.position(axes, len(axes)))
+        message = f"{op.name}: {t.name} must have {{{rank}}} axes [{_letters(t)}], not "
+        result.append(
+            Check((), f"{t.name}.dim() != {rank}", message=message + f"{{{t.name}.dim()}}")
         )
-        prepare = (*prelude, f"{name} = {whole}")
-        result.append(Check(prepare, f"{own} != {name}", message=message))
-        prelude = []
+        for n, i in enumerate(axes):
+            if i is None:
+                continue
+            start, stop = text(outer.position(axes, n)), text(outer.position(axes, n + 1))
+            if i.group:
+                own = f"{t.name}.shape[{start} : {stop}]"
+                own = own.replace("[0 : ", "[: ")
+                at = _place(outer.position(axes, n))
+                want, name = shape_name(i), f"index *{i.name}"
+                message = (
+                    f"{op.name}: {name} has shape {{tuple({want})}} in {home[want]} "
+                    f"but {{tuple({own})}} on axes from {at} of {t.name}"
+                )
+            elif _is_static(frame, axes, n) or any(g.extent == i.extent for g in groups_of(t)):
+                continue
+            else:
+                own, want = f"{t.name}.shape[{start}]", text(shapes.size(i.extent))
+                message = (
+                    f"{op.name}: index {i.name} has size {{{want}}} "
+                    f"but {{{own}}} on axis {_place(outer.position(axes, n))} of {t.name}"
+                )
+            if own != want:
+                result.append(Check((), f"{own} != {want}", message=message))
     return result
+
+
+def _is_static(frame: Frame, axes: Axes, n: int) -> bool:
+    """Whether the axis has a position that its size was compared by already."""
+    try:
+        frame.position(axes, n)
+    except NeedsFlatGroups:
+        return False
+    return True

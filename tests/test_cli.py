@@ -1,0 +1,280 @@
+"""The command line: what it prints, its exit codes, and that it writes nothing on an error."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import ROOT, derive, run
+
+from derive import catalog
+
+SOFTMAX = (
+    "op softmax(A[*p,k,*q]; dim=axis(k)) -> S; "
+    "S[*p,k,*q] = exp(A[*p,k,*q]) / sum[l](exp(A[*p,l,*q]))"
+)
+MATMUL = "C[i,j] = sum[k](A[i,k]*B[k,j])"
+SCALED = "op scaled(x[n], w[n]) -> y\ny[n] = x[n]*w[n]**2\n"
+
+
+def test_list_has_one_line_for_each_operation():
+    done = derive("list")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        name for path in sorted((ROOT / "derive/catalog").glob("[!_]*.py")) for name in names(path)
+    ]
+    assert any("(A; dim) -> S" in line for line in lines)
+
+
+def names(path: Path) -> tuple[str, ...]:
+    return catalog.FAMILIES[path.stem]
+
+
+def test_list_as_json():
+    found = {entry["name"]: entry for entry in json.loads(derive("list", "--json").stdout)}
+    assert set(found) == set(catalog.names())
+    assert found["softmax"]["parameters"] == ["dim"]
+
+
+def test_list_shows_the_projects_own_operations(project):
+    done = derive("list", cwd=project)
+    assert done.stdout.splitlines()[0].split() == ["scaled", "(x,", "w)", "->", "y", "(mine.derive)"]
+    assert "softmax" in done.stdout
+
+
+def test_show_prints_the_gradient_of_softmax():
+    done = derive("show", "softmax")
+    assert done.returncode == 0, done.stderr
+    assert "S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])" in done.stdout
+    assert done.stderr == ""
+
+
+def test_show_steps_names_the_rules():
+    done = derive("show", "softmax", "--steps")
+    assert "δ" in done.stdout
+    assert "contract delta" in done.stdout
+    assert "factor" in done.stdout
+
+
+def test_show_latex():
+    done = derive("show", "softmax", "--format", "latex")
+    assert r"\sum_{k'}" in done.stdout
+
+
+def test_show_json_has_formulas_and_steps():
+    (entry,) = json.loads(derive("show", "softmax", "--format", "json", "--steps").stdout)
+    assert entry["name"] == "softmax"
+    assert entry["saved"] == ["S"]
+    steps = entry["gradients"]["A"]["steps"]
+    assert all(set(s) >= {"rule", "states", "before", "after"} for s in steps)
+
+
+def test_show_json_has_an_entry_for_each_option():
+    entries = json.loads(derive("show", "nll_loss", "--format", "json").stdout)
+    assert [e["option"] for e in entries] == ["mean", "sum", "none"]
+
+
+def test_show_code_is_the_committed_module():
+    done = derive("show", "softmax", "--format", "code")
+    assert done.stdout == (ROOT / "generated/softmax.py").read_text(encoding="utf-8")
+
+
+def test_show_wrt_prints_one_gradient():
+    done = derive("show", "matmul", "--wrt", "B")
+    assert "grad_B" in done.stdout
+    assert "grad_A" not in done.stdout
+
+
+def test_show_wrt_of_no_input_fails():
+    done = derive("show", "matmul", "--wrt", "Z")
+    assert done.returncode == 2
+    assert "no gradient of Z" in done.stderr
+    assert "A, B" in done.stderr
+
+
+def test_show_an_operation_given_as_text():
+    done = derive("show", "--spec", MATMUL)
+    assert "grad_A[i,k] = Σⱼ B[k,j]·G[i,j]" in done.stdout
+
+
+def test_show_an_operation_of_a_file(tmp_path):
+    (tmp_path / "two.derive").write_text(SCALED + "op other(x[n]) -> z\nz[n] = x[n]\n")
+    done = derive("show", "two.derive:scaled", cwd=tmp_path)
+    assert "grad_w[n]" in done.stdout
+    done = derive("show", "two.derive:scale", cwd=tmp_path)
+    assert (done.returncode, "did you mean scaled?" in done.stderr) == (2, True)
+    done = derive("show", "two.derive", cwd=tmp_path)
+    assert (done.returncode, "two.derive:scaled" in done.stderr) == (2, True)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    done = derive("show", "sofmax")
+    assert done.returncode == 2
+    assert done.stderr == "derive: there is no operation sofmax; did you mean softmax?\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nonsense"],
+        ["show"],
+        ["show", "softmax", "--spec", MATMUL],
+        ["show", "softmax", "--format", "nonsense"],
+        ["show", "softmax", "--format", "code", "--steps"],
+        ["check", "--nonsense"],
+    ],
+)
+def test_wrong_usage_exits_with_2(args):
+    done = derive(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr
+
+
+def test_without_a_project_generate_and_check_say_what_to_do(tmp_path):
+    for command in ("generate", "check"):
+        done = derive(command, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "[tool.derive]" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+BAD = {
+    "an unbound index": ("C[i,j] = A[i,k]*B[k,j]", "index k of"),
+    "a rank mismatch": ("y[i] = A[i] + A[i,i]", "A"),
+    "an index with two sizes": ("op f(x[i]; size(i)=3) -> y; z[j] = x[j]; y[n] = x[n+1]*x[n]", ""),
+    "an unknown function": ("y[i] = softplsu(x[i])", "softplus"),
+    "a cycle": ("op f(x[i]) -> y; y[i] = z[i]*x[i]; z[i] = y[i]", "z"),
+    "a keyword": ("op lambda(x[i]) -> y; y[i] = x[i]", "lambda"),
+    "a keyword as a tensor": ("op f(class[i]) -> y; y[i] = class[i]", "class"),
+    "a clash with the code": ("op f(torch[i]) -> y; y[i] = torch[i]", "torch"),
+    "a quote in a name": ("op f'(x[i]) -> y; y[i] = x[i]", "line 1, column 5"),
+    "braces in a name": ("op f(x{{7}}[i]) -> y; y[i] = x[i]", "line 1"),
+    "an unclosed bracket": ("y[i] = exp(x[i]", "line 1"),
+    "nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize("case", [c for c in BAD if BAD[c][1]])
+def test_a_bad_spec_exits_with_2_and_writes_nothing(case, tmp_path):
+    text, says = BAD[case]
+    (tmp_path / "bad.derive").write_text(text)
+    shown = derive("show", "--spec", text, cwd=tmp_path)
+    made = derive("generate", "bad.derive", "--out", "out", cwd=tmp_path)
+    for done in (shown, made):
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("derive: ")
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.derive"]
+
+
+def test_comments_do_not_reach_the_code(tmp_path):
+    text = '# """ {{ 7*7 }} {% raw %}\ny[i] = x[i]  # \'\'\' import os\n'
+    done = derive("show", "--spec", text, "--format", "code", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ast.parse(done.stdout)
+    assert "import os" not in done.stdout
+    assert "49" not in done.stdout
+    assert "{{" not in done.stdout
+
+
+def test_a_bad_file_names_the_file(tmp_path):
+    (tmp_path / "bad.derive").write_text("op f(x[i]) -> y\ny[i] = x[j]\n")
+    done = derive("check", "bad.derive", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.derive" in done.stderr
+    assert "line 2" in done.stderr
+    assert derive("show", "none.derive:f", cwd=tmp_path).returncode == 2
+    assert derive("generate", "none.derive", cwd=tmp_path).returncode == 2
+
+
+def test_a_spec_module_that_fails_is_an_error_of_the_spec(tmp_path):
+    (tmp_path / "bad.py").write_text("1/0\n")
+    done = derive("generate", "bad.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_warning_stands_on_stderr():
+    done = derive("show", "--spec", "op f(x[n], y[n]) -> z; z[n] = x[n]", "--format", "code")
+    assert done.returncode == 0
+    assert "warning" in done.stderr
+    assert "y" in done.stderr
+    ast.parse(done.stdout)
+
+
+def test_an_operation_given_only_as_text_generates_and_verifies(tmp_path):
+    text = "op mix(x[b,i], A[i,j], c[j]) -> y\ny[b,j] = tanh(sum[i](x[b,i]*A[i,j]) + c[j]**2)*c[j]\n"
+    (tmp_path / "mix.derive").write_text(text)
+    done = derive("generate", "mix.derive", "--out", "made", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 operation verified" in done.stdout
+    assert derive("check", "mix.derive", "--out", "made", cwd=tmp_path).returncode == 0
+    done = derive("verify", "mix.derive:mix", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "checks passed" in done.stdout
+
+
+def test_generate_as_json(tmp_path):
+    (tmp_path / "mine.derive").write_text(SCALED)
+    done = derive("generate", "mine.derive", "--out", "o", "--no-verify", "--json", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert said["operations"] == ["scaled"]
+    assert said["verified"] is False
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["__init__.py", "scaled.py"]
+
+
+def test_verify_as_json():
+    done = derive("verify", "transpose", "--json")
+    rows = json.loads(done.stdout)
+    assert {row["check"] for row in rows} >= {"value", "gradient", "gradcheck", "gradgradcheck"}
+    assert all(row["ok"] for row in rows)
+
+
+@pytest.mark.parametrize("command", [["show", "softmax"], ["list"], ["check"]])
+def test_torch_is_not_imported(command, tmp_path):
+    code = (
+        "import sys; from derive.cli import app\n"
+        "try: app(sys.argv[1:])\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = run(sys.executable, "-c", code, *command)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_importing_derive_does_not_import_torch():
+    code = "import sys, derive; assert 'torch' not in sys.modules"
+    assert run(sys.executable, "-c", code).returncode == 0
+
+
+@pytest.mark.parametrize(("command", "limit"), [(["show", "softmax"], 1.0), (["check"], 10.0)])
+def test_a_whole_process_is_quick(command, limit):
+    def once() -> float:
+        start = time.perf_counter()
+        derive(*command)
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(3)) < limit
+
+
+def test_the_console_script_is_the_same_program():
+    script = Path(sys.executable).parent / "derive"
+    assert run(script, "show", "transpose").stdout == derive("show", "transpose").stdout
+    assert run(script, "show", "nothing").returncode == 2
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text('[tool.derive]\nspecs = ["mine.derive"]\nout = "gen"\n')
+    (tmp_path / "mine.derive").write_text(SCALED)
+    return tmp_path
