@@ -56,14 +56,15 @@ def main() -> None:
     """The program; an error that a spec causes ends it with code 2."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    warnings.showwarning = _warn
-    warnings.simplefilter("always", DeriveWarning)
-    try:
-        app(prog_name="derive")
-    except VerificationError as error:
-        _fail(error, 1)
-    except (DeriveError, OSError) as error:
-        _fail(error, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DeriveWarning)
+        warnings.showwarning = _warn
+        try:
+            app(prog_name="derive")
+        except VerificationError as error:
+            _fail(error, 1)
+        except (DeriveError, OSError) as error:
+            _fail(error, 2)
 
 
 def _fail(error: Exception, code: int) -> NoReturn:
@@ -199,13 +200,11 @@ def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
     folder = _folder(out, project)
     texts = _sources(operations)
     files = {**_package(texts), **_named(texts)}
+    found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():
-        # The folder is the whole project's; only the modules of these specs are compared.
+        # The folder is the whole project's: the modules of its other specs are not stale.
         others = operations_of(project.specs)
-        found = [d for d in compare(folder, files) if d.path.stem not in others or d.diff]
         found = [d for d in found if d.kind != "stale" or d.path.stem not in others]
-    else:
-        found = compare(folder, files)
     mend = " ".join(
         ["derive generate", *map(str, specs or ()), *(["--out", str(out)] if out else [])]
     )

@@ -11,7 +11,7 @@ from derive.samples import cases, sample
 
 pytest.importorskip("torch")
 
-from derive.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+from derive.verify import checks_of, gradients_of, load_source, verify_source
 
 SOFTMAX = """
 op softmax(A[*p,k,*q]; dim=axis(k)) -> S

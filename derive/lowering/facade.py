@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
-from derive.algebra.expr import Access, Composite, Expr, Index, Num
+from derive.algebra.expr import Access, Add, Composite, Expr, Index, Mul, Num, Size
 from derive.errors import LoweringError
 from derive.lowering.code import (
     Attribute,
@@ -53,13 +54,15 @@ def _rewritten(op: Operation, one: Callable[[Index], Index]) -> Operation:
     owners: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in op.inputs}
     owners |= {e.name: e.axes for e in op.equations}
 
+    fixed = {e.name: int(e.size.value) for e in op.extents if isinstance(e.size, Num)}
+
     def inner(e: Expr) -> Expr:
         if isinstance(e, Index):
             return one(e)
         if isinstance(e, Access):
             positions: list[Expr] = []
             for position, axis in zip(e.positions, owners[e.tensor], strict=True):
-                positions += _inner_position(e, inner(position), axis)
+                positions += _inner_position(e, inner(position), axis, fixed)
             return Access(e.tensor, tuple(positions))
         mapped: Expr = e.map(inner)
         return mapped
@@ -99,7 +102,9 @@ def _inner_axes(axes: Sequence[Expr], one: Callable[[Index], Index]) -> tuple[Ex
     return tuple(result)
 
 
-def _inner_position(access: Access, position: Expr, axis: Expr) -> list[Expr]:
+def _inner_position(
+    access: Access, position: Expr, axis: Expr, fixed: Mapping[str, int]
+) -> list[Expr]:
     """The positions on the inner axes that stand for one position on an outer axis."""
     if isinstance(axis, Index):
         if isinstance(position, Composite):
@@ -111,12 +116,49 @@ def _inner_position(access: Access, position: Expr, axis: Expr) -> list[Expr]:
     if isinstance(axis, Num):
         return []
     assert isinstance(axis, Composite)
-    if not isinstance(position, Composite) or len(position.args) != len(axis.args):
+    parts = list(axis.args)
+    if isinstance(position, Composite) and len(position.args) == len(parts):
+        digits: list[Expr] | None = list(position.args)
+    else:
+        digits = _digits(position, parts, fixed)
+    if digits is None:
         raise LoweringError(
             f"{access.tensor} has a composite axis that is read at {position!r}; "
             "read it as a composite of the same parts"
         )
-    return [p for p, part in zip(position.args, axis.args, strict=True) if isinstance(part, Index)]
+    return [p for p, part in zip(digits, parts, strict=True) if isinstance(part, Index)]
+
+
+def _digits(position: Expr, parts: Sequence[Expr], fixed: Mapping[str, int]) -> list[Expr] | None:
+    """The positions on the parts: a*size(b) + b is (a, b), if b is sure to be below size(b)."""
+    *front, last = parts
+    if not isinstance(last, Index):
+        return None
+    if not front:
+        return [position]
+    above: list[Expr] = []
+    below: list[Expr] = []
+    for term in position.args if isinstance(position, Add) else (position,):
+        factors = list(term.args) if isinstance(term, Mul) else [term]
+        size = Size(last.extent)
+        if size in factors:
+            factors.remove(size)
+            above.append(Mul(tuple(factors)) if len(factors) > 1 else factors[0])
+        else:
+            below.append(term)
+    if len(below) > 1:
+        return None
+    digit = below[0] if below else Num(Fraction(0))
+    if isinstance(digit, Num):
+        if not (digit.value == 0 or 0 <= digit.value < fixed.get(last.extent, 0)):
+            return None
+    elif not (isinstance(digit, Index) and digit.extent == last.extent):
+        return None
+    quotient: Expr = Num(Fraction(0))
+    if above:
+        quotient = above[0] if len(above) == 1 else Add(tuple(above))
+    rest = _digits(quotient, front, fixed)
+    return None if rest is None else [*rest, digit]
 
 
 def through_facade(op: Operation, inner: Program) -> Program:

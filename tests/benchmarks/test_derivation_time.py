@@ -1,6 +1,6 @@
 """The time from an operation to its source, one benchmark for each of the catalog.
 
-    python -m pytest tests/benchmarks --benchmark-enable
+python -m pytest tests/benchmarks --benchmark-enable
 """
 
 from __future__ import annotations

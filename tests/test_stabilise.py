@@ -1,0 +1,171 @@
+"""Stable forms: equal to what was written, right far out, and found only where they hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from equations import defined
+
+import derive
+from derive import oracle
+from derive.algebra.expr import Call, walk
+from derive.algebra.poly import to_tree
+from derive.calculus.flatten import flatten_operation
+
+SOFTPLUS = np.frompyfunc(lambda u: float(np.logaddexp(0, u)), 1, 1)
+
+
+def softplus(u):
+    return SOFTPLUS(u).astype(float)
+
+
+def total(u):
+    return np.logaddexp.reduce(u, axis=-1)
+
+
+# What is written, its value by a formula that overflows nowhere, functions that must not stand.
+IDENTITIES = {
+    "1/sum exp": ("y[j] = sum[k](exp(B[j,k]))**(-1)", lambda B: np.exp(-total(B))),
+    "root of sum exp": ("y[j] = sqrt(sum[k](exp(B[j,k])))", lambda B: np.exp(total(B) / 2)),
+    "log sum exp": ("y[j] = log(sum[k](exp(B[j,k])))", lambda B: total(B)),
+    "share": (
+        "y[j,k] = exp(B[j,k])/sum[l](exp(B[j,l]))",
+        lambda B: np.exp(B - total(B)[:, None]),
+    ),
+    "log share": (
+        "y[j,k] = log(exp(B[j,k])/sum[l](exp(B[j,l])))",
+        lambda B: B - total(B)[:, None],
+    ),
+    "log of a product": (
+        "y[j,k] = log(3*exp(B[j,k])*size(k))",
+        lambda B: math.log(3 * B.shape[1]) + B,
+    ),
+    "log of a power": ("y[j,k] = log(exp(B[j,k])**(-2))", lambda B: -2 * B),
+    "logsumexp of a shifted sum": (
+        "y[j] = logsumexp[k](B[j,k] + B[j,0])",
+        lambda B: B[:, 0] + total(B),
+    ),
+    "log(1 + exp)": ("y[j,k] = log(1 + exp(B[j,k]))", softplus),
+    "1/(1 + exp)": ("y[j,k] = 1/(1 + exp(B[j,k]))", lambda B: np.exp(-softplus(B))),
+    "1/(1 + exp(-))": ("y[j,k] = 1/(1 + exp(-B[j,k]))", lambda B: np.exp(-softplus(-B))),
+    "1/(1 + exp)^2": ("y[j,k] = (1 + exp(B[j,k]))**(-2)", lambda B: np.exp(-2 * softplus(B))),
+    "log sigmoid": ("y[j,k] = log(sigmoid(B[j,k]))", lambda B: -softplus(-B)),
+    "log(1 - sigmoid)": ("y[j,k] = log(1 - sigmoid(B[j,k]))", lambda B: -softplus(B)),
+    "log of a written sigmoid": ("y[j,k] = log(1/(1 + exp(B[j,k])))", lambda B: -softplus(B)),
+    "guarded sum": (
+        "y[j] = log(sum[k | k >= 1](exp(B[j,k])))",
+        lambda B: total(B[:, 1:]),
+    ),
+    "through a name": (
+        "s[j,k] = exp(B[j,k])\ny[j,k] = s[j,k]/sum[l](exp(B[j,l]))",
+        lambda B: np.exp(B - total(B)[:, None]),
+    ),
+    "log of a named share": (
+        "S[j,k] = exp(B[j,k])/sum[l](exp(B[j,l]))\ny[j,k] = log(S[j,k])",
+        lambda B: B - total(B)[:, None],
+    ),
+}
+# A name that a person gave is computed as written: its exponential may overflow.
+AS_WRITTEN = {"through a name", "root of sum exp", "1/sum exp", "1/(1 + exp)^2"}
+
+
+def lets_of(text):
+    op = derive.parse(text)
+    return op, flatten_operation(op)
+
+
+def value(text, B):
+    """Every let in order, from the flat forms alone."""
+    op, lets = lets_of(text)
+    known = {"B": B}
+    sizes = oracle.sizes(op, known, {})
+    for let in lets:
+        known[let.name] = oracle.array(let.formals, defined(let), known, sizes, {}, let.dtype)
+    return known["y"]
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_a_stable_form_has_the_value_of_what_is_written(name, n):
+    text, reference = IDENTITIES[name]
+    B = np.random.default_rng(n).normal(size=(n, n + 1))
+    op = derive.parse(text)
+    np.testing.assert_allclose(oracle.outputs(op, {"B": B}, {})["y"], reference(B), rtol=1e-12)
+    np.testing.assert_allclose(value(text, B), reference(B), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(IDENTITIES) - AS_WRITTEN))
+def test_nothing_overflows_far_out(name):
+    """An overflow is a warning of NumPy, and every warning is an error here."""
+    text, reference = IDENTITIES[name]
+    B = 1000 * np.random.default_rng(0).normal(size=(2, 3))
+    np.testing.assert_allclose(value(text, B), reference(B), rtol=1e-10, atol=1e-300)
+
+
+@pytest.mark.parametrize("power", ["-1", "-2"])
+def test_a_negative_power_far_out_is_small_and_not_nan(power):
+    B = np.full((2, 3), 1000.0)
+    assert np.all(value(f"y[j] = sum[k](exp(B[j,k]))**({power})", B) == 0)
+
+
+def test_a_logarithm_near_one_is_exact():
+    B = np.full((1, 1), 1e-18)
+    np.testing.assert_allclose(value("y[j,k] = log(1 + B[j,k])", B), B, rtol=1e-15)
+
+
+def functions(text):
+    """The functions in the flat form of the output."""
+    _, lets = lets_of(text)
+    found = [e.function for e in walk(to_tree(lets["y"].body)) if isinstance(e, Call)]
+    return sorted(found)
+
+
+def kinds(text):
+    return [let.kind for let in lets_of(text)[1]]
+
+
+def test_exponentials_stay_apart_where_nothing_divides_them():
+    """exp(a)*exp(b) factors over separate indices, exp(a + b) does not."""
+    assert functions("y[k,l] = exp(a[k])*exp(b[l])") == ["exp", "exp"]
+    assert functions("y[k] = exp(a[k])*exp(a[k]*b[k])") == ["exp", "exp"]
+
+
+def test_a_sum_with_weights_is_no_logsumexp():
+    assert "logsumexp" not in kinds("y[j] = log(sum[k](B[j,k]*exp(B[j,k])))")
+    assert functions("y[j] = log(sum[k](B[j,k]*exp(B[j,k])))") == ["exp", "log"]
+
+
+def test_a_sum_of_another_function_is_no_logsumexp():
+    assert kinds("y[j] = log(sum[k](cosh(B[j,k])))") == ["sum"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("y[j,k] = log(2 + exp(B[j,k]))", ["exp", "log"]),
+        ("y[j,k] = 1/(2 + exp(B[j,k]))", ["exp"]),
+        ("y[j,k] = log(1 + exp(B[j,k]) + B[j,k])", ["exp", "log"]),
+        ("y[j,k] = log(2 - sigmoid(B[j,k]))", ["log", "sigmoid"]),
+        ("y[j,k] = log(B[j,k]*B[j,k])", ["log"]),
+        ("y[j,k] = log(B[j,k]*x[j])", ["log"]),
+    ],
+)
+def test_forms_that_only_look_alike_stay(text, found):
+    assert functions(text) == found
+
+
+def test_the_logarithm_of_a_product_of_signs_is_not_split():
+    B = np.array([[-2.0, -3.0]])
+    np.testing.assert_allclose(value("y[j] = log(B[j,0]*B[j,1])", B), [math.log(6)])
+
+
+def test_equal_sums_share_one_logsumexp():
+    text = "y[j,k] = exp(B[j,k])/sum[l](exp(B[j,l])) + log(sum[l](exp(B[j,l])))"
+    assert kinds(text).count("logsumexp") == 1
+
+
+def test_a_lone_logsumexp_takes_the_name_that_the_spec_gives_it():
+    _, lets = lets_of("m[j] = log(sum[k](exp(B[j,k])))\ny[j] = 2*m[j]")
+    assert [(let.name, let.kind, let.internal) for let in lets][0] == ("m", "logsumexp", False)
