@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Add, Composite, Expr, Index, Mul, Num, Size
+from derive.algebra.expr import Access, Add, Composite, Expr, Guard, Index, Mul, Num, Size
 from derive.errors import LoweringError
 from derive.lowering.code import (
     Attribute,
@@ -117,6 +117,9 @@ def _inner_position(
         return []
     assert isinstance(axis, Composite)
     parts = list(axis.args)
+    if isinstance(position, Guard):
+        # The digits are in range by themselves, whatever the condition says.
+        position = position.position
     if isinstance(position, Composite) and len(position.args) == len(parts):
         digits: list[Expr] | None = list(position.args)
     else:

@@ -22,8 +22,9 @@ from derive.lowering.code import (
     Method,
     Name,
 )
-from derive.lowering.lower import Scope
+from derive.lowering.lower import Lowering
 from derive.lowering.resolve import Shapes, Source
+from derive.lowering.scope import Scope
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Axes, Frame, Value
 from derive.spec.operation import AxisOf, KeepDim, Operation, SizeOf
@@ -127,7 +128,7 @@ def _forward(
     op: Operation, lets: Lets, frame: Frame, integers: frozenset[str], taken: set[str]
 ) -> tuple[Line, ...]:
     tensors = _inputs(op)
-    scope = Scope(lets.get, frame, dict(tensors), _like(op), integers)
+    scope = Lowering(lets.get, frame, dict(tensors), _like(op), integers)
     for name in op.outputs:
         scope.tensor(name)
     shapes = Shapes({e.name: e for e in op.extents}, frame, _sources(tensors))
@@ -235,7 +236,7 @@ def _backward(
     def find(name: str) -> Let | None:
         return adjoints.get(name) or lets.get(name)
 
-    scope = Scope(find, frame, dict(tensors), like, integers)
+    scope = Lowering(find, frame, dict(tensors), like, integers)
     for g in backward.gradients:
         scope.tensor(g.name)
     gradients = {g.tensor: g.name for g in backward.gradients}

@@ -1,0 +1,85 @@
+"""X[e1, ...]: axes named by whole indices, windows, and reads at computed positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Expr, Index, Iverson, Num, free_indices, walk
+from derive.algebra.factor import factor
+from derive.algebra.poly import Poly, add, atom, scale
+from derive.calculus.lets import layout
+from derive.lowering.code import Dim, Method, literal
+from derive.lowering.gather import read_at
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value
+
+__all__ = ["lower_access", "window"]
+
+
+def lower_access(scope: Scope, e: Access) -> Value:
+    """X[e1, ...]: plain positions name axes, any other is read one axis after the other."""
+    value = scope.tensor(e.tensor)
+    axes: list[Index | None] = []
+    pending: list[tuple[Index, Expr]] = []
+    positions = iter(e.positions)
+    for n, home in enumerate(value.axes):
+        if home is None:
+            axes.append(None)
+            continue
+        position = next(positions)
+        whole = isinstance(position, Index) and position.extent == home.extent
+        if whole and position not in axes:
+            assert isinstance(position, Index)
+            axes.append(position)
+            continue
+        # An axis that is still to be read has an index that nothing else can have.
+        marker = Index(f"#{n}", home.extent, home.group)
+        axes.append(marker)
+        pending.append((marker, position))
+    value = replace(value, axes=tuple(axes))
+    for marker, position in pending:
+        value = _read(scope, value, value.axes.index(marker), position)
+    return value
+
+
+def _read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
+    place = scope.frame.position(value.axes, n)
+    if isinstance(position, Num):
+        at = literal(int(position.value))
+        code = Method(value.code, "select", (place, at))
+        return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
+    if isinstance(position, Index) and position in value.axes:
+        m = value.axes.index(position)
+        ends = (scope.frame.position(value.axes, m), place)
+        code = Method(value.code, "diagonal", (literal(0), *ends))
+        axes = tuple(i for x, i in enumerate(value.axes) if x not in (m, n))
+        return replace(value, code=code, axes=(*axes, position))
+    found = window(position)
+    if found is not None and found[0] not in value.axes:
+        i, start = found
+        args = (place, scope.lower(factor(start), ()).code, Dim(i.extent))
+        axes = (*value.axes[:n], i, *value.axes[n + 1 :])
+        return replace(value, code=Method(value.code, "narrow", args), axes=axes)
+    where = layout(position)
+    index = scope.lower(factor(position), where)
+    if index.scalar:
+        code = Method(value.code, "select", (place, index.code))
+        return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
+    return read_at(scope.frame, value, n, index)
+
+
+def window(position: Expr) -> tuple[Index, Expr] | None:
+    """(i, start) where the position is start + i, start without any index or tensor."""
+    if isinstance(position, Index):
+        return position, Num(Fraction(0))
+    if not isinstance(position, Poly):
+        return None
+    inside = free_indices(position)
+    if len(inside) != 1:
+        return None
+    (i,) = inside
+    rest = add(position, scale(atom(i), -1))
+    if free_indices(rest) or any(isinstance(x, Access | Iverson) for x in walk(rest)):
+        return None
+    return i, rest

@@ -1,0 +1,69 @@
+"""Scalar functions and normalised exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Call, Expr, Index
+from derive.algebra.functions import FUNCTIONS
+from derive.lowering.code import Attribute, Code, Function, Method
+from derive.lowering.products import chain
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value, broadcast
+
+_OF_NUMBERS = (
+    *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("tanh", "erf", "erfc", "lgamma", "log", "atan2"),
+)
+
+__all__ = ["lower_call", "lower_normal"]
+"""Functions that the math module has too: a number stays a number."""
+
+
+def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
+    """f(a, ...) as the torch function of the table, or as a number where all arguments are."""
+    args = [scope.lower(a, order) for a in e.args]
+    if e.function == "floordiv":
+        return replace(chain(scope, "//", args, order), kind="int")
+    if e.function != "detach":
+        args = [scope.as_float(a) for a in args]
+    args = [scope.frame.fit(a, order) for a in args]
+    function = FUNCTIONS[e.function]
+    code: Code
+    if all(a.scalar for a in args) and e.function in _OF_NUMBERS:
+        code = Function(f"math.{e.function}", tuple(a.code for a in args))
+        return Value(code, scalar=True)
+    if e.function == "polygamma":
+        n, x = args
+        return replace(x, code=Function("torch.polygamma", (n.code, x.code)))
+    numbers = e.function == "clamp" and all(a.scalar for a in args[1:])
+    if all(a.scalar for a in args) or (len(args) > 1 and not numbers):
+        args = [scope.as_tensor(a) for a in args]
+    axes: tuple[Index | None, ...] = ()
+    for a in args:
+        axes = broadcast(axes, a.axes)
+    if function.torch_method is not None:
+        rest = tuple(a.code for a in args[1:])
+        code = Method(args[0].code, function.torch_method, rest)
+    else:
+        code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
+    return Value(code, axes, args[0].kind if e.function == "detach" else "float")
+
+
+def lower_normal(
+    scope: Scope,
+    kind: str,
+    index: Index,
+    body: Expr,
+    condition: Expr | None,
+    order: Sequence[Index],
+) -> Value:
+    value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
+    if condition is not None:
+        # A finite bound keeps rows without any member free of nan; the caller masks them.
+        bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
+        test = scope.condition(condition, order)
+        value = scope.where(test, value, Value(bound, scalar=True), order)
+    place = scope.frame.position(value.axes, value.axes.index(index))
+    return replace(value, code=Function(f"torch.{kind}", (value.code, place)))

@@ -1,0 +1,74 @@
+"""Conditions as bool tensors; those that read no tensor as Python bools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Num,
+    Or,
+    Param,
+    Rel,
+    free_indices,
+)
+from derive.algebra.factor import factor
+from derive.errors import LoweringError
+from derive.lowering.access import lower_access
+from derive.lowering.code import Binary, Literal, Unary
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value, broadcast
+
+__all__ = ["lower_condition"]
+
+
+def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+    """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+    free = free_indices(e)
+    order = [i for i in order if i in free]
+    match e:
+        case Rel(op, left, right):
+            if op in ("!=", "==") and isinstance(left, Expr):
+                left, right = _variable_first(factor(left), factor(right))
+            a = scope.frame.fit(scope.lower(factor(left), order), order)
+            b = scope.frame.fit(scope.lower(factor(right), order), order)
+            if a.scalar and not b.scalar:
+                mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
+                return Value(Binary(mirrored, b.code, a.code), b.axes, "bool")
+            code = Binary(op, a.code, b.code)
+            both = a.scalar and b.scalar
+            return Value(code, broadcast(a.axes, b.axes), "bool", both)
+        case Not(arg):
+            inner = scope.condition(arg, order)
+            op = "not" if inner.scalar else "~"
+            return replace(inner, code=Unary(op, inner.code))
+        case And(args) | Or(args):
+            return _logical(scope, "&" if isinstance(e, And) else "|", args, order)
+        case Access():
+            return scope.frame.fit(lower_access(scope, e), order)
+        case Iverson(condition):
+            return scope.condition(condition, order)
+    raise LoweringError(f"no torch code for the condition {e!r}")
+
+
+def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
+    if not values:
+        return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
+    word = {"&": "and", "|": "or"}[op]
+    result = values[0]
+    for value in values[1:]:
+        both = result.scalar and value.scalar
+        code = Binary(word if both else op, result.code, value.code)
+        result = Value(code, broadcast(result.axes, value.axes), "bool", both)
+    return result
+
+
+def _variable_first(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    return (right, left) if isinstance(left, Num | Param) else (left, right)

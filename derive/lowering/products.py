@@ -1,0 +1,184 @@
+"""Products and quotients: numbers first, then small tensors; brackets become masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    And,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Size,
+    substitute,
+)
+from derive.errors import LoweringError
+from derive.lowering.binders import apart, renaming
+from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
+from derive.lowering.scatter import scatter
+from derive.lowering.scope import Scope, number
+from derive.lowering.sums import lower_sum
+from derive.lowering.value import Value, broadcast
+from derive.spec.operation import Kind
+
+__all__ = ["chain", "lower_product"]
+
+
+def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    """a * b * ... / c; [condition] factors mask the product, deltas place it."""
+    if any(isinstance(a, Delta) for a in args):
+        return scatter(scope, Mul(tuple(args)), order, None)[0]
+    args, mean = _take_mean(args)
+    masks = [a for a in args if isinstance(a, Iverson)]
+    coef = Fraction(1)
+    above: list[Value] = []
+    below: list[Value] = []
+    for a in args:
+        if isinstance(a, Iverson):
+            continue
+        if isinstance(a, Num):
+            coef *= a.value
+        elif isinstance(a, Pow) and isinstance(a.exponent, Num):
+            value, divides = _power(scope, a.base, a.exponent.value, order)
+            (below if divides else above).append(value)
+        elif isinstance(a, Pow):
+            raise LoweringError(f"a power with the exponent {a.exponent!r}")
+        elif a is mean:
+            assert isinstance(a, Reduce)
+            own = apart(a.indices, order)
+            renamed = substitute(a.body, renaming(a.indices, own))
+            above.append(lower_sum(scope, own, renamed, order, "mean"))
+        else:
+            above.append(scope.lower(a, order))
+    if not above and not below and masks and coef.denominator == 1:
+        return _bracket_product(scope, masks, coef, order)
+    result = _quotient(scope, coef, above, below, order)
+    if not masks:
+        return result
+    test = _conjunction(scope, masks, order)
+    zero = Value(literal(0), scalar=True)
+    return scope.where(test, result, zero, order)
+
+
+def _bracket_product(
+    scope: Scope, masks: Sequence[Iverson], coef: Fraction, order: Sequence[Index]
+) -> Value:
+    """coef * [condition], a number."""
+    test = _conjunction(scope, masks, order)
+    if test.scalar:
+        code: Code = Conditional(test.code, number(coef).code, literal(0))
+        return Value(code, kind="int", scalar=True)
+    value = scope.as_float(test) if coef != 1 else test
+    if coef == 1:
+        return replace(value, kind="bool")
+    return _quotient(scope, coef, [value], [], order)
+
+
+def _conjunction(scope: Scope, masks: Sequence[Iverson], order: Sequence[Index]) -> Value:
+    conditions = tuple(m.condition for m in masks)
+    return scope.condition(conditions[0] if len(conditions) == 1 else And(conditions), order)
+
+
+def _quotient(
+    scope: Scope,
+    coef: Fraction,
+    above: Sequence[Value],
+    below: Sequence[Value],
+    order: Sequence[Index],
+) -> Value:
+    """coef * above... / below..., numbers first, then small tensors."""
+    whole = coef.denominator == 1 and not below
+    kind: Kind = "int" if whole and all(v.kind != "float" for v in above) else "float"
+    if kind == "float":
+        above, below = [scope.as_float(v) for v in above], [scope.as_float(v) for v in below]
+    else:
+        above = [replace(scope.as_float(v), kind="int") if v.kind == "bool" else v for v in above]
+    top, bottom = coef.numerator, coef.denominator
+    factors: list[Value] = []
+    if bottom in (2, 4, 8, 16):
+        factors.append(Value(literal(abs(top) / bottom), scalar=True))
+        bottom = 1
+    elif abs(top) != 1:
+        factors.append(Value(literal(abs(top)), kind="int", scalar=True))
+    factors += [v for v in above if v.scalar]
+    tensors = [v for v in above if not v.scalar]
+    factors += sorted(tensors, key=lambda v: len(v.indices))
+    if not factors:
+        factors = [Value(literal(1), kind="int", scalar=True)]
+    divisors = [Value(literal(bottom), kind="int", scalar=True)] if bottom != 1 else []
+    divisors += [v for v in below if v.scalar] + [v for v in below if not v.scalar]
+    first = factors[0]
+    if top < 0:
+        negative = Unary("-", first.code)
+        first = replace(first, code=negative)
+    factors[0] = first
+    if not divisors:
+        return replace(chain(scope, "*", factors, order), kind=kind)
+    # Small factors meet the divisors before the largest tensors: one pass over those less.
+    divisor = chain(scope, "*", divisors, order)
+    largest = max(len(v.indices) for v in factors)
+    small = [v for v in factors if len(v.indices) < largest]
+    large = [v for v in factors if len(v.indices) == largest]
+    if small and len(divisor.indices) < largest:
+        scale = chain(scope, "/", [chain(scope, "*", small, order), divisor], order)
+        result = chain(scope, "*", [scale, *large], order)
+    else:
+        result = chain(scope, "/", [chain(scope, "*", factors, order), divisor], order)
+    return replace(result, kind=kind)
+
+
+def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]) -> Value:
+    result = scope.frame.fit(values[0], order)
+    for value in values[1:]:
+        value = scope.frame.fit(value, order)
+        both = result.scalar and value.scalar
+        axes = broadcast(result.axes, value.axes)
+        result = Value(Binary(op, result.code, value.code), axes, result.kind, both)
+    return result
+
+
+def _power(
+    scope: Scope, base: Expr, exponent: Fraction, order: Sequence[Index]
+) -> tuple[Value, bool]:
+    """base ** |exponent|, and whether it divides."""
+    value = scope.lower(base, order)
+    divides = exponent < 0
+    size = abs(exponent)
+    if divides or exponent.denominator != 1:
+        value = scope.as_float(value)
+    if size == 1:
+        return value, divides
+    if value.scalar:
+        power = number(size).code
+        if size == Fraction(1, 2):
+            return replace(value, code=Function("math.sqrt", (value.code,))), divides
+        return replace(value, code=Binary("**", value.code, power)), divides
+    if size == 2:
+        return replace(value, code=Method(value.code, "square")), divides
+    if size == Fraction(1, 2) and divides:
+        return replace(value, code=Method(value.code, "rsqrt")), False
+    if size == Fraction(1, 2):
+        return replace(value, code=Method(value.code, "sqrt")), False
+    signed = literal(float(exponent)) if exponent.denominator != 1 else literal(int(exponent))
+    return replace(value, code=Binary("**", value.code, signed)), False
+
+
+def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
+    """Sum_k f * 1/size(k) among the factors: the sum is a mean, the size is used up."""
+    for a in args:
+        if not (isinstance(a, Reduce) and a.kind == "sum"):
+            continue
+        inside = a.body.args if isinstance(a.body, Mul) else (a.body,)
+        if len(inside) > 1 or isinstance(inside[0], Delta | Iverson):
+            continue
+        sizes: list[Expr] = [Pow(Size(i.extent), Num(Fraction(-1))) for i in a.indices]
+        if len(set(sizes)) == len(sizes) and all(s in args for s in sizes):
+            return tuple(x for x in args if x not in sizes), a
+    return tuple(args), None

@@ -1,0 +1,209 @@
+"""Deltas that no sum removed: values placed at positions of a new axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Reduce,
+    Rel,
+    free_indices,
+    substitute,
+    walk,
+)
+from derive.algebra.factor import factor
+from derive.calculus.lets import layout
+from derive.lowering.access import window
+from derive.lowering.binders import with_binders
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Keyword,
+    Method,
+    Name,
+    Shape,
+    literal,
+)
+from derive.lowering.gather import add_at, put_at, select_at
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value, index_key
+
+__all__ = ["is_scattered", "scatter"]
+
+
+def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) -> tuple[Value, bool]:
+    """A term with deltas that no sum removed: its value, placed at the deltas' positions.
+
+    Also whether it was added into ``base``, which has all axes of ``order``.
+    """
+    coef, binders, factors = _as_term(e)
+    deltas = [f for f in factors if isinstance(f, Delta)]
+    rest = [f for f in factors if not isinstance(f, Delta)]
+    targets: list[tuple[Index, Expr]] = []
+    tests: list[Expr] = []
+    while deltas:
+        delta = _outermost(deltas)
+        deltas.remove(delta)
+        axis, position = delta.axis, delta.position
+        if not isinstance(axis, Index) and isinstance(position, Index):
+            axis, position = position, axis
+        if _is_target(axis, position, binders, targets):
+            assert isinstance(axis, Index)
+            # delta(i, e) f(i) = delta(i, e) f(e)
+            rest = [substitute(f, {axis: position}) for f in rest]
+            deltas = [Delta(d.axis, substitute(d.position, {axis: position})) for d in deltas]
+            targets.append((axis, position))
+        else:
+            tests.append(Iverson(Rel("==", axis, position)))
+    rest = [*tests, *rest]
+    inside = Mul(tuple(rest)) if rest else Num(Fraction(1))
+    loose = [i for i in binders if all(i not in free_indices(p) for _, p in targets)]
+    summed = [i for i in binders if i not in loose]
+    content = Reduce("sum", tuple(loose), inside) if loose else inside
+    if coef != 1:
+        content = Mul((Num(coef), *(rest if not loose else (content,))))
+    around = [i for i in order if all(i is not a for a, _ in targets)]
+    inner = with_binders(around, summed, Mul((content, *(p for _, p in targets))))
+    source = scope.as_float(scope.lower(content, inner))
+    if source.scalar:
+        used = [i for i in inner if any(i in free_indices(p) for _, p in targets)]
+        source = scope.frame.expand(source, used, scope.like)
+    source = scope.frame.squeeze(source, ())
+    if len(targets) == 1:
+        ((axis, position),) = targets
+        if isinstance(position, Index) and position not in summed:
+            return _diagonal(scope, source, axis, position), False
+        found = window(position)
+        if found is not None and found[0] in summed:
+            return _padded(scope, source, axis, *found), False
+        if isinstance(position, Num):
+            around = [i for i in order if i is axis or i in source.indices]
+            return select_at(scope.frame, source, axis, position, around, scope.like), False
+        if any(isinstance(x, Access) for x in walk(position)):
+            index = scope.lower(factor(position), layout(position))
+            if base is not None and not _covers(source, index, axis, summed, order):
+                base = None
+            if not index.scalar:
+                value = add_at(scope.frame, source, axis, index, summed, order, base, scope.like)
+                return value, base is not None
+    return _put(scope, source, targets, summed, order), False
+
+
+def _outermost(deltas: Sequence[Delta]) -> Delta:
+    """A delta whose position reads no axis that another delta places."""
+    for d in deltas:
+        axes = [x.axis for x in deltas if x is not d]
+        if not any(i in axes for i in free_indices(d.position)):
+            return d
+    return deltas[0]
+
+
+def _is_target(
+    axis: Expr,
+    position: Expr,
+    binders: Sequence[Index],
+    targets: Sequence[tuple[Index, Expr]],
+) -> bool:
+    """Whether the term is placed along this axis; if not, the delta is a comparison."""
+    if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
+        return False
+    if isinstance(position, Index) and position not in binders:
+        if position.extent != axis.extent:
+            return False
+    taken = [a for a, _ in targets]
+    read = frozenset().union(*(free_indices(p) for _, p in targets), frozenset())
+    return axis not in taken and axis not in read and not free_indices(position) & set(taken)
+
+
+def _padded(scope: Scope, source: Value, axis: Index, index: Index, start: Expr) -> Value:
+    """f placed at start, start + 1, ... of a longer axis of zeros."""
+    if index not in source.indices:
+        source = scope.frame.expand(source, [*source.indices, index], scope.like)
+    n = source.axes.index(index)
+    axes = tuple(axis if i is index else i for i in source.axes)
+    sizes = Shape(tuple(Name(index_key(i)) for i in axes if i is not None))
+    zeros = Method(scope.like, "new_zeros", (sizes,))
+    first = scope.lower(factor(start), ()).code
+    size: Code = Dim(index.extent)
+    end = size if first is literal(0) else Binary("+", first, size)
+    place = scope.frame.position(axes, n)
+    code = Method(zeros, "slice_scatter", (source.code, place, first, end))
+    return Value(code, axes)
+
+
+def _covers(
+    source: Value,
+    index: Value,
+    axis: Index,
+    summed: Sequence[Index],
+    order: Sequence[Index],
+) -> bool:
+    have = {axis, *source.indices, *index.indices} - set(summed)
+    return have == set(order)
+
+
+def _put(
+    scope: Scope,
+    source: Value,
+    targets: Sequence[tuple[Index, Expr]],
+    summed: Sequence[Index],
+    order: Sequence[Index],
+) -> Value:
+    placed: list[tuple[Index, Value]] = []
+    for axis, position in targets:
+        placed.append((axis, scope.lower(factor(position), layout(position))))
+    free = [i for i in order if any(i in v.indices for _, v in placed) and i not in summed]
+    placed += [(i, scope.positions(i)) for i in free]
+    scalars = [n for n, (_, v) in enumerate(placed) if v.scalar]
+    for n in scalars:
+        axis, v = placed[n]
+        device = Keyword("device", Attribute(scope.like, "device"))
+        placed[n] = (axis, Value(Function("torch.tensor", (v.code, device)), (), "int"))
+    return put_at(scope.frame, source, placed, summed, order, scope.like)
+
+
+def _diagonal(scope: Scope, source: Value, axis: Index, position: Index) -> Value:
+    """delta(i, j) f(j): f on the diagonal of its last axis and a new one."""
+    if position not in source.indices:
+        source = scope.frame.expand(source, [*source.indices, position], scope.like)
+    others = [i for i in source.indices if i is not position]
+    source = scope.frame.permute(source, [*others, position])
+    code = Method(source.code, "diag_embed")
+    return Value(code, (*others, position, axis))
+
+
+def is_scattered(e: Expr) -> bool:
+    """Whether the addend has a delta that its sums leave."""
+    _, _, factors = _as_term(e)
+    return any(isinstance(f, Delta) for f in factors)
+
+
+def _as_term(e: Expr) -> tuple[Fraction, tuple[Index, ...], tuple[Expr, ...]]:
+    """(coefficient, binders, factors) where e is one product, at most one of them a sum."""
+    coef = Fraction(1)
+    binders: tuple[Index, ...] = ()
+    factors: list[Expr] = []
+    for a in e.args if isinstance(e, Mul) else (e,):
+        if isinstance(a, Num):
+            coef *= a.value
+        elif isinstance(a, Reduce) and a.kind == "sum":
+            inside = a.body.args if isinstance(a.body, Mul) else (a.body,)
+            if any(isinstance(f, Delta) for f in inside):
+                binders += a.indices
+                factors += inside
+            else:
+                factors.append(a)
+        else:
+            factors.append(a)
+    return coef, binders, tuple(factors)

@@ -1,0 +1,130 @@
+"""What a piece of lowering sees of the whole: tensors at hand, statements, shared conversions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Expr, Index
+from derive.calculus.lets import Let
+from derive.errors import LoweringError
+from derive.lowering.code import (
+    Attribute,
+    Code,
+    Conditional,
+    Dim,
+    Function,
+    Keyword,
+    Method,
+    Name,
+    Tuple,
+    literal,
+)
+from derive.lowering.value import Frame, Value, broadcast
+from derive.spec.operation import Kind
+
+__all__ = ["Scope", "Statement", "common_kind", "number"]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """name = code, a tensor with these axes."""
+
+    name: str
+    code: Code
+    axes: tuple[Index | None, ...]
+
+
+@dataclass
+class Scope(ABC):
+    """The code written so far, and what it can read.
+
+    ``tensors`` are at hand; any other name is lowered from its definition when first read.
+    """
+
+    find: Callable[[str], Let | None]
+    frame: Frame
+    tensors: dict[str, Value]
+    like: Code
+    """A float tensor that new ones take dtype and device from."""
+    integers: frozenset[str] = frozenset()
+    """The parameters that are integers."""
+    statements: list[Statement] = field(default_factory=list)
+
+    @abstractmethod
+    def lower(self, e: Expr, order: Sequence[Index]) -> Value:
+        """e as code that fits ``order``, which lists every free index of e."""
+
+    @abstractmethod
+    def condition(self, e: Expr, order: Sequence[Index]) -> Value:
+        """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+
+    @abstractmethod
+    def definition(self, let: Let) -> Value:
+        """The code of a let with all of its axes at full size."""
+
+    def tensor(self, name: str) -> Value:
+        """The named tensor, computed first where it is not at hand."""
+        if name not in self.tensors:
+            let = self.find(name)
+            if let is None:
+                raise LoweringError(f"{name} is not defined")
+            self.define(let)
+        return self.tensors[name]
+
+    def define(self, let: Let) -> None:
+        """Write the statement of a let."""
+        value = self.definition(let)
+        self.statements.append(Statement(let.name, value.code, value.axes))
+        self.tensors[let.name] = replace(value, code=Name(let.name))
+
+    def as_float(self, value: Value) -> Value:
+        """An integer or bool tensor as one of the floating type at hand."""
+        if value.kind == "float" or value.scalar:
+            return replace(value, kind="float")
+        code = Method(value.code, "to", (Attribute(self.like, "dtype"),))
+        return replace(value, code=code, kind="float")
+
+    def positions(self, i: Index) -> Value:
+        """0, 1, ..., size(i) - 1."""
+        device = Keyword("device", Attribute(self.like, "device"))
+        return Value(Function("torch.arange", (Dim(i.extent), device)), (i,), "int")
+
+    def as_tensor(self, value: Value) -> Value:
+        if not value.scalar:
+            return value
+        return Value(Method(self.like, "new_full", (Tuple(()), value.code)))
+
+    def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
+        kind = common_kind([then, other])
+        test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
+        if test.scalar:
+            code: Code = Conditional(test.code, then.code, other.code)
+            axes = broadcast(then.axes, other.axes)
+            both = then.scalar and other.scalar
+            if not both and then.axes != other.axes:
+                then = self.frame.expand(then, [i for i in axes if i], self.like)
+                other = self.frame.expand(other, [i for i in axes if i], self.like)
+                code = Conditional(test.code, then.code, other.code)
+            return Value(code, axes, kind, both)
+        if then.scalar and other.scalar:
+            if kind == "float":
+                then = self.as_tensor(then)
+        axes = broadcast(test.axes, broadcast(then.axes, other.axes))
+        code = Function("torch.where", (test.code, then.code, other.code))
+        return Value(code, axes, kind)
+
+
+def number(value: Fraction) -> Value:
+    if value.denominator == 1:
+        return Value(literal(int(value)), kind="int", scalar=True)
+    return Value(literal(float(value)), scalar=True)
+
+
+def common_kind(values: Sequence[Value]) -> Kind:
+    kinds = {v.kind for v in values}
+    if "float" in kinds:
+        return "float"
+    return "int" if "int" in kinds else "bool"

@@ -1,0 +1,91 @@
+"""Sum_k of a product: a reduction, a contraction or a scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Delta, Expr, Index, Iverson, Mul, Reduce, free_indices
+from derive.calculus.lets import layout
+from derive.lowering.binders import keeps, with_binders
+from derive.lowering.code import literal
+from derive.lowering.contract import contract, times
+from derive.lowering.scatter import scatter
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value
+
+__all__ = ["lower_sum"]
+
+
+def lower_sum(
+    scope: Scope, binders: Sequence[Index], body: Expr, order: Sequence[Index], name: str = "sum"
+) -> Value:
+    """Sum over binders of a product."""
+    args = body.args if isinstance(body, Mul) else (body,)
+    if any(isinstance(a, Delta) for a in args):
+        return scatter(scope, Reduce("sum", tuple(binders), body), order, None)[0]
+    used = [i for i in order if i in free_indices(body)]
+    inner = with_binders(used, binders, body)
+    masks = [a for a in args if isinstance(a, Iverson)]
+    rest = [a for a in args if not isinstance(a, Iverson)]
+    operands = [_operand(scope, a) for a in rest]
+    if name == "sum" and len(operands) > 1 and _is_contraction(operands, inner):
+        operands = _mask_operands(scope, operands, masks, inner)
+        value = contract(scope.frame, operands, binders, inner)
+        return value
+    if not rest:
+        whole = scope.lower(Mul(tuple(masks)), inner)
+        if whole.kind == "bool" and not whole.scalar:
+            whole = replace(whole, kind="int")
+    else:
+        whole = scope.lower(Mul(tuple(args)), inner)
+    whole = scope.frame.fit(whole, inner)
+    if whole.scalar or any(i not in whole.axes for i in binders):
+        whole = scope.frame.expand(whole, inner, scope.like)
+    if whole.kind == "float" or name == "mean":
+        whole = scope.as_float(whole)
+    which = [n for n, i in enumerate(whole.axes) if i in binders]
+    keep = keeps(inner, binders, used, order)
+    return scope.frame.reduce(whole, name, which, keep, whole.kind)
+
+
+def _operand(scope: Scope, a: Expr) -> Value:
+    return scope.as_float(scope.lower(a, layout(a)))
+
+
+def _is_contraction(operands: Sequence[Value], order: Sequence[Index]) -> bool:
+    """Whether some operand lacks an index of another: no elementwise product of equals."""
+    tensors = [v for v in operands if not v.scalar]
+    sets = {frozenset(v.indices) for v in tensors}
+    return len(sets) > 1 and len(tensors) == len(operands)
+
+
+def _mask_operands(
+    scope: Scope, operands: list[Value], masks: Sequence[Iverson], order: Sequence[Index]
+) -> list[Value]:
+    """Each mask applied to every operand that has its indices, or to a product that has."""
+    for mask in masks:
+        needed = free_indices(mask)
+        covering = [v for v in operands if needed <= frozenset(v.indices)]
+        if not covering:
+            whole = operands[0]
+            for v in operands[1:]:
+                if needed <= frozenset(whole.indices):
+                    break
+                whole = times(scope.frame, whole, v, order)
+                operands = [x for x in operands if x is not v]
+            missing = [i for i in order if i in needed and i not in whole.indices]
+            if missing:
+                inside = [i for i in order if i in needed or i in whole.indices]
+                whole = scope.frame.expand(whole, inside, scope.like)
+            operands = [whole, *operands[1:]]
+            covering = [whole]
+        masked = []
+        for v in operands:
+            if any(v is c for c in covering):
+                inside = [i for i in order if i in v.indices]
+                test = scope.condition(mask.condition, inside)
+                v = scope.where(test, v, Value(literal(0), scalar=True), inside)
+            masked.append(v)
+        operands = masked
+    return operands
