@@ -215,7 +215,7 @@ def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
                 "fresh": not found,
                 "operations": list(texts),
                 "differences": [
-                    {"file": str(d.path), "kind": d.kind, "diff": d.diff} for d in found
+                    {"file": str(d.path), "kind": d.kind, "diff": d.patch} for d in found
                 ],
                 "mend": mend if found else None,
             }
@@ -223,7 +223,7 @@ def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
     else:
         for d in found:
             typer.echo(f"{d.kind}: {_shown(d.path)}{_WHY[d.kind]}")
-            typer.echo(d.diff, nl=False)
+            typer.echo(d.patch, nl=False)
         if found:
             typer.echo(f"to mend it: {mend}")
         for d in stale:

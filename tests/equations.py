@@ -8,6 +8,7 @@ pass. Values are positive and apart from each other, so that no sample stands at
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -185,9 +186,7 @@ def expressions(draw: Any, scope: tuple[Index, ...], depth: int = 3, smooth: boo
     return Access(tensor, tuple(draw(_position(scope, axis)) for axis in TENSORS[tensor]))
 
 
-def _fraction(value: int | str) -> Any:
-    from fractions import Fraction
-
+def _fraction(value: int | str) -> Fraction:
     return Fraction(value)
 
 
@@ -215,7 +214,8 @@ def operations(draw: Any, depth: int = 3) -> str:
     names = dict(TENSORS)
     if draw(st.booleans()):
         own = draw(st.sampled_from(["i", "j", "ij"]))
-        lines.append(f"u{_brackets(own)} = {draw(_text(tuple(own), depth - 1, names, used))}")
+        first = draw(_text(tuple(own), depth - 1, names, used))
+        lines.append(f"u{_brackets(own)} = {first}{_each(own, used)}")
         names["u"] = own
         body = f"u{_brackets(own)}*" + draw(_text(tuple(own), depth - 1, names, used))
         free = [a for a in own if a not in axes]
@@ -224,16 +224,20 @@ def operations(draw: Any, depth: int = 3) -> str:
         lines.append(f"r{_brackets(axes)} = {body} + {draw(_text(tuple(axes), 1, names, used))}")
     else:
         lines.append(f"r{_brackets(axes)} = {draw(_text(tuple(axes), depth, names, used))}")
-    # Every axis of the output is read, so that its size is known.
-    for a in axes:
-        lines[-1] += f" + {'xyz'['ijk'.index(a)]}[{a}]"
-        used["xyz"["ijk".index(a)]] = None
+    lines[-1] += _each(axes, used)
     inputs = ", ".join(
-        f"T[{'j'}]" if name == "T" else f"{name}{_brackets(_apart(TENSORS[name]))}"
+        "T[j]" if name == "T" else f"{name}{_brackets(_apart(TENSORS[name]))}"
         for name in sorted(used)
         if name != "u"
     )
     return f"op f({inputs}) -> r\n" + "\n".join(lines)
+
+
+def _each(axes: str, used: dict[str, None]) -> str:
+    """A term for each axis, so that its size is known."""
+    found = ["xyz"["ijk".index(a)] for a in axes]
+    used.update(dict.fromkeys(found))
+    return "".join(f" + {name}[{a}]" for name, a in zip(found, axes, strict=True))
 
 
 def _apart(axes: str) -> str:

@@ -209,8 +209,7 @@ class _Writer:
             return Text(f"{pick.choice(('log', 'sqrt', 'rsqrt', 'log1p', 'lgamma'))}"
                         f"({self.above(scope, depth).text})")  # fmt: skip
         name = pick.choice(
-            ("exp", "exp", "tanh", "sigmoid", "sin", "cos", "softplus", "square", "erf", "atan")
-            + ("relu", "abs", "logsigmoid", "expm1", "sinh")
+            "exp exp tanh sigmoid sin cos softplus square erf atan relu abs logsigmoid expm1 sinh".split()
         )
         value = self.float(scope, depth)
         if name in ("exp", "expm1", "sinh") and pick.random() < 0.7:
@@ -251,7 +250,7 @@ class _Writer:
         value = self.float(inside, depth)
         text, positive = value.text, value.positive
         for letter in bound:
-            if not re.search(rf"[\[,( ]{re.escape(letter.name)}\b", text):
+            if not re.search(rf"\w\[([^][]*,)?{re.escape(letter.name)}[],]", text):
                 text = f"{Text(text).inner()}*{self.over(letter)}"
         kind = pick.choices(
             ("sum", "mean", "prod", "max", "min", "amax", "amin", "logsumexp"),
@@ -336,7 +335,7 @@ class _Writer:
         if letters:
             made += [lambda: f"{pick.choice(letters)} {relation} 1"]
         if len(letters) > 1:
-            made += [lambda: " ".join((a := pick.sample(letters, 2))[:1] + [relation] + a[1:])] * 3
+            made += [lambda: f" {relation} ".join(pick.sample(letters, 2))] * 3
         flags = [t for t in self.tables if t.kind == "bool" and self.fits(t, scope)]
         if flags:
             made += [lambda: self.access(pick.choice(flags), scope)] * 3

@@ -276,8 +276,6 @@ def test_values_and_gradients_are_torchs(case):
     given = G.clone()
     result.backward(G)
     assert torch.equal(G, given), "the cotangent was changed"
-    if not expected.requires_grad:
-        pytest.skip("torch has no gradient here")
     expected.backward(G)
     for n in places:
         assert_same(ours[n].grad, theirs[n].grad, f"gradient of input {n}")
@@ -589,10 +587,10 @@ WRONG = [
         (f64[None].expand(2, 3, 4), f64.mT[None]),
         {},
         ValueError,
-        ["A", "B", "axis", "2", "1"],
+        ["A", "B", " ax", "2", "1"],
     ),
     ("transpose", (f64[0],), {}, ValueError, ["A", "axes", "1"]),
-    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["A", "B", "axis", "4", "1"]),
+    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["A", "B", " ax", "4", "1"]),
     ("maximum", (f64, f64[0]), {}, ValueError, ["B", "2 axes", "1"]),
     ("nll_loss", (f64, torch.zeros(4).long()), {}, ValueError, ["target", "input", "3", "4"]),
     ("nll_loss", (f64, torch.zeros(3)), {}, TypeError, ["target", "int64", "float32"]),

@@ -1,0 +1,154 @@
+"""Simplified gradients: equal to the chain rule, at their fixed point, in the forward's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from equations import numbers, operations, samples, with_lets
+from hypothesis import HealthCheck, given, settings
+
+import derive
+from derive import catalog, oracle
+from derive.algebra.cost import cost
+from derive.algebra.expr import Call, Delta, accesses, walk
+from derive.algebra.poly import to_tree
+from derive.algebra.rules import DELTA_RULES
+from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.calculus.adjoint import Backward, differentiate, inline_adjoints
+from derive.calculus.flatten import flatten_operation
+from derive.calculus.fold import fold_rules, inline
+from derive.pipeline import derive_option, options
+from derive.samples import cases, sample
+
+CHOICES = [
+    pytest.param(op, option, id=f"{op.name}-{option}")
+    for op in catalog.operations()
+    for option, _ in options(op)
+]
+CHECKED = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def values(op: Any, backward: Backward, tensors: Any, parameters: Any, cotangents: Any) -> Any:
+    """Every gradient of an input, the adjoints computed first."""
+    sizes = oracle.sizes(op, tensors, parameters)
+    given = numbers(op, parameters, sizes)
+    known = with_lets(backward.lets, tensors, sizes, given)
+    known |= cotangents
+    for a in (*backward.adjoints, *backward.gradients):
+        known[a.name] = oracle.array(a.formals, to_tree(a.body), known, sizes, given)
+    return {a.tensor: known[a.name] for a in backward.gradients}
+
+
+def cotangents_of(backward: Backward, made: Any) -> Any:
+    rng = np.random.default_rng(2)
+    return {g: rng.uniform(0.5, 1.5, made[name].shape) for name, g in backward.cotangents}
+
+
+@CHECKED
+@given(operations())
+def test_simplified_gradients_of_random_equations_are_right_inlined_or_not(text):
+    op = derive.parse(text)
+    given = {t.name: samples()[t.name] for t in op.inputs}
+    made = oracle.outputs(op, given, {})
+    apart = differentiate(op, flatten_operation(op))
+    joined = inline_adjoints(apart, cost)
+    G = cotangents_of(apart, made)
+    one, other = (values(op, b, given, {}, G) for b in (apart, joined))
+    outputs = {name: G[g] for name, g in apart.cotangents}
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-9, atol=1e-12)
+        want = oracle.gradient(op, given, outputs, {}, name)
+        scale = max(1.0, float(np.abs(want).max()))
+        np.testing.assert_allclose(one[name], want, rtol=1e-6, atol=1e-8 * scale)
+
+
+@CHECKED
+@given(operations())
+def test_simplifying_a_second_time_changes_nothing(text):
+    op = derive.parse(text)
+    backward = inline_adjoints(differentiate(op, flatten_operation(op)), cost)
+    rules = (*DELTA_RULES, *fold_rules(backward.lets))
+    for a in (*backward.adjoints, *backward.gradients):
+        log = []
+        assert eliminate_deltas(a.body, DELTA_RULES, log) is a.body
+        assert simplify(a.body, rules, log) is a.body
+        assert log == []
+
+
+@pytest.mark.parametrize(("op", "option"), CHOICES)
+def test_gradients_of_the_catalog_are_at_their_fixed_point(op, option):
+    backward = derive_option(op, option).backward
+    rules = (*DELTA_RULES, *fold_rules(backward.lets))
+    for a in (*backward.adjoints, *backward.gradients):
+        assert simplify(a.body, rules, []) is a.body
+
+
+@pytest.mark.parametrize(("op", "option"), CHOICES)
+def test_no_delta_of_whole_indices_is_left_in_the_catalog(op, option):
+    for a in derive_option(op, option).backward.gradients:
+        for e in walk(a.body):
+            if isinstance(e, Delta):
+                assert any(accesses(e.axis)) or any(accesses(e.position))
+
+
+@pytest.mark.parametrize(("op", "option"), CHOICES)
+def test_inlining_keeps_the_gradients_of_the_catalog(op, option):
+    case = next(c for c in cases(op) if c.option == option)
+    made = sample(op, case)
+    plain = dict(options(op))[option]
+    apart = differentiate(plain, flatten_operation(plain))
+    joined = inline_adjoints(apart, cost)
+    G = cotangents_of(apart, made.outputs)
+    one, other = (values(plain, b, made.tensors, made.parameters, G) for b in (apart, joined))
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-10, atol=1e-12)
+    assert cost_of(joined) <= cost_of(apart)
+
+
+def cost_of(backward: Backward) -> float:
+    return sum(cost(a.body) for a in (*backward.adjoints, *backward.gradients))
+
+
+def test_a_forward_output_stands_for_its_expression():
+    """The gradient of softmax reads S and no exponential."""
+    (gradient,) = derive_option(catalog.find("softmax"), None).backward.gradients
+    assert {a.tensor for a in accesses(gradient.body)} == {"S", "G"}
+    assert not any(isinstance(e, Call) for e in walk(gradient.body))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("op f(x[i]) -> y\ny[i] = tanh(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = exp(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sigmoid(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = 1/x[i]", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sqrt(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = x[i]**2", {"x", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sin(x[i])", {"x", "G"}),
+    ],
+)
+def test_which_names_a_gradient_reads(text, read):
+    op = derive.parse(text)
+    (gradient,) = derive_option(op, None).backward.gradients
+    assert {a.tensor for a in accesses(gradient.body)} == read
+
+
+def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
+    op = derive.parse("op f(x[i], A[i,j]) -> y\nm[i] = sum[j](A[i,j])\ny[i] = x[i]*m[i]**2")
+    lets = flatten_operation(op)
+    opened = inline(lets["y"].body, lets["m"])
+    assert not any(accesses(opened, "m"))
+    rng = np.random.default_rng(0)
+    tensors = {"x": rng.normal(size=2), "A": rng.normal(size=(2, 3))}
+    sizes = oracle.sizes(op, tensors, {})
+    found = oracle.array(lets["y"].formals, to_tree(opened), tensors, sizes, {})
+    np.testing.assert_allclose(found, oracle.outputs(op, tensors, {})["y"])
