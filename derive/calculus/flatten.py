@@ -131,6 +131,8 @@ def flatten(lets: Lets, e: Expr) -> Poly:
         return atom(Access(e.tensor, tuple(_position(lets, p) for p in e.positions)))
     if isinstance(e, Guard):
         inner = _position(lets, e.position)
+        if isinstance(inner, Num) and inner.value == 0:
+            return atom(inner)
         return atom(Guard(flatten_condition(lets, e.condition), inner))
     if isinstance(e, Delta):
         return atom(Delta(_position(lets, e.axis), _position(lets, e.position)))

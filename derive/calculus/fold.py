@@ -214,7 +214,13 @@ def inline(p: Poly, let: Let) -> Poly:
 def _fold_sums(lets: Lets, t: Term) -> Poly | None:
     """A sum inside a function or a power that is the definition of a name becomes the name."""
     sums = [
-        let for let in lets if not let.internal and let.kind == "sum" and len(let.body.terms) > 1
+        let
+        for let in lets
+        if not let.internal
+        and let.kind == "sum"
+        and let.dtype == "float"
+        and len(let.body.terms) > 1
+        and not _counts(let.body)
     ]
 
     def named(e: Expr) -> Expr:
@@ -229,6 +235,17 @@ def _fold_sums(lets: Lets, t: Term) -> Poly | None:
     if all(a is b for a, b in zip(factors, t.factors, strict=True)):
         return None
     return add(constant(0), poly([make_term(t.coef, t.binders, factors)]))
+
+
+def _counts(e: Expr) -> bool:
+    """Whether an index stands in e as a number: what equals it is no position then."""
+    if isinstance(e, Index):
+        return True
+    if isinstance(e, Access):
+        return any(_counts(p) for p in e.positions if not isinstance(p, Index))
+    if isinstance(e, Term):
+        return any(_counts(f) for f in e.factors)
+    return any(_counts(part) for part in e.parts())
 
 
 def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
@@ -250,7 +267,7 @@ def _fold(lets: Lets, t: Term) -> Poly | None:
         if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
             continue
         (definition,) = let.body.terms
-        if definition.binders or not _worth_folding(definition):
+        if definition.binders or not _worth_folding(definition) or _counts(let.body):
             continue
         for rest, positions, exponent in _instances(let, definition, t):
             name = Access(let.name, positions)

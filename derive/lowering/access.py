@@ -14,7 +14,7 @@ from derive.lowering.gather import read_at
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value
 
-__all__ = ["lower_access", "window"]
+__all__ = ["lower_access", "read", "window"]
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
@@ -39,11 +39,12 @@ def lower_access(scope: Scope, e: Access) -> Value:
         pending.append((marker, position))
     value = replace(value, axes=tuple(axes))
     for marker, position in pending:
-        value = _read(scope, value, value.axes.index(marker), position)
+        value = read(scope, value, value.axes.index(marker), position)
     return value
 
 
-def _read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
+def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
+    """value with axis n read at a position."""
     place = scope.frame.position(value.axes, n)
     if isinstance(position, Num):
         at = literal(int(position.value))

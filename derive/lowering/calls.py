@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Call, Expr, Index
+from derive.algebra.expr import Call, Index, free_indices, fresh, substitute
 from derive.algebra.functions import FUNCTIONS
+from derive.lowering.access import read
+from derive.lowering.binders import with_binders
 from derive.lowering.code import Attribute, Code, Function, Method
 from derive.lowering.products import chain
+from derive.lowering.recognise import Normal
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, broadcast
 
@@ -51,19 +54,25 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     return Value(code, axes, args[0].kind if e.function == "detach" else "float")
 
 
-def lower_normal(
-    scope: Scope,
-    kind: str,
-    index: Index,
-    body: Expr,
-    condition: Expr | None,
-    order: Sequence[Index],
-) -> Value:
+def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
+    """The normalised exponential along its index, then read where it is wanted."""
+    inside = free_indices(e.body)
+    if isinstance(e.position, Index) and e.position not in inside:
+        return _along(scope, e, e.position, order)
+    used = [i for i in order if i in inside]
+    k = fresh(e.index, order)
+    around = with_binders(used, (k,), substitute(e.body, {e.index: k}))
+    value = scope.frame.expand(_along(scope, e, k, around), around, scope.like)
+    return read(scope, value, around.index(k), e.position)
+
+
+def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
+    body = substitute(e.body, {e.index: k})
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
-    if condition is not None:
+    if e.condition is not None:
         # A finite bound keeps rows without any member free of nan; the caller masks them.
         bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
-        test = scope.condition(condition, order)
+        test = scope.condition(substitute(e.condition, {e.index: k}), order)
         value = scope.where(test, value, Value(bound, scalar=True), order)
-    place = scope.frame.position(value.axes, value.axes.index(index))
-    return replace(value, code=Function(f"torch.{kind}", (value.code, place)))
+    place = scope.frame.position(value.axes, value.axes.index(k))
+    return replace(value, code=Function(f"torch.{e.kind}", (value.code, place)))

@@ -153,8 +153,8 @@ class Lowering(Scope):
             case Reduce("sum", binders, body):
                 own = apart(binders, order)
                 return lower_sum(self, own, substitute(body, renaming(binders, own)), order)
-            case Normal(kind_, index, body, condition_):
-                return lower_normal(self, kind_, index, body, condition_, order)
+            case Normal():
+                return lower_normal(self, e, order)
         raise LoweringError(f"no torch code for {e!r}")
 
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:

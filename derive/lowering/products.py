@@ -63,7 +63,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if not masks:
         return result
     test = _conjunction(scope, masks, order)
-    zero = Value(literal(0), scalar=True)
+    zero = Value(literal(0), kind="int", scalar=True)
     return scope.where(test, result, zero, order)
 
 

@@ -7,8 +7,18 @@ f(k) - logsumexp_k f       =  log_softmax_k f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from derive.algebra.expr import Access, Call, Expr, Index, free_indices, node, substitute
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    free_indices,
+    fresh,
+    node,
+    substitute,
+)
 from derive.algebra.poly import Poly, Term, add, atom, make_term, poly
 from derive.calculus.lets import Let
 
@@ -17,7 +27,7 @@ __all__ = ["Normal", "recognise"]
 
 @node
 class Normal(Expr):
-    """softmax or log_softmax of body along an index, which stays free.
+    """softmax or log_softmax of body over the bound index, read at a position.
 
     Where the condition fails the value is undefined; what reads it there is masked.
     """
@@ -25,7 +35,11 @@ class Normal(Expr):
     kind: str
     index: Index
     body: Expr
+    position: Expr
     condition: Expr | None = None
+
+    def bound(self) -> tuple[Index, ...]:
+        return (self.index,)
 
 
 Find = Callable[[str], Let | None]
@@ -44,7 +58,7 @@ def recognise(e: Expr, find: Find) -> Expr:
             if t.coef == 1 and not t.binders and len(t.factors) == 1:
                 inner = t.factors[0]
                 if isinstance(inner, Normal) and inner.kind == "log_softmax":
-                    return Normal("softmax", inner.index, inner.body, inner.condition)
+                    return replace(inner, kind="softmax")
     return new
 
 
@@ -56,11 +70,13 @@ def _log_softmax(p: Poly, find: Find) -> Poly:
     for t in p.terms:
         for let, k, body in _candidates(p, t, find):
             if all(other in p.terms for other in body.terms):
+                own = fresh(k, free_indices(p))
+                inside = substitute(body, {k: own})
                 condition = None
                 if let.condition is not None:
-                    condition = substitute(let.condition, _mapping(let, t, k))
+                    condition = substitute(let.condition, _mapping(let, t, own))
                 rest = poly(x for x in p.terms if x is not t and x not in body.terms)
-                return add(rest, atom(Normal("log_softmax", k, body, condition)))
+                return add(rest, atom(Normal("log_softmax", own, inside, k, condition)))
     return p
 
 

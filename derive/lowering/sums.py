@@ -85,7 +85,7 @@ def _mask_operands(
             if any(v is c for c in covering):
                 inside = [i for i in order if i in v.indices]
                 test = scope.condition(mask.condition, inside)
-                v = scope.where(test, v, Value(literal(0), scalar=True), inside)
+                v = scope.where(test, v, Value(literal(0), kind="int", scalar=True), inside)
             masked.append(v)
         operands = masked
     return operands

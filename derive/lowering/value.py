@@ -195,7 +195,11 @@ class Frame:
         """value with every axis of target at its full size; ``like`` is a tensor to make from."""
         shape = Shape(tuple(Name(index_key(i)) for i in target))
         if value.scalar:
-            code: Code = Method(like, "new_full", (shape, value.code))
+            dtypes = {"int": "torch.int64", "bool": "torch.bool"}
+            args: tuple[Code, ...] = (shape, value.code)
+            if value.kind in dtypes:
+                args = (*args, Keyword("dtype", Name(dtypes[value.kind])))
+            code: Code = Method(like, "new_full", args)
             return Value(code, tuple(target), value.kind)
         value = self.fit(value, target)
         if value.axes == tuple(target):
