@@ -1,7 +1,7 @@
 """Random operations through the whole pipeline, against the oracle and against torch.
 
-``python -m tests.fuzz --count 2000 --seed 0`` prints each failure with its seed; one program is
-looked at with ``python -m tests.fuzz --seed 17 --count 1 --verbose``.
+``python tests/fuzz.py --count 2000 --seed 0`` prints each failure with its seed; one program is
+looked at with ``python tests/fuzz.py --seed 17 --count 1 --verbose``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from programs import Program, random_program
 
 from derive import oracle
 from derive.errors import DeriveError, LoweringError
 from derive.pipeline import load
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
-from tests.programs import Program, random_program
 
 BIG = 1e6
 """Values beyond this say more of rounding than of the gradient."""

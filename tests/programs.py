@@ -209,7 +209,8 @@ class _Writer:
             return Text(f"{pick.choice(('log', 'sqrt', 'rsqrt', 'log1p', 'lgamma'))}"
                         f"({self.above(scope, depth).text})")  # fmt: skip
         name = pick.choice(
-            "exp exp tanh sigmoid sin cos softplus square erf atan relu abs logsigmoid expm1 sinh".split()
+            ["exp"] * 2
+            + "tanh sigmoid sin cos softplus square erf atan relu abs logsigmoid expm1 sinh".split()
         )
         value = self.float(scope, depth)
         if name in ("exp", "expm1", "sinh") and pick.random() < 0.7:

@@ -91,7 +91,8 @@ def _add_scattered(
         result = scope.as_float(scope.lower(whole, order))
         result = scope.frame.expand(result, order, scope.like)
     for e in scattered:
-        base = None if result is None else result.code
+        whole_axes = result is not None and result.axes == tuple(order)
+        base = result.code if result is not None and whole_axes else None
         value, into_base = scatter(scope, e, order, base)
         value = scope.frame.fit(value, order)
         if result is not None and not into_base:

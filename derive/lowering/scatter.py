@@ -73,6 +73,8 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
     content = Reduce("sum", tuple(loose), inside) if loose else inside
     if coef != 1:
         content = Mul((Num(coef), *(rest if not loose else (content,))))
+    if not targets:
+        return scope.lower(content, order), False
     around = [i for i in order if all(i is not a for a, _ in targets)]
     inner = with_binders(around, summed, Mul((content, *(p for _, p in targets))))
     source = scope.as_float(scope.lower(content, inner))

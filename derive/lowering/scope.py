@@ -104,6 +104,7 @@ class Scope(ABC):
             code: Code = Conditional(test.code, then.code, other.code)
             axes = broadcast(then.axes, other.axes)
             both = then.scalar and other.scalar
+            then, other = replace(then, kind=kind), replace(other, kind=kind)
             if not both and (then.axes != other.axes or then.scalar or other.scalar):
                 then = self.frame.expand(then, [i for i in axes if i], self.like)
                 other = self.frame.expand(other, [i for i in axes if i], self.like)

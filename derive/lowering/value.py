@@ -68,6 +68,8 @@ class Frame:
 
     def position(self, axes: Axes, n: int) -> Code:
         """The position of axis n as an argument of a torch function."""
+        if n < len(axes) and (i := axes[n]) is not None and i.group:
+            raise NeedsFlatGroups("the position of a group")
         before = any(i is not None and i.group for i in axes[:n])
         after = any(i is not None and i.group for i in axes[n + 1 :])
         if not before:
