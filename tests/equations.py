@@ -7,7 +7,7 @@ pass. Values are positive and apart from each other, so that no sample stands at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -92,10 +92,10 @@ def flat(e: Expr) -> tuple[Poly, Lets]:
     return flatten(lets, e), lets
 
 
-def defined(let: Let) -> Expr:
+def defined(let: Let, nested: Callable[[Expr], Expr] = to_tree) -> Expr:
     """The right side of a let as a tree."""
-    body, condition = to_tree(let.body), let.condition
-    condition = None if condition is None else to_tree(condition)
+    body, condition = nested(let.body), let.condition
+    condition = None if condition is None else nested(condition)
     if let.kind == "sum":
         return body
     if let.kind == "others":
@@ -113,13 +113,18 @@ def with_lets(
     tensors: Mapping[str, Any],
     sizes: Mapping[str, Any] = SIZES,
     parameters: Mapping[str, Any] | None = None,
+    nested: Callable[[Expr], Expr] = to_tree,
 ) -> dict[str, Any]:
-    """The tensors, and the value of every let that is not among them."""
+    """The tensors, and the value of every let that is not among them.
+
+    What is compared with a maximum must be rounded as the maximum was: ``nested`` is the form
+    in which both are evaluated.
+    """
     known = dict(tensors)
     for let in lets:
         if let.name not in known:
             known[let.name] = oracle.array(
-                let.formals, defined(let), known, sizes, parameters or {}, let.dtype
+                let.formals, defined(let, nested), known, sizes, parameters or {}, let.dtype
             )
     return known
 

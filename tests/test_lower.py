@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from equations import numbers, operations, samples
+from equations import numbers, operations, samples, with_lets
 from hypothesis import HealthCheck, given, settings
 
 torch = pytest.importorskip("torch")
 
 import derive  # noqa: E402
 from derive import catalog, oracle  # noqa: E402
-from derive.algebra.expr import accesses  # noqa: E402
-from derive.pipeline import derivation, options  # noqa: E402
+from derive.algebra.factor import factor  # noqa: E402
+from derive.pipeline import derivation, derive_option, options  # noqa: E402
 from derive.samples import cases, sample  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -26,24 +26,14 @@ def by_equations(
     op: Any, option: str | None, tensors: Any, parameters: Any, cotangents: Any
 ) -> Any:
     """The gradients that the derived formulas give, element by element."""
+    derived = derive_option(op, option)
     d = derivation(op, option)
     sizes = oracle.sizes(op, tensors, parameters)
     values = numbers(op, parameters, sizes)
-    known = {**tensors, **oracle.run(op, tensors, parameters)}
+    known = with_lets(derived.lets, tensors, sizes, values, factor)
     known |= {name: cotangents[output] for output, name in d.cotangents}
-    bodies = {f.name: f for f in (*d.definitions, *d.adjoints, *d.gradients.values())}
-    kinds = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool"}
-
-    def compute(name: str) -> None:
-        f = bodies[name]
-        for access in accesses(f.body):
-            if access.tensor not in known:
-                compute(access.tensor)
-        kind = kinds.get(getattr(f.body, "kind", ""), "float")
-        known[name] = oracle.array(f.axes, f.body, known, sizes, values, kind)
-
-    for f in d.gradients.values():
-        compute(f.name)
+    for f in (*d.adjoints, *d.gradients.values()):
+        known[f.name] = oracle.array(f.axes, f.body, known, sizes, values)
     return {tensor: known[f.name] for tensor, f in d.gradients.items()}
 
 
@@ -159,6 +149,8 @@ ACCESSES = {
     "positions as numbers": "y[n,m] = A[n,m]*(m - n) + x[m]*n",
     "products with the others": "y[n] = prod[m](A[n,m])",
     "shared maxima": "y[n] = amax[m](A[n,m]*x[m])",
+    "a maximum of a sum along its other axis": "y[m] = max[n](A[n,m]*sum[m](A[n,m]))",
+    "a maximum of a diagonal": "y[m] = x[m]*max[n](A[n,m]*sum[m](A[n,m]*D[n,n]))",
     "a mean of those taken": "y[n] = mean[m | m >= n](A[n,m]*x[m])",
     "an outer product": "y[n,m] = x[n]*x[m]",
     "an expanded axis": "op f(x[n], w[m]) -> y, t\ny[n,m] = x[n]\nt = sum[m](w[m])",
@@ -173,6 +165,7 @@ def test_accesses_conditions_and_reductions(name):
     square = name not in ("an element of each row", "a sum of what is picked")
     rng = np.random.default_rng(1)
     shapes = {"E": (4, 3), "A": (5, 5) if square else (5, 4), "x": (5,), "z": (4,), "w": (5,)}
+    shapes["D"] = (5, 5)
     if name in ("a comparison with an index", "an ignored position"):
         shapes["A"] = (5, 4)
     if name in ("products with the others", "shared maxima", "two outputs"):

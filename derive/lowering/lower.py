@@ -36,7 +36,17 @@ from derive.lowering.access import lower_access
 from derive.lowering.additions import lower_addition
 from derive.lowering.binders import apart, renaming, with_binders
 from derive.lowering.calls import lower_call, lower_normal
-from derive.lowering.code import Attribute, Binary, Dim, Function, Literal, Name, Unary, literal
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Dim,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Unary,
+    literal,
+)
 from derive.lowering.conditions import lower_condition
 from derive.lowering.products import lower_product
 from derive.lowering.recognise import Normal, recognise
@@ -63,6 +73,11 @@ class Lowering(Scope):
             value = self._reduction(let)
         if let.dtype == "float" and value.kind != "float":
             value = self.as_float(value)
+        elif let.dtype == "int" and value.kind == "float":
+            # A function of integers that keeps them, computed as torch does for floats.
+            if not value.scalar:
+                value = replace(value, code=Method(value.code, "to", (Name("torch.int64"),)))
+            value = replace(value, kind="int")
         return self.frame.expand(value, let.formals, self.like)
 
     def _reduction(self, let: Let) -> Value:

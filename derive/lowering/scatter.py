@@ -22,7 +22,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.access import window
-from derive.lowering.binders import with_binders
+from derive.lowering.binders import apart, renaming, with_binders
 from derive.lowering.code import (
     Attribute,
     Binary,
@@ -200,9 +200,11 @@ def _as_term(e: Expr) -> tuple[Fraction, tuple[Index, ...], tuple[Expr, ...]]:
         if isinstance(a, Num):
             coef *= a.value
         elif isinstance(a, Reduce) and a.kind == "sum":
-            inside = a.body.args if isinstance(a.body, Mul) else (a.body,)
+            own = apart(a.indices, (*binders, *free_indices(e)))
+            body = substitute(a.body, renaming(a.indices, own))
+            inside = body.args if isinstance(body, Mul) else (body,)
             if any(isinstance(f, Delta) for f in inside):
-                binders += a.indices
+                binders += own
                 factors += inside
             else:
                 factors.append(a)

@@ -132,6 +132,8 @@ def _is_cheap(code: Code) -> bool:
         return code.name not in ("values", "indices") or _is_cheap(code.obj)
     if isinstance(code, Method) and code.name in _VIEWS:
         return _is_cheap(code.obj)
+    if isinstance(code, Unary) and code.op == "*":
+        return True
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())
     return isinstance(code, Function) and code.name.startswith(
