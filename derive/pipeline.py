@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,9 +10,11 @@ from typing import Any
 from derive.algebra.cost import cost
 from derive.algebra.expr import And, Expr, Reduce, Rel, accesses, fresh, substitute
 from derive.algebra.factor import factor
-from derive.algebra.poly import to_tree
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import 
 from derive.algebra.simplify import Step
 from derive.calculus.adjoint import Adjoint, Backward, differentiate, inline_adjoints
+from derive.calculus.canonical import canonical, renamed
 from derive.calculus.flatten import flatten_operation
 from derive.calculus.lets import Let, Lets
 from derive.document import document
@@ -32,10 +34,9 @@ __all__ = ["Derived", "derivation", "derive_option", "load", "options", "source"
 
 @dataclass(frozen=True)
 class Derived:
-    """One option of an operation, differentiated."""
+    """An operation under canonical names, differentiated."""
 
     operation: Operation
-    option: str | None
     lets: Lets
     backward: Backward
 
@@ -68,11 +69,14 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
 def derive_option(op: Operation, option: str | None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
     chosen = dict(options(op))[option]
-    if not is_plain(chosen):
-        chosen = split_axes(chosen)
-    lets = flatten_operation(chosen)
-    backward = inline_adjoints(differentiate(chosen, lets), cost)
-    return Derived(chosen, option, lets, backward)
+    return _differentiated(chosen if is_plain(chosen) else split_axes(chosen))
+
+
+def _differentiated(op: Operation) -> Derived:
+    """Both directions of op under canonical names."""
+    plain, spoken = canonical(op)
+    lets = flatten_operation(plain, spoken)
+    return Derived(plain, lets, inline_adjoints(differentiate(plain, lets), cost))
 
 
 def derivation(op: Operation, option: str | None = None) -> Derivation:
@@ -86,18 +90,19 @@ def derivation(op: Operation, option: str | None = None) -> Derivation:
     backward, lets = derived.backward, derived.lets
     given = dict(options(op))[option]
     code = _program(op, option, given)
-    adjoints = tuple(_formula(a) for a in reversed(backward.adjoints))
-    gradients = {a.tensor: _formula(a) for a in backward.gradients}
-    formulas = [*adjoints, *gradients.values()]
-    in_steps = [e for f in formulas for s in f.steps for e in (s.before, s.after)]
+    adjoints = tuple(_formula(a, lets.say) for a in reversed(backward.adjoints))
+    gradients = {lets.say(a.tensor): _formula(a, lets.say) for a in backward.gradients}
+    trees = [factor(a.body) for a in (*backward.adjoints, *backward.gradients)]
+    steps = [s for a in (*backward.adjoints, *backward.gradients) for s in a.steps]
+    in_steps = [e for s in steps for e in (s.before, s.after)]
     counted = [entry.line.code for entry in code.backward]
     return Derivation(
         name=op.name,
         option=option,
-        cotangents=backward.cotangents,
+        cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
         equations=tuple(Formula(e.name, e.axes, e.body) for e in given.equations),
-        definitions=_definitions(lets, [f.body for f in formulas]),
-        step_definitions=_definitions(lets, [f.body for f in formulas] + in_steps),
+        definitions=_definitions(lets, trees),
+        step_definitions=_definitions(lets, [*trees, *in_steps]),
         adjoints=adjoints,
         gradients=gradients,
         saved=tuple(s.name for s in code.saved),
@@ -105,27 +110,25 @@ def derivation(op: Operation, option: str | None = None) -> Derivation:
     )
 
 
-def _formula(adjoint: Adjoint) -> Formula:
+def _formula(adjoint: Adjoint, say: Callable[[str], str]) -> Formula:
     """The adjoint in nested form; factoring is the last of its steps."""
-    body = factor(adjoint.body)
-    steps = [_step(s) for s in adjoint.steps]
-    last = to_tree(adjoint.body)
-    if body is not last:
-        steps.append(
-            DerivationStep(
-                adjoint.name, adjoint.formals, "factor", "a·b + a·c = a·(b + c)", last, body
-            )
-        )
-    return Formula(adjoint.name, adjoint.formals, body, tuple(steps))
+    nested, last = factor(adjoint.body), to_tree(adjoint.body)
+    log = list(adjoint.steps)
+    subject = (adjoint.name, adjoint.formals)
+    if nested is not last:
+        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+    body, axes = renamed(nested, say), tuple(renamed(i, say) for i in adjoint.formals)
+    return Formula(say(adjoint.name), axes, body, tuple(_step(s, say) for s in log))
 
 
-def _step(step: Step) -> DerivationStep:
+def _step(step: Step, say: Callable[[str], str]) -> DerivationStep:
     name, axes = step.subject
-    before, after = to_tree(step.before), to_tree(step.after)
-    return DerivationStep(name, axes, step.rule, step.states, before, after)
+    before, after = (renamed(to_tree(e), say) for e in (step.before, step.after))
+    spoken = tuple(renamed(i, say) for i in axes)
+    return DerivationStep(say(name), spoken, step.rule, step.states, before, after)
 
 
-def _definition(let: Let) -> Formula:
+def _definition(let: Let, say: Callable[[str], str]) -> Formula:
     """A name of the engine's own as an equation."""
     body = factor(let.body)
     condition = None if let.condition is None else factor(let.condition)
@@ -136,10 +139,11 @@ def _definition(let: Let) -> Formula:
         apart: Expr = Rel("!=", other, k)
         if condition is not None:
             apart = And((substitute(condition, {k: other}), apart))
-        return Formula(let.name, let.formals, Reduce("prod", (other,), body, apart))
-    if let.kind != "sum":
+        body = Reduce("prod", (other,), body, apart)
+    elif let.kind != "sum":
         body = Reduce(let.kind, let.binders, body, condition)
-    return Formula(let.name, let.formals, body)
+    axes = tuple(renamed(i, say) for i in let.formals)
+    return Formula(say(let.name), axes, renamed(body, say))
 
 
 def _definitions(lets: Lets, expressions: Sequence[Expr]) -> tuple[Formula, ...]:
@@ -152,7 +156,7 @@ def _definitions(lets: Lets, expressions: Sequence[Expr]) -> tuple[Formula, ...]
             if let is not None and let.internal and let.name not in wanted:
                 wanted.add(let.name)
                 pending.append(let.body)
-    return tuple(_definition(let) for let in lets if let.name in wanted)
+    return tuple(_definition(let, lets.say) for let in lets if let.name in wanted)
 
 
 def source(op: Operation) -> str:
@@ -173,10 +177,9 @@ def _program(op: Operation, option: str | None, chosen: Operation) -> Program:
         except NeedsFlatGroups:
             # Slower to read and as fast to run: nothing is lost but the named axes.
             pass
-    inner = inner_operation(chosen)
-    lets = flatten_operation(inner)
-    backward = inline_adjoints(differentiate(inner, lets), cost)
-    return through_facade(chosen, program(inner, lets, backward))
+    inner = _differentiated(inner_operation(chosen))
+    code = program(inner.operation, inner.lets, inner.backward)
+    return through_facade(chosen, code)
 
 
 def load(op: Operation) -> Any:

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [0 ≠ A[*p]² + B[*p]²]·B[*p]·G[*p]/(A[*p]² + B[*p]²)
-    grad_B[*p] = −[0 ≠ A[*p]² + B[*p]²]·A[*p]·G[*p]/(A[*p]² + B[*p]²)
+    grad_A[*p] = [0 ≠ A[*p]² + B[*p]²]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
+    grad_B[*p] = −[0 ≠ A[*p]² + B[*p]²]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
 """
 
 import torch
@@ -35,9 +35,9 @@ class _Atan2(Function):
         part = A.square() + B.square()
         mask = part != 0
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, B * G / part, 0)
+            grad_A = torch.where(mask, G * B / part, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -A * G / part, 0)
+            grad_B = torch.where(mask, -G * A / part, 0)
         return grad_A, grad_B
 
 

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = F[*p]·G[*p]
+    grad_A[*p] = G[*p]·F[*p]
 """
 
 from torch.autograd import Function, forward_ad
@@ -29,7 +29,7 @@ class _Exp(Function):
     @staticmethod
     def backward(ctx, G):
         (F,) = ctx.saved_tensors
-        grad_A = F * G
+        grad_A = G * F
         return grad_A
 
 

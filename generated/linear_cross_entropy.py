@@ -28,7 +28,7 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]]·G[n] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c]·G[n]
+    grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
 """
 
 import torch
@@ -43,9 +43,9 @@ def _linear_cross_entropy_mean_forward(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = weight.index_select(0, chosen)
-    part = (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = label_smoothing / linear_weight.shape[0] * (F @ weight)
-    loss = torch.where(mask, part * picked - part2, 0)
+    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    loss = torch.where(mask, (label_smoothing - 1) * picked * picked2 - part, 0)
     total = loss.sum()
     return total / torch.where(mask, picked, 0).sum()
 
@@ -144,9 +144,10 @@ def _linear_cross_entropy_sum_forward(
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = label_smoothing / linear_weight.shape[0] * (F @ weight)
-    loss = torch.where(mask, part * weight.index_select(0, chosen) - part2, 0)
+    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
+    part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
+    loss = torch.where(mask, part3, 0)
     return loss.sum()
 
 
@@ -232,9 +233,10 @@ def _linear_cross_entropy_none_forward(
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = label_smoothing / linear_weight.shape[0] * (F @ weight)
-    return torch.where(mask, part * weight.index_select(0, chosen) - part2, 0)
+    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
+    part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
+    return torch.where(mask, part3, 0)
 
 
 class _LinearCrossEntropyNone(Function):
@@ -299,7 +301,7 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[4]:
             part6 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
             part7 = -label_smoothing / linear_weight.shape[0] * part6
-            part8 = part * F.gather(1, chosen2).squeeze(1) * G
+            part8 = part * G * F.gather(1, chosen2).squeeze(1)
             grad_weight = part7.index_add(0, chosen, torch.where(mask, part8, 0))
         return (
             grad_input,

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of C:
 
-    grad_A[*b,i,k] = Σⱼ B[*b,k,j]·G[*b,i,j]
-    grad_B[*b,k,j] = Σᵢ A[*b,i,k]·G[*b,i,j]
+    grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]
+    grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]
 """
 
 from torch.autograd import Function, forward_ad

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [0 ≠ B[*p]]·B[*p]·G[*p]·A[*p]^(B[*p] − 1)
-    grad_B[*p] = [not (0 = A[*p] and 0 ≤ B[*p])]·F[*p]·G[*p]·log(A[*p])
+    grad_A[*p] = [0 ≠ B[*p]]·G[*p]·B[*p]·A[*p]^(B[*p] − 1)
+    grad_B[*p] = [not (0 = A[*p] and 0 ≤ B[*p])]·G[*p]·F[*p]·log(A[*p])
 """
 
 import torch
@@ -34,9 +34,9 @@ class _Pow(Function):
         A, B, F = ctx.saved_tensors
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(B != 0, B * G * torch.pow(A, B - 1), 0)
+            grad_A = torch.where(B != 0, G * B * torch.pow(A, B - 1), 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(~((A == 0) & (B >= 0)), F * G * A.log(), 0)
+            grad_B = torch.where(~((A == 0) & (B >= 0)), G * F * A.log(), 0)
         return grad_A, grad_B
 
 

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = −F[*p]³·G[*p]/2
+    grad_A[*p] = −G[*p]·F[*p]³/2
 """
 
 from torch.autograd import Function, forward_ad
@@ -29,7 +29,7 @@ class _Rsqrt(Function):
     @staticmethod
     def backward(ctx, G):
         (F,) = ctx.saved_tensors
-        grad_A = -0.5 * F**3 * G
+        grad_A = -0.5 * G * F**3
         return grad_A
 
 

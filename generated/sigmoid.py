@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = F[*p]·G[*p]·(1 − F[*p])
+    grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])
 """
 
 from torch.autograd import Function, forward_ad
@@ -29,7 +29,7 @@ class _Sigmoid(Function):
     @staticmethod
     def backward(ctx, G):
         (F,) = ctx.saved_tensors
-        grad_A = F * G * (1 - F)
+        grad_A = G * F * (1 - F)
         return grad_A
 
 

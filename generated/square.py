@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = 2·A[*p]·G[*p]
+    grad_A[*p] = 2·G[*p]·A[*p]
 """
 
 from torch.autograd import Function, forward_ad
@@ -29,7 +29,7 @@ class _Square(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        grad_A = 2 * A * G
+        grad_A = 2 * G * A
         return grad_A
 
 

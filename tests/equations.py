@@ -32,7 +32,8 @@ from derive.algebra.expr import (
     num,
     substitute,
 )
-from derive.algebra.poly import Poly, to_tree
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import Poly
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.spec.operation import Number, Operation, SizeOf
@@ -88,7 +89,7 @@ def samples(seed: int = 0, sizes: Mapping[str, int] = SIZES) -> dict[str, Any]:
 
 def flat(e: Expr) -> tuple[Poly, Lets]:
     """e in flat form, and the lets that were made on the way."""
-    lets = Lets(set(RESERVED))
+    lets = Lets({}, set(RESERVED))
     return flatten(lets, e), lets
 
 

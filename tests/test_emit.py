@@ -374,6 +374,7 @@ WRITTEN = {
         "result[i,m] = sum[j,k,l](first[i,j]*second[j,k]*third[k,l]*fourth[l,m]) + epsilon"
     ),
     "powers": "op powers(x[i]) -> y\ny[i] = x[i]**(-3) + (1 + x[i]**2)**(-3/2) + x[i]**(1/3)",
+    "negative powers": "op signs(x[i]; a=2) -> y\ny[i] = -x[i]**3 - a**2*(-x[i])**(1/3)",
     "a chain": "op chain(x[i]) -> y\n"
     + "".join(f"u{n}[i] = tanh({'x' if n == 0 else f'u{n - 1}'}[i])*x[i]\n" for n in range(8))
     + "y[i] = u7[i]",

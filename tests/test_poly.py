@@ -29,6 +29,7 @@ from derive.algebra.expr import (
     substitute,
     walk,
 )
+from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -44,7 +45,6 @@ from derive.algebra.poly import (
     power,
     scale,
     sum_over,
-    to_tree,
 )
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))

@@ -23,7 +23,8 @@ from derive.algebra.expr import (
     num,
     sort_key,
 )
-from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, poly, scale, to_tree
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, poly, scale
 from derive.algebra.rules import CONTRACT, DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.calculus.flatten import flatten_operation

@@ -19,18 +19,15 @@ from itertools import permutations, product
 from typing import Any
 
 from derive.algebra.expr import (
-    Add,
     Call,
     Const,
     Delta,
     Expr,
     Index,
     Iverson,
-    Mul,
     Not,
     Num,
     Pow,
-    Reduce,
     Rel,
     Size,
     free_indices,
@@ -58,7 +55,6 @@ __all__ = [
     "power",
     "scale",
     "sum_over",
-    "to_tree",
 ]
 
 _MOST_PERMUTATIONS = 120
@@ -433,32 +429,3 @@ def negate(condition: Expr) -> Expr:
     if isinstance(condition, Rel) and condition.op in _OPPOSITE:
         return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
     return Not(condition)
-
-
-def to_tree(e: Expr) -> Expr:
-    """The same expression in nested nodes only: what the oracle and the printers read."""
-    if isinstance(e, Poly):
-        terms = tuple(_term_tree(t) for t in e.terms)
-        if not terms:
-            return num(0)
-        return terms[0] if len(terms) == 1 else Add(terms)
-    if isinstance(e, Term):
-        return _term_tree(e)
-    if isinstance(e, Group):
-        return to_tree(e.body)
-    mapped: Expr = e.map(to_tree)
-    return mapped
-
-
-def _term_tree(t: Term) -> Expr:
-    parts: list[Expr] = [to_tree(f) for f in t.factors]
-    inner: Expr = num(1)
-    if parts:
-        inner = parts[0] if len(parts) == 1 else Mul(tuple(parts))
-    if t.binders:
-        inner = Reduce("sum", t.binders, inner)
-    if t.coef == 1 and (parts or t.binders):
-        return inner
-    if not parts and not t.binders:
-        return Num(t.coef)
-    return Mul((Num(t.coef), inner))

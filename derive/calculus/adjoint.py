@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Access, Add, Expr, Index, Mul, Reduce, accesses, substitute
-from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over, to_tree
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over
 from derive.algebra.rules import DELTA_RULES, Rule
 from derive.algebra.simplify import Log, Step, eliminate_deltas, simplify
 from derive.calculus.fold import fold_rules, inline
@@ -58,12 +59,10 @@ def differentiate(op: Operation, lets: Lets) -> Backward:
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
     moving = _moving(lets, inputs)
     outputs = [name for name in op.outputs if name in moving]
-    stems = ["G"] if len(outputs) == 1 else [f"G_{name}" for name in outputs]
+    stems = ["G"] if len(outputs) == 1 else [f"G_{lets.say(name)}" for name in outputs]
     cotangents = []
     for name, stem in zip(outputs, stems, strict=True):
-        named = lets.fresh_name(stem)
-        lets.reserved.add(named)
-        cotangents.append((name, named))
+        cotangents.append((name, lets.derived_name(name, stem)))
     raw: dict[str, Poly] = {
         name: atom(Access(named, lets[name].formals)) for name, named in cotangents
     }
@@ -71,7 +70,9 @@ def differentiate(op: Operation, lets: Lets) -> Backward:
     pulled: dict[str, list[Expr]] = {}
     adjoints: list[Adjoint] = []
     spec_lets = [let for let in lets if not let.internal]
-    names = {let.name: lets.fresh_name(f"grad_{let.name}") for let in spec_lets}
+    names = {
+        let.name: lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in spec_lets
+    }
     for let in reversed(spec_lets):
         if let.name not in raw:
             continue
@@ -92,17 +93,17 @@ def differentiate(op: Operation, lets: Lets) -> Backward:
             pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
             logs.setdefault(tensor, []).append(
                 Step(
-                    f"partial derivative of {let.name}",
+                    f"partial derivative of {lets.say(let.name)}",
                     "∂X[j]/∂X[i] = δ(i, j)",
                     partial,
                     partial,
-                    (f"∂{let.name}/∂{tensor}", (*j, *_indices(axes))),
+                    (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes))),
                 )
             )
             raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, partial), j))
     gradients = []
     for name, axes in inputs.items():
-        gradient = lets.fresh_name(f"grad_{name}")
+        gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
         subject = (gradient, _indices(axes))
         body, steps = _finish(
             subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, [])
@@ -169,7 +170,7 @@ def inline_adjoints(backward: Backward, cost: Callable[[Poly], float]) -> Backwa
             adjoint = _named(name, adjoints)
             if adjoint is None or len(adjoint.body.terms) > _MOST_TERMS:
                 continue
-            opened = _open(adjoint, adjoints, gradients, rules)
+            opened = _open(adjoint, adjoints, gradients, rules, backward.lets.say)
             readers = _readers(adjoint, adjoints, gradients)
             after = {a.name: a for a in (*opened[0], *opened[1])}
             old = sum(cost(a.body) for a in readers) + cost(adjoint.body)
@@ -200,6 +201,7 @@ def _open(
     adjoints: Sequence[Adjoint],
     gradients: Sequence[Adjoint],
     rules: Sequence[Rule],
+    say: Callable[[str], str],
 ) -> tuple[list[Adjoint], list[Adjoint]]:
     """The program without this adjoint's name."""
     definition = adjoint.as_let()
@@ -209,8 +211,9 @@ def _open(
             return reader
         log: Log = []
         body = inline(reader.body, definition)
-        states = f"{adjoint.name} by its definition"
-        log.append(Step(f"substitute {adjoint.name}", states, reader.body, body))
+        spoken = say(adjoint.name)
+        states = f"{spoken} by its definition"
+        log.append(Step(f"substitute {spoken}", states, reader.body, body))
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
         own = _of((reader.name, reader.formals), log)
         shared = [s for s in adjoint.steps if s not in reader.steps]

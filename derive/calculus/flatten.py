@@ -8,7 +8,7 @@ x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -62,11 +62,15 @@ from derive.spec.operation import Equation, Operation
 __all__ = ["flatten", "flatten_condition", "flatten_operation"]
 
 
-def flatten_operation(op: Operation) -> Lets:
-    """All equations of op as lets, in order, with the lets that the engine introduces."""
-    reserved = {t.name for t in op.inputs} | {p.name for p in op.parameters} | {op.name}
-    reserved |= {e.name for e in op.equations}
-    lets = Lets(reserved)
+def flatten_operation(op: Operation, spoken: Mapping[str, str] | None = None) -> Lets:
+    """All equations of op as lets, in order, with the lets that the engine introduces.
+
+    ``spoken`` has the names that canonical ones stand for; without it names are their own.
+    """
+    if spoken is None:
+        owners = (*op.inputs, *op.parameters, *op.equations)
+        spoken = {owner.name: owner.name for owner in owners}
+    lets = Lets(dict(spoken), {op.name, *spoken.values()})
     for equation in op.equations:
         _define(lets, equation)
     return lets
@@ -246,7 +250,11 @@ def _call(lets: Lets, e: Call) -> Poly:
 def _reduced_body(lets: Lets, e: Reduce) -> Poly:
     if e.kind in ("any", "all"):
         return atom(Iverson(flatten_condition(lets, e.body)))
-    return flatten(lets, e.body)
+    body = flatten(lets, e.body)
+    if e.kind in ("amax", "amin") and not isinstance(as_atom(body), Access):
+        # What is compared with the extremum later is the very tensor it was taken of.
+        body = lets.reduction("sum", (), body)
+    return body
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:

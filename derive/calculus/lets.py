@@ -61,11 +61,16 @@ class Let:
 
 @dataclass
 class Lets:
-    """The definitions so far, by name and in order; equal reductions are made once."""
+    """The definitions so far, by name and in order; equal reductions are made once.
 
+    ``spoken`` says what a canonical name is called outside; a name it lacks is its own.
+    """
+
+    spoken: dict[str, str]
     reserved: set[str]
     by_name: dict[str, Let] = field(default_factory=dict)
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _copies: dict[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Let]:
         return iter(self.by_name.values())
@@ -102,6 +107,15 @@ class Lets:
             self._shared[key] = name
         return atom(Access(name, formals))
 
+    def again(self, let: Let) -> Let:
+        """A second, internal definition of a let: computed anew where the first is an output."""
+        name = self._copies.get(let.name)
+        if name is None:
+            name = self.fresh_name(_STEMS[let.kind])
+            self.by_name[name] = replace(let, name=name, internal=True)
+            self._copies[let.name] = name
+        return self.by_name[name]
+
     def last(self) -> Let | None:
         """The latest definition."""
         return next(reversed(self.by_name.values()), None)
@@ -113,6 +127,20 @@ class Lets:
             if shared == let.name:
                 del self._shared[key]
         self.define(replace(let, name=name, formals=formals, internal=False))
+
+    def say(self, name: str) -> str:
+        """The name as a reader knows it; primes stay."""
+        bare = name.rstrip("'")
+        return self.spoken.get(bare, bare) + name[len(bare) :]
+
+    def derived_name(self, name: str, stem: str) -> str:
+        """A canonical name made from another, which a reader knows as the stem, or stem2, ..."""
+        # Adjoints come before all else in an order by names, as they do in a formula.
+        made = f"@{name}~{stem.split('_')[0]}"
+        spoken = self.fresh_name(stem)
+        self.reserved.add(spoken)
+        self.spoken[made] = spoken
+        return made
 
     def fresh_name(self, stem: str) -> str:
         """stem, stem2, stem3, ...: the first that nothing has."""

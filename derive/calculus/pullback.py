@@ -114,6 +114,9 @@ def partial_of_let(
         (k,) = binders
         weight = atom(Delta(k, as_atom(_substituted(winner, mapping))))
     elif let.kind in ("amax", "amin"):
+        if not _is_input(lets, body):
+            # A saved value may round otherwise than what is computed again to compare with it.
+            value = atom(Access(lets.again(let).name, tuple(positions)))
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
     elif let.kind == "prod":
@@ -123,6 +126,11 @@ def partial_of_let(
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
+
+
+def _is_input(lets: Lets, body: Poly) -> bool:
+    atom_ = as_atom(body)
+    return isinstance(atom_, Access) and lets.get(atom_.tensor) is None
 
 
 def _substituted(p: Poly, mapping: dict[Index, Expr]) -> Poly:

@@ -232,10 +232,12 @@ def _text(code: Code) -> tuple[str, int]:
         case Unary(op, operand):
             level = _PRECEDENCE["neg"] if op in "-~" else _PRECEDENCE["not"]
             space = "" if op in "-~" else " "
-            return f"{op}{space}{_at(operand, level)}", level
+            inner = _PRECEDENCE["**"] + 1 if op == "-" and _is_power(operand) else level
+            return f"{op}{space}{_at(operand, inner)}", level
         case Binary("**", left, right):
             level = _PRECEDENCE["**"]
-            gap = "" if _is_simple(left) and _is_simple(right) else " "
+            hugs = _is_simple(left) and _is_simple(right) and not isinstance(left, Unary)
+            gap = "" if hugs else " "
             return f"{_at(left, level + 1)}{gap}**{gap}{_at(right, _PRECEDENCE['neg'])}", level
         case Binary(op, left, right):
             level = _PRECEDENCE[op]
@@ -247,6 +249,10 @@ def _text(code: Code) -> tuple[str, int]:
         case Conditional(test, then, other):
             return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
     raise AssertionError(f"no text for {code!r}")
+
+
+def _is_power(code: Code) -> bool:
+    return isinstance(code, Binary) and code.op == "**"
 
 
 def _is_simple(code: Code) -> bool:

@@ -82,9 +82,7 @@ def program(op: Operation, lets: Lets, backward: Backward) -> Program:
     integers = frozenset(
         p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
     )
-    parameters = tuple(p.name for p in op.parameters)
-    taken = {*lets.reserved, *(let.name for let in lets), *parameters}
-    taken |= {a.name for a in (*backward.adjoints, *backward.gradients)}
+    taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
     forward = _forward(op, lets, frame, integers, set(taken))
     return _backward(op, lets, backward, frame, integers, set(taken), forward)
 
@@ -143,7 +141,19 @@ def _forward(
         if isinstance(p, KeepDim):
             for name in op.outputs:
                 lines = _keep_axis(op, lets[name], p, frame, lines)
-    return tuple(tidy(lines, taken, WIDTH))
+    return tuple(tidy(_spoken(lines, lets), taken, WIDTH))
+
+
+def _spoken(lines: Sequence[Line], lets: Lets) -> list[Line]:
+    """The lines under the names that a reader knows."""
+
+    def say(code: Code) -> Code:
+        if isinstance(code, Name):
+            bare = code.id.removesuffix("_shape")
+            return Name(lets.say(bare) + code.id[len(bare) :])
+        return code.map(say)  # type: ignore[no-any-return]
+
+    return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
 
 
 def _winners(lines: Sequence[Line]) -> list[Line]:
@@ -239,14 +249,16 @@ def _backward(
     scope = Lowering(find, frame, dict(tensors), like, integers)
     for g in backward.gradients:
         scope.tensor(g.name)
-    gradients = {g.tensor: g.name for g in backward.gradients}
+    say = lets.say
+    gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     resolved, shape_names = _resolved(op, frame, tensors, scope, lets, find)
-    lines = tidy(resolved, taken, WIDTH)
+    lines = tidy(_spoken(resolved, lets), taken, WIDTH)
+    entry = _spoken(entry, lets)
     used = {name for line in lines for name in names_in(line.code)}
     lines = [e for e in entry if e.name in used] + lines
     lines = _ordered(lines, _needs(lines, gradients))
     needs = _needs(lines, gradients)
-    at_hand = [*(t.name for t in op.inputs), *op.outputs]
+    at_hand = [say(name) for name in (*(t.name for t in op.inputs), *op.outputs)]
     saved = []
     for name in at_hand:
         readers = [needs[n] for n, x in enumerate(lines) if name in set(names_in(x.code))]
@@ -255,15 +267,18 @@ def _backward(
             saved.append(Saved(name, wanted))
     read = {name for line in lines for name in names_in(line.code)}
     return Program(
-        inputs=tuple(t.name for t in op.inputs),
-        parameters=tuple(p.name for p in op.parameters),
-        outputs=op.outputs,
+        inputs=tuple(say(t.name) for t in op.inputs),
+        parameters=tuple(say(p.name) for p in op.parameters),
+        outputs=tuple(say(name) for name in op.outputs),
         forward=forward,
         differentiable=tuple(gradients),
-        cotangents=tuple((name, cotangents.get(name)) for name in op.outputs),
+        cotangents=tuple(
+            (say(name), say(cotangents[name]) if name in cotangents else None)
+            for name in op.outputs
+        ),
         saved=tuple(saved),
-        kept_parameters=tuple(p.name for p in op.parameters if p.name in read),
-        kept_shapes=tuple(name for name in shape_names if f"{name}_shape" in read),
+        kept_parameters=tuple(say(p.name) for p in op.parameters if say(p.name) in read),
+        kept_shapes=tuple(say(name) for name in shape_names if f"{say(name)}_shape" in read),
         backward=tuple(BackwardLine(line, needs[n]) for n, line in enumerate(lines)),
         gradients=gradients,
     )

@@ -1,0 +1,134 @@
+"""An operation under names that say nothing, and the way back.
+
+Terms and factors are put in an order by their structure, names included. Under canonical names,
+given by order of appearance, that order does not depend on what a person called things: renaming
+an operation, its tensors or its letters renames its derivation and its code, and changes nothing
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
+from derive.spec.operation import AxisOf, KeepDim, Operation, Parameter, SizeOf
+
+__all__ = ["canonical", "renamed"]
+
+
+def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
+    """op under canonical names, and canonical name -> given name."""
+    spoken: dict[str, str] = {}
+    tensors = {
+        name: f"t{n:03d}"
+        for n, name in enumerate([t.name for t in op.inputs] + [e.name for e in op.equations])
+    }
+    parameters = {p.name: f"p{n:03d}" for n, p in enumerate(op.parameters)}
+    indices: dict[str, str] = {}
+    extents = {e.name: f"e{n:03d}" for n, e in enumerate(op.extents)}
+    for e in _expressions(op):
+        for part in walk(e):
+            if isinstance(part, Index) and part.name not in indices:
+                indices[part.name] = f"i{len(indices):03d}"
+    for names in (tensors, parameters, indices, extents):
+        spoken |= {new: old for old, new in names.items()}
+
+    def rename(e: Expr) -> Expr:
+        return _mapped(e, tensors.__getitem__, parameters.__getitem__, indices, extents)
+
+    inputs = tuple(
+        replace(t, name=tensors[t.name], axes=tuple(rename(i) for i in t.axes)) for t in op.inputs
+    )
+    equations = tuple(
+        replace(
+            e,
+            name=tensors[e.name],
+            axes=tuple(rename(i) for i in e.axes),
+            body=rename(e.body),
+        )
+        for e in op.equations
+    )
+    new_extents = tuple(
+        replace(
+            e,
+            name=extents[e.name],
+            sources=tuple((tensors[name], n) for name, n in e.sources),
+            size=None if e.size is None else rename(e.size),
+        )
+        for e in op.extents
+    )
+    made = Operation.resolved(
+        op.name,
+        inputs,
+        tuple(_parameter(p, parameters, rename, extents) for p in op.parameters),
+        equations,
+        tuple(tensors[name] for name in op.outputs),
+        new_extents,
+    )
+    return made, spoken
+
+
+def _expressions(op: Operation) -> Iterator[Expr]:
+    for t in op.inputs:
+        yield from t.axes
+    for p in op.parameters:
+        if isinstance(p, AxisOf | KeepDim):
+            yield p.index
+    for e in op.equations:
+        yield from e.axes
+        yield e.body
+    for extent in op.extents:
+        if extent.size is not None:
+            yield extent.size
+
+
+def _parameter(
+    p: Parameter,
+    names: dict[str, str],
+    rename: Callable[[Expr], Expr],
+    extents: dict[str, str],
+) -> Parameter:
+    if isinstance(p, AxisOf | KeepDim):
+        index = rename(p.index)
+        assert isinstance(index, Index)
+        return replace(p, name=names[p.name], index=index)
+    if isinstance(p, SizeOf):
+        return replace(p, name=names[p.name], extent=extents[p.extent])
+    return replace(p, name=names[p.name])
+
+
+def _mapped(
+    e: Expr,
+    tensor: Callable[[str], str],
+    parameter: Callable[[str], str],
+    indices: dict[str, str],
+    extents: dict[str, str],
+) -> Expr:
+    def visit(e: Expr) -> Expr:
+        if isinstance(e, Index):
+            return Index(indices[e.name], extents.get(e.extent, e.extent), e.group)
+        if isinstance(e, Size):
+            return Size(extents[e.extent])
+        if isinstance(e, Param):
+            return Param(parameter(e.name))
+        mapped: Expr = e.map(visit)
+        if isinstance(mapped, Access):
+            return Access(tensor(mapped.tensor), mapped.positions)
+        return mapped
+
+    return visit(e)
+
+
+def renamed(e: Expr, say: Callable[[str], str]) -> Expr:
+    """A nested expression with every name as ``say`` gives it."""
+    if isinstance(e, Index):
+        return Index(say(e.name), say(e.extent), e.group)
+    if isinstance(e, Size):
+        return Size(say(e.extent))
+    if isinstance(e, Param):
+        return Param(say(e.name))
+    mapped: Expr = e.map(lambda part: renamed(part, say))
+    if isinstance(mapped, Access):
+        return Access(say(mapped.tensor), mapped.positions)
+    return mapped
