@@ -11,7 +11,6 @@ from derive.algebra.cost import cost
 from derive.algebra.expr import And, Expr, Reduce, Rel, accesses, fresh, substitute
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import 
 from derive.algebra.simplify import Step
 from derive.calculus.adjoint import Adjoint, Backward, differentiate, inline_adjoints
 from derive.calculus.canonical import canonical, renamed

@@ -14,7 +14,6 @@ from derive import catalog, oracle
 from derive.algebra.cost import cost
 from derive.algebra.expr import Call, Delta, accesses, walk
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import 
 from derive.algebra.rules import DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.calculus.adjoint import Backward, differentiate, inline_adjoints

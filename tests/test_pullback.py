@@ -13,7 +13,6 @@ import derive
 from derive import catalog, oracle
 from derive.algebra.expr import Access, Delta, Index, Mul, Reduce, walk
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import 
 from derive.calculus.flatten import flatten_operation
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.pipeline import options

@@ -12,7 +12,6 @@ import derive
 from derive import oracle
 from derive.algebra.expr import Call, walk
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import 
 from derive.calculus.flatten import flatten_operation
 
 SOFTPLUS = np.frompyfunc(lambda u: float(np.logaddexp(0, u)), 1, 1)
