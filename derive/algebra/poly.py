@@ -57,6 +57,9 @@ __all__ = [
     "sum_over",
 ]
 
+_LARGEST_POWER = 1024
+"""A number is not raised to more than this: its digits would fill the memory."""
+
 _MOST_PERMUTATIONS = 120
 """Beyond this many orders of like-looking binders, equal terms may go unrecognised (safe)."""
 
@@ -389,6 +392,8 @@ def power(p: Poly, exponent: Fraction) -> Poly:
 
 def _rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
     """value ** exponent where it is rational."""
+    if abs(exponent.numerator) > _LARGEST_POWER:
+        return None
     if exponent.denominator == 1:
         if value == 0 and exponent < 0:
             return None

@@ -9,6 +9,7 @@ from fractions import Fraction
 from derive.algebra.expr import Add, Expr, Index, Iverson, Mul, Not, Num, Rel
 from derive.algebra.poly import negate
 from derive.lowering.code import Binary, Unary
+from derive.lowering.products import protected
 from derive.lowering.scatter import is_scattered, scatter
 from derive.lowering.scope import Scope, common_kind
 from derive.lowering.value import Value, broadcast
@@ -29,8 +30,8 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         condition, then, other, rest = paired
         value = scope.where(
             scope.condition(condition, order),
-            scope.lower(then, order),
-            scope.lower(other, order),
+            scope.lower(protected(then, condition), order),
+            scope.lower(protected(other, negate(condition)), order),
             order,
         )
         if not rest:
@@ -43,7 +44,8 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         sign, positive = _signed(a)
         values.append((scope.lower(positive, order), sign))
     kind = common_kind([v for v, _ in values])
-    if kind == "float":
+    if kind in ("float", "bool"):
+        kind = "float"
         values = [(scope.as_float(v), sign) for v, sign in values]
     if all(sign < 0 for _, sign in values):
         first, sign = values[0]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from derive.algebra.expr import (
     Access,
     And,
+    Delta,
     Expr,
     Index,
     Iverson,
@@ -52,6 +53,8 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             return _logical(scope, "&" if isinstance(e, And) else "|", args, order)
         case Access():
             return scope.frame.fit(lower_access(scope, e), order)
+        case Delta(axis, position):
+            return lower_condition(scope, Rel("==", axis, position), order)
         case Iverson(condition):
             return scope.condition(condition, order)
     raise LoweringError(f"no torch code for the condition {e!r}")

@@ -146,7 +146,7 @@ def _digits(position: Expr, parts: Sequence[Expr], fixed: Mapping[str, int]) -> 
         size = Size(last.extent)
         if size in factors:
             factors.remove(size)
-            above.append(Mul(tuple(factors)) if len(factors) > 1 else factors[0])
+            above.append(Mul(tuple(factors)) if factors else Num(Fraction(1)))
         else:
             below.append(term)
     if len(below) > 1:

@@ -26,6 +26,7 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Size,
+    Where,
     free_indices,
     substitute,
 )
@@ -68,7 +69,10 @@ class Lowering(Scope):
         """The code of a let with all of its axes at full size."""
         if let.kind == "sum":
             body = factor(recognise(let.body, self.find))
-            value = self.lower(body, let.formals)
+            if let.dtype == "bool" and isinstance(body, Iverson | Delta):
+                value = self.condition(body, let.formals)
+            else:
+                value = self.lower(body, let.formals)
         else:
             value = self._reduction(let)
         if let.dtype == "float" and value.kind != "float":
@@ -161,6 +165,9 @@ class Lowering(Scope):
                 return lower_product(self, (Pow(base, exponent),), order)
             case Call():
                 return lower_call(self, e, order)
+            case Where(condition, then, other):
+                branches = (self.lower(then, order), self.lower(other, order))
+                return self.where(self.condition(condition, order), *branches, order)
             case Iverson(condition):
                 return self.as_float(self.condition(condition, order))
             case Delta():

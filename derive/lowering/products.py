@@ -7,7 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from derive.algebra.expr import (
+    Access,
     And,
+    Call,
     Delta,
     Expr,
     Index,
@@ -17,18 +19,20 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Size,
+    Where,
+    free_indices,
     substitute,
 )
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
 from derive.lowering.scatter import scatter
-from derive.lowering.scope import Scope, number
+from derive.lowering.scope import Scope, number, whole
 from derive.lowering.sums import lower_sum
 from derive.lowering.value import Value, broadcast
 from derive.spec.operation import Kind
 
-__all__ = ["chain", "lower_product"]
+__all__ = ["chain", "lower_product", "protected"]
 
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
@@ -37,6 +41,9 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
         return scatter(scope, Mul(tuple(args)), order, None)[0]
     args, mean = _take_mean(args)
     masks = [a for a in args if isinstance(a, Iverson)]
+    if masks:
+        condition = conjunction(masks)
+        args = tuple(a if a in masks else protected(a, condition) for a in args)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
@@ -62,7 +69,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     result = _quotient(scope, coef, above, below, order)
     if not masks:
         return result
-    test = _conjunction(scope, masks, order)
+    test = scope.condition(conjunction(masks), order)
     zero = Value(literal(0), kind="int", scalar=True)
     return scope.where(test, result, zero, order)
 
@@ -71,7 +78,7 @@ def _bracket_product(
     scope: Scope, masks: Sequence[Iverson], coef: Fraction, order: Sequence[Index]
 ) -> Value:
     """coef * [condition], a number."""
-    test = _conjunction(scope, masks, order)
+    test = scope.condition(conjunction(masks), order)
     if test.scalar:
         code: Code = Conditional(test.code, number(coef).code, literal(0))
         return Value(code, kind="int", scalar=True)
@@ -81,9 +88,40 @@ def _bracket_product(
     return _quotient(scope, coef, [value], [], order)
 
 
-def _conjunction(scope: Scope, masks: Sequence[Iverson], order: Sequence[Index]) -> Value:
+def conjunction(masks: Sequence[Iverson]) -> Expr:
+    """The condition that a product of brackets is 1."""
     conditions = tuple(m.condition for m in masks)
-    return scope.condition(conditions[0] if len(conditions) == 1 else And(conditions), order)
+    return conditions[0] if len(conditions) == 1 else And(conditions)
+
+
+_PARTIAL = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
+
+
+def protected(e: Expr, condition: Expr) -> Expr:
+    """e with arguments outside the condition replaced by 1 where a function may be undefined.
+
+    The result is masked anyway. But where the code is differentiated again, the derivative of
+    the branch that is not taken is multiplied by 0, which a nan survives.
+    """
+    needed = free_indices(condition)
+
+    def safe(a: Expr) -> Expr:
+        return Where(condition, visit(a), Num(Fraction(1)))
+
+    def visit(e: Expr) -> Expr:
+        if isinstance(e, Access | Iverson | Reduce) or not needed <= free_indices(e):
+            return e
+        if isinstance(e, Call) and e.function in _PARTIAL:
+            args = tuple(safe(a) if needed <= free_indices(a) else a for a in e.args)
+            return Call(e.function, args)
+        if isinstance(e, Pow) and isinstance(e.exponent, Num):
+            power = e.exponent.value
+            if power < 0 or power.denominator != 1:
+                return Pow(safe(e.base), e.exponent)
+        mapped: Expr = e.map(visit)
+        return mapped
+
+    return visit(e)
 
 
 def _quotient(
@@ -94,8 +132,8 @@ def _quotient(
     order: Sequence[Index],
 ) -> Value:
     """coef * above... / below..., numbers first, then small tensors."""
-    whole = coef.denominator == 1 and not below
-    kind: Kind = "int" if whole and all(v.kind != "float" for v in above) else "float"
+    exact = coef.denominator == 1 and not below
+    kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
     if kind == "float":
         above, below = [scope.as_float(v) for v in above], [scope.as_float(v) for v in below]
     else:
@@ -106,13 +144,13 @@ def _quotient(
         factors.append(Value(literal(abs(top) / bottom), scalar=True))
         bottom = 1
     elif abs(top) != 1:
-        factors.append(Value(literal(abs(top)), kind="int", scalar=True))
+        factors.append(Value(whole(abs(top)), kind="int", scalar=True))
     factors += [v for v in above if v.scalar]
     tensors = [v for v in above if not v.scalar]
     factors += sorted(tensors, key=lambda v: len(v.indices))
     if not factors:
         factors = [Value(literal(1), kind="int", scalar=True)]
-    divisors = [Value(literal(bottom), kind="int", scalar=True)] if bottom != 1 else []
+    divisors = [Value(whole(bottom), kind="int", scalar=True)] if bottom != 1 else []
     divisors += [v for v in below if v.scalar] + [v for v in below if not v.scalar]
     first = factors[0]
     if top < 0:

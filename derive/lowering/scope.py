@@ -17,15 +17,15 @@ from derive.lowering.code import (
     Dim,
     Function,
     Keyword,
+    Literal,
     Method,
     Name,
-    Tuple,
     literal,
 )
 from derive.lowering.value import Frame, Value, broadcast
 from derive.spec.operation import Kind
 
-__all__ = ["Scope", "Statement", "common_kind", "number"]
+__all__ = ["Scope", "Statement", "common_kind", "number", "whole"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class Scope(ABC):
 
     def as_float(self, value: Value) -> Value:
         """An integer or bool tensor as one of the floating type at hand."""
+        if value.kind == "bool" and value.scalar:
+            return Value(Conditional(value.code, literal(1), literal(0)), scalar=True)
         if value.kind == "float" or value.scalar:
             return replace(value, kind="float")
         code = Method(value.code, "to", (Attribute(self.like, "dtype"),))
@@ -93,9 +95,7 @@ class Scope(ABC):
         return Value(Function("torch.arange", (Dim(i.extent), device)), (i,), "int")
 
     def as_tensor(self, value: Value) -> Value:
-        if not value.scalar:
-            return value
-        return Value(Method(self.like, "new_full", (Tuple(()), value.code)))
+        return self.frame.expand(value, (), self.like) if value.scalar else value
 
     def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
         kind = common_kind([then, other])
@@ -106,8 +106,9 @@ class Scope(ABC):
             both = then.scalar and other.scalar
             then, other = replace(then, kind=kind), replace(other, kind=kind)
             if not both and (then.axes != other.axes or then.scalar or other.scalar):
-                then = self.frame.expand(then, [i for i in axes if i], self.like)
-                other = self.frame.expand(other, [i for i in axes if i], self.like)
+                # Either branch is the value: both need its shape.
+                then = self.frame.fill(self.as_tensor(then), axes)
+                other = self.frame.fill(self.as_tensor(other), axes)
                 code = Conditional(test.code, then.code, other.code)
             return Value(code, axes, kind, both)
         if then.scalar and other.scalar:
@@ -118,9 +119,14 @@ class Scope(ABC):
         return Value(code, axes, kind)
 
 
+def whole(n: int) -> Literal:
+    """A whole number; one that no int64 holds is written as a float."""
+    return literal(n) if abs(n) < 2**63 else literal(float(n))
+
+
 def number(value: Fraction) -> Value:
     if value.denominator == 1:
-        return Value(literal(int(value)), kind="int", scalar=True)
+        return Value(whole(int(value)), kind="int", scalar=True)
     return Value(literal(float(value)), scalar=True)
 
 

@@ -28,9 +28,11 @@ def lower_sum(
     inner = with_binders(used, binders, body)
     masks = [a for a in args if isinstance(a, Iverson)]
     rest = [a for a in args if not isinstance(a, Iverson)]
-    operands = [_operand(scope, a) for a in rest]
+    covered = {m: [a for a in rest if free_indices(m) <= free_indices(a)] for m in masks}
+    guarded = [_masked(a, [m for m in masks if a in covered[m]]) for a in rest]
+    operands = [_operand(scope, a) for a in guarded]
     if name == "sum" and len(operands) > 1 and _is_contraction(operands, inner):
-        operands = _mask_operands(scope, operands, masks, inner)
+        operands = _mask_product(scope, operands, [m for m in masks if not covered[m]], inner)
         value = contract(scope.frame, operands, binders, inner)
         return value
     if not rest:
@@ -60,32 +62,22 @@ def _is_contraction(operands: Sequence[Value], order: Sequence[Index]) -> bool:
     return len(sets) > 1 and len(tensors) == len(operands)
 
 
-def _mask_operands(
+def _masked(a: Expr, masks: Sequence[Iverson]) -> Expr:
+    return Mul((*masks, a)) if masks else a
+
+
+def _mask_product(
     scope: Scope, operands: list[Value], masks: Sequence[Iverson], order: Sequence[Index]
 ) -> list[Value]:
-    """Each mask applied to every operand that has its indices, or to a product that has."""
+    """Each mask that no operand has the indices of, applied to a product of some that has."""
     for mask in masks:
         needed = free_indices(mask)
-        covering = [v for v in operands if needed <= frozenset(v.indices)]
-        if not covering:
-            whole = operands[0]
-            for v in operands[1:]:
-                if needed <= frozenset(whole.indices):
-                    break
-                whole = times(scope.frame, whole, v, order)
-                operands = [x for x in operands if x is not v]
-            missing = [i for i in order if i in needed and i not in whole.indices]
-            if missing:
-                inside = [i for i in order if i in needed or i in whole.indices]
-                whole = scope.frame.expand(whole, inside, scope.like)
-            operands = [whole, *operands[1:]]
-            covering = [whole]
-        masked = []
-        for v in operands:
-            if any(v is c for c in covering):
-                inside = [i for i in order if i in v.indices]
-                test = scope.condition(mask.condition, inside)
-                v = scope.where(test, v, Value(literal(0), kind="int", scalar=True), inside)
-            masked.append(v)
-        operands = masked
+        whole, *rest = operands
+        while rest and not needed <= frozenset(whole.indices):
+            whole = times(scope.frame, whole, rest.pop(0), order)
+        inside = [i for i in order if i in needed or i in whole.indices]
+        whole = scope.frame.expand(whole, inside, scope.like)
+        test = scope.condition(mask.condition, inside)
+        zero = Value(literal(0), kind="int", scalar=True)
+        operands = [scope.where(test, whole, zero, inside), *rest]
     return operands
