@@ -378,7 +378,7 @@ def _raise(check: Check) -> list[str]:
         return [whole]
     pieces = [""]
     for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
-        if len(pieces[-1]) + len(word) > _COLUMNS - 17 and word.strip():
+        if len(pieces[-1]) + len(word) > _COLUMNS - 15 and word.strip():
             pieces.append("")
         pieces[-1] += word
     return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]

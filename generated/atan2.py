@@ -34,10 +34,11 @@ class _Atan2(Function):
         grad_A = grad_B = None
         part = A.square() + B.square()
         mask = part != 0
+        chosen = torch.where(mask, part, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, G * B / part, 0)
+            grad_A = torch.where(mask, G * B / chosen, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -G * A / part, 0)
+            grad_B = torch.where(mask, -G * A / chosen, 0)
         return grad_A, grad_B
 
 

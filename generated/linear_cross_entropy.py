@@ -398,8 +398,8 @@ def linear_cross_entropy(
         )
     if weight.dtype != input.dtype:
         raise TypeError(
-            "linear_cross_entropy: weight must have the dtype of input, "
-            f"{input.dtype}, not {weight.dtype}"
+            f"linear_cross_entropy: weight must have the dtype of input, {input.dtype}, "
+            f"not {weight.dtype}"
         )
     if linear_weight.device != input.device:
         raise ValueError(
@@ -433,18 +433,18 @@ def linear_cross_entropy(
         )
     if linear_bias.shape[0] != linear_weight.shape[0]:
         raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis "
-            f"0 of linear_weight but {linear_bias.shape[0]} on axis 0 of linear_bias"
+            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis 0 "
+            f"of linear_weight but {linear_bias.shape[0]} on axis 0 of linear_bias"
         )
     if weight.shape[0] != linear_weight.shape[0]:
         raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis "
-            f"0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
+            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis 0 "
+            f"of linear_weight but {weight.shape[0]} on axis 0 of weight"
         )
     if reduction not in _OPTIONS:
         raise ValueError(
-            "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', "
-            f"not {reduction!r}"
+            "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
+            f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
     if forward_ad._current_level >= 0:

@@ -77,8 +77,8 @@ def matmul(A, B):
         )
     if B.shape[-2] != A.shape[-1]:
         raise ValueError(
-            f"matmul: index k has size {A.shape[-1]} on axis -1 of A but "
-            f"{B.shape[-2]} on axis -2 of B"
+            f"matmul: index k has size {A.shape[-1]} on axis -1 of A but {B.shape[-2]} "
+            "on axis -2 of B"
         )
     if forward_ad._current_level >= 0:
         return _matmul_forward(A, B)

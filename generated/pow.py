@@ -34,9 +34,12 @@ class _Pow(Function):
         A, B, F = ctx.saved_tensors
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(B != 0, G * B * torch.pow(A, B - 1), 0)
+            mask = B != 0
+            part = torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1))
+            grad_A = torch.where(mask, G * B * part, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(~((A == 0) & (B >= 0)), G * F * A.log(), 0)
+            mask2 = ~((A == 0) & (B >= 0))
+            grad_B = torch.where(mask2, G * F * torch.where(mask2, A, 1).log(), 0)
         return grad_A, grad_B
 
 

@@ -5,6 +5,7 @@ A message names the tensor, the axis and both sizes. Nothing here looks at the v
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +15,7 @@ from derive.errors import LoweringError
 from derive.lowering.code import Attribute, Code, Name, Shape, Subscript, text
 from derive.lowering.groups import OuterFrame, group_shapes, groups_of, shape_name
 from derive.lowering.resolve import Shapes, Source, axes_of
-from derive.lowering.tidy import names_in
+from derive.lowering.tidy import Line, names_in
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
 from derive.spec.operation import AxisOf, Extent, Operation, SizeOf, Tensor
 
@@ -237,7 +238,7 @@ def _groups(op: Operation, frame: Frame) -> list[Check]:
     outer = OuterFrame()
     sources = [Source(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in op.inputs]
     shapes = Shapes({e.name: e for e in op.extents}, outer, sources)
-    result = [Check(prepare=tuple(f"{line.name} = {text(line.code)}" for line in shapes_of))]
+    result: list[Check] = []
     for t in grouped:
         if all(home[shape_name(i)] == t.name for i in groups_of(t)):
             continue
@@ -270,7 +271,18 @@ def _groups(op: Operation, frame: Frame) -> list[Check]:
                 )
             if own != want:
                 result.append(Check((), f"{own} != {want}", message=message))
-    return result
+    return [_prelude(shapes_of, result), *result]
+
+
+def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:
+    """The lines that compute the shapes of groups, as far as the checks read them."""
+    words = {word for c in checks for word in re.findall(r"\w+", f"{c.test} {c.message}")}
+    prepare: list[str] = []
+    for line in reversed(shapes_of):
+        if line.name in words:
+            prepare.insert(0, f"{line.name} = {text(line.code)}")
+            words |= set(names_in(line.code))
+    return Check(prepare=tuple(prepare))
 
 
 def _is_static(frame: Frame, axes: Axes, n: int) -> bool:

@@ -187,17 +187,19 @@ def through_facade(op: Operation, inner: Program) -> Program:
             body = plain or [*body, Line(name, Method(Name(name), "reshape", (shape,)))]
     # Shapes are read before the tensors change theirs.
     before = [Line(f"{name}_shape", Attribute(Name(name), "shape")) for name in shapes.used]
-    forward = tuple(cut([*groups, *before, *entry, *body], taken, WIDTH))
+    later = [*before, *entry, *body]
+    forward = tuple(cut([*_read(groups, later), *later], taken, WIDTH))
 
     kept, backward = _backward(op, inner, shapes, taken)
+    kept_groups = _read(groups, [entry.line for entry in backward])
     read_backward = {name for entry in backward for name in names_in(entry.line.code)}
     return replace(
         inner,
         parameters=tuple(p.name for p in op.parameters),
         kept_parameters=tuple(p.name for p in op.parameters if p.name in read_backward),
         forward=forward,
-        setup=tuple(groups),
-        kept_groups=tuple(g.name for g in groups if g.name.endswith("_shape")),
+        setup=tuple(kept_groups),
+        kept_groups=tuple(g.name for g in kept_groups if g.name.endswith("_shape")),
         kept_shapes=kept,
         backward=backward,
     )
@@ -206,6 +208,17 @@ def through_facade(op: Operation, inner: Program) -> Program:
 def _defined(inner: Program) -> set[str]:
     """Every name that a line of the inner program defines."""
     return {line.name for line in (*inner.forward, *(b.line for b in inner.backward))}
+
+
+def _read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
+    """The lines that a later one reads."""
+    wanted = {name for line in later for name in names_in(line.code)}
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line.name in wanted:
+            kept.insert(0, line)
+            wanted |= set(names_in(line.code))
+    return kept
 
 
 def _changes(axes: Sequence[Expr]) -> bool:
