@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +20,7 @@ from derive.calculus.flatten import flatten_operation
 from derive.calculus.lets import Let, Lets
 from derive.document import document
 from derive.emit import Variant, emit
-from derive.errors import DeriveError
+from derive.errors import DeriveError, LoweringError
 from derive.lowering.checks import checks
 from derive.lowering.code import count
 from derive.lowering.facade import inner_operation, is_plain, split_axes, through_facade
@@ -74,8 +76,28 @@ def derive_option(op: Operation, option: str | None) -> Derived:
 def _differentiated(op: Operation) -> Derived:
     """Both directions of op under canonical names."""
     plain, spoken = canonical(op)
-    lets = flatten_operation(plain, spoken)
-    return Derived(plain, lets, inline_adjoints(differentiate(plain, lets), cost))
+    with _told_of(op, spoken):
+        lets = flatten_operation(plain, spoken)
+        return Derived(plain, lets, inline_adjoints(differentiate(plain, lets), cost))
+
+
+def _lowered(op: Operation, derived: Derived) -> Program:
+    """The code of what was derived from op."""
+    with _told_of(op, derived.lets.spoken):
+        return program(derived.operation, derived.lets, derived.backward)
+
+
+@contextmanager
+def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
+    """A lowering error of the engine, in the person's names and with the equations it is about."""
+    try:
+        yield
+    except NeedsFlatGroups:
+        raise
+    except LoweringError as error:
+        message = re.sub(r"@?\b[tpie]\d{3}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), str(error))
+        equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
+        raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
 
 
 def derivation(op: Operation, option: str | None = None) -> Derivation:
@@ -171,14 +193,12 @@ def _program(op: Operation, option: str | None, chosen: Operation) -> Program:
     """The code of one option: with the axes as given, or with each group as one axis."""
     if is_plain(op):
         try:
-            derived = derive_option(op, option)
-            return program(derived.operation, derived.lets, derived.backward)
+            return _lowered(chosen, derive_option(op, option))
         except NeedsFlatGroups:
             # Slower to read and as fast to run: nothing is lost but the named axes.
             pass
-    inner = _differentiated(inner_operation(chosen))
-    code = program(inner.operation, inner.lets, inner.backward)
-    return through_facade(chosen, code)
+    inner = inner_operation(chosen)
+    return through_facade(chosen, _lowered(inner, _differentiated(inner)))
 
 
 def load(op: Operation) -> Any:
