@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Basic, Expr, Function, Symbol, Tuple, sympify
+from sympy import Basic, Expr, Function, Symbol, Tuple
+from sympy.core.sympify import _sympify  # strict: a string is refused, never evaluated
 from sympy.logic.boolalg import Boolean
 
 __all__ = [
@@ -70,8 +71,8 @@ class Head:
         """``cls(f, k, ..., where=condition)``; SymPy itself passes back ``args``."""
         if len(indices) == 2 and isinstance(indices[0], Tuple):
             return super().__new__(cls, f, *indices)  # type: ignore[call-arg]
-        condition = sympify(where)
-        return super().__new__(cls, sympify(f), Tuple(*indices), condition)  # type: ignore[call-arg]
+        condition = _sympify(where)
+        return super().__new__(cls, _sympify(f), Tuple(*indices), condition)  # type: ignore[call-arg]
 
     def _sympystr(self, printer: Any) -> str:
         f, indices, condition = self.args
@@ -184,14 +185,14 @@ class Iverson(Expr):  # type: ignore[misc]
     is_commutative = True
 
     def __new__(cls, condition: Any) -> Any:
-        return Expr.__new__(cls, sympify(condition))
+        return Expr.__new__(cls, _sympify(condition))
 
 
 class Holds(Boolean):  # type: ignore[misc]
     """An element of a bool tensor as a condition."""
 
     def __new__(cls, element: Any) -> Any:
-        return Boolean.__new__(cls, sympify(element))
+        return Boolean.__new__(cls, _sympify(element))
 
 
 class Composite(Expr):  # type: ignore[misc]
@@ -200,7 +201,7 @@ class Composite(Expr):  # type: ignore[misc]
     is_commutative = True
 
     def __new__(cls, *parts: Any) -> Any:
-        return Expr.__new__(cls, *map(sympify, parts))
+        return Expr.__new__(cls, *map(_sympify, parts))
 
 
 class Concat(Expr):  # type: ignore[misc]
@@ -209,7 +210,7 @@ class Concat(Expr):  # type: ignore[misc]
     is_commutative = True
 
     def __new__(cls, index: Any, *parts: Any) -> Any:
-        return Expr.__new__(cls, sympify(index), *map(sympify, parts))
+        return Expr.__new__(cls, _sympify(index), *map(_sympify, parts))
 
 
 class expm1(Function):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 from sympy import Idx, Indexed, Symbol
 from sympy.core.relational import Relational
+from sympy.core.sympify import _sympify
 
 from derive.errors import SpecError
 from derive.spec import heads, raw
@@ -125,7 +126,7 @@ class Terms:
             return raw.Composite(tuple(self.position(part) for part in e.args), at=self.at)
         if isinstance(e, sympy.Tuple | tuple):
             return raw.Composite(tuple(self.position(part) for part in e), at=self.at)
-        return self.value(sympy.sympify(e))
+        return self.value(_sympify(e))
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
         """The index of size(k)."""
