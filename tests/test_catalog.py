@@ -12,7 +12,7 @@ import pytest
 
 import derive.catalog
 from derive import catalog
-from derive.pipeline import derive_option, options, source
+from derive.pipeline import derivation, derive_option, options, source
 
 FOLDER = Path(derive.catalog.__file__).parent
 FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
@@ -85,8 +85,9 @@ def test_a_family_imports_only_the_spec(path):
 def test_every_floating_input_has_a_gradient(op):
     floating = [tensor.name for tensor in op.inputs if tensor.kind == "float"]
     for option, _ in options(op):
-        gradients = derive_option(op, option).backward.gradients
-        assert [a.tensor for a in gradients] == floating
+        derived = derive_option(op, option)
+        assert [derived.lets.say(a.tensor) for a in derived.backward.gradients] == floating
+        assert list(derivation(op, option).gradients) == floating
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.name)

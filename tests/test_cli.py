@@ -106,7 +106,7 @@ def test_show_wrt_of_no_input_fails():
 
 def test_show_an_operation_given_as_text():
     done = derive("show", "--spec", MATMUL)
-    assert "grad_A[i,k] = Σⱼ B[k,j]·G[i,j]" in done.stdout
+    assert "grad_A[i,k] = Σⱼ G[i,j]·B[k,j]" in done.stdout
 
 
 def test_show_an_operation_of_a_file(tmp_path):

@@ -26,15 +26,33 @@ def by_equations(
     op: Any, option: str | None, tensors: Any, parameters: Any, cotangents: Any
 ) -> Any:
     """The gradients that the derived formulas give, element by element."""
-    derived = derive_option(op, option)
     d = derivation(op, option)
     sizes = oracle.sizes(op, tensors, parameters)
     values = numbers(op, parameters, sizes)
-    known = with_lets(derived.lets, tensors, sizes, values, factor)
+    known = lets_of(op, option, tensors, parameters)
+    for f in d.definitions:
+        printed = oracle.array(f.axes, f.body, known, sizes, values)
+        np.testing.assert_allclose(printed, known[f.name], **CLOSE, err_msg=str(f))
     known |= {name: cotangents[output] for output, name in d.cotangents}
     for f in (*d.adjoints, *d.gradients.values()):
         known[f.name] = oracle.array(f.axes, f.body, known, sizes, values)
     return {tensor: known[f.name] for tensor, f in d.gradients.items()}
+
+
+def lets_of(op: Any, option: str | None, tensors: Any, parameters: Any) -> Any:
+    """The values of all definitions by the names that a reader knows.
+
+    They are computed from the definitions themselves, which have canonical names.
+    """
+    derived = derive_option(op, option)
+    plain, say = derived.operation, derived.lets.say
+    own = {t.name: tensors[say(t.name)] for t in plain.inputs}
+    given = {p.name: parameters[say(p.name)] for p in plain.parameters if say(p.name) in parameters}
+    sizes = oracle.sizes(plain, own, given)
+    known = with_lets(derived.lets, own, sizes, numbers(plain, given, sizes), factor)
+    named = {say(name): value for name, value in known.items()}
+    assert len(named) == len(known)
+    return named
 
 
 def by_code(op: Any, tensors: Any, parameters: Any, cotangents: Any) -> Any:

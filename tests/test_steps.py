@@ -131,16 +131,16 @@ def test_the_road_of_softmax():
         (
             "matmul",
             [
-                "grad_A[*b,i,k] = Σⱼ B[*b,k,j]·G[*b,i,j]",
-                "grad_B[*b,k,j] = Σᵢ A[*b,i,k]·G[*b,i,j]",
+                "grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]",
+                "grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]",
             ],
         ),
         ("sum", ["grad_A[*p,k,*q] = G[*p,*q]"]),
         ("mean", ["grad_A[*p,k,*q] = G[*p,*q]/size(k)"]),
-        ("exp", ["grad_A[*p] = F[*p]·G[*p]"]),
+        ("exp", ["grad_A[*p] = G[*p]·F[*p]"]),
         ("log", ["grad_A[*p] = G[*p]/A[*p]"]),
         ("tanh", ["grad_A[*p] = G[*p]·(1 − F[*p]²)"]),
-        ("sigmoid", ["grad_A[*p] = F[*p]·G[*p]·(1 − F[*p])"]),
+        ("sigmoid", ["grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])"]),
         ("logsumexp", ["grad_A[*p,k,*q] = G[*p,*q]·exp(A[*p,k,*q] − F[*p,*q])"]),
         (
             "log_softmax",

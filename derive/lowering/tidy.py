@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,9 @@ def names_in(code: Code) -> Iterable[str]:
     """Every Python name that the code reads."""
     if isinstance(code, Name):
         yield code.id
+    if isinstance(code, Literal) and ":" in code.text:
+        # A slice is written as text.
+        yield from re.findall(r"[A-Za-z_]\w*", code.text)
     for part in code.parts():
         yield from names_in(part)
 
