@@ -30,7 +30,7 @@ from derive.memory import imported
 from derive.result import Cost, Derivation, DerivationStep, Formula
 from derive.spec.operation import Choice, Operation
 
-__all__ = ["Derived", "derivation", "derive_option", "load", "options", "source"]
+__all__ = ["Derived", "derivation", "derive_option", "load", "options", "program_of", "source"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def derivation(op: Operation, option: str | None = None) -> Derivation:
     derived = derive_option(op, option)
     backward, lets = derived.backward, derived.lets
     given = dict(options(op))[option]
-    code = _program(op, option, given)
+    code = program_of(op, option)
     adjoints = tuple(_formula(a, lets.say) for a in reversed(backward.adjoints))
     gradients = {lets.say(a.tensor): _formula(a, lets.say) for a in backward.gradients}
     trees = [factor(a.body) for a in (*backward.adjoints, *backward.gradients)]
@@ -183,14 +183,16 @@ def _definitions(lets: Lets, expressions: Sequence[Expr]) -> tuple[Formula, ...]
 def source(op: Operation) -> str:
     """The Python source of the module of op."""
     variants = []
-    for option, chosen in options(op):
-        variants.append(Variant(option, _program(op, option, chosen)))
+    for option, _ in options(op):
+        variants.append(Variant(option, program_of(op, option)))
     derivations = [derivation(op, option) for option, _ in options(op)]
     return emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
 
 
-def _program(op: Operation, option: str | None, chosen: Operation) -> Program:
+@lru_cache(maxsize=256)
+def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option: with the axes as given, or with each group as one axis."""
+    chosen = dict(options(op))[option]
     if is_plain(op):
         try:
             return _lowered(chosen, derive_option(op, option))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from derive import catalog
-from derive.pipeline import derive_option, source
+from derive.pipeline import derive_option, program_of, source
 
 LIMIT = 0.3
 """Seconds that no operation may take."""
@@ -20,6 +20,7 @@ def test_derivation_time(name, benchmark):
 
     def derive_anew() -> str:
         derive_option.cache_clear()
+        program_of.cache_clear()
         return source(op)
 
     benchmark.pedantic(derive_anew, rounds=3, warmup_rounds=1)
