@@ -1,8 +1,8 @@
 """Nested equations to flat lets.
 
 Products are distributed over sums except where that would lose a difference: a sum of several
-terms that is multiplied or raised to a power becomes a let ``u`` of its own when it reads at
-least two elements and has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps
+terms that is multiplied or raised to a power becomes a let ``u`` of its own when at least two of
+them read a tensor and it has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps
 x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor.
 """
 
@@ -218,10 +218,10 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     """p, or the access to a let of it where distributing a product would lose its difference."""
     if len(p.terms) < 2 or any(t.binders for t in p.terms):
         return p
-    count = sum(1 for _ in accesses(p))
-    if not count and not free_indices(p):
+    reading = sum(1 for t in p.terms if any(accesses(t)))
+    if not reading and not free_indices(p):
         return atom(Group(p))
-    if count < 2:
+    if reading < 2:
         return p
     if not any(free_indices(t) == free_indices(p) for t in p.terms):
         return p
