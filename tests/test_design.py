@@ -13,7 +13,7 @@ from jinja2 import Environment, nodes
 
 from derive import catalog, parse
 from derive.algebra.expr import Access, Expr, Index, Param, Size, replace, walk
-from derive.pipeline import source
+from derive.pipeline import program_of, source
 from derive.spec.operation import (
     AxisOf,
     Choice,
@@ -361,7 +361,9 @@ def test_the_engine_does_not_see_names(op, monkeypatch):
     monkeypatch.setattr("derive.emit._COLUMNS", 10_000)
     monkeypatch.setattr("derive.lowering.program.WIDTH", 10_000)
     monkeypatch.setattr("derive.lowering.facade.WIDTH", 10_000)
+    program_of.cache_clear()
     assert anonymous(source(renamed(op))) == anonymous(source(op))
+    program_of.cache_clear()
 
 
 # ----------------------------------------------------------------- determinism
