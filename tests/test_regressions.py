@@ -1,0 +1,94 @@
+"""Operations that once came out wrong, each by another fault: values, gradients, second order."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive.pipeline import load
+from derive.samples import cases, sample
+from derive.spec.notation import parse
+from derive.verify import _gradcheck, _gradgradcheck, _value
+
+FAULTS = {
+    "capture when a substitution renames a binder": (
+        "y[i,j] = z[i,j]/(sum[k](x[i,k])*sum[k](x[k,j]))",
+        "y[i,j] = z[i,j]*exp(sum[k](x[i,k]) + sum[k](x[k,j]))",
+    ),
+    "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
+    "a narrower index on an axis": (
+        "y[u] = x[u+1] - x[u]",
+        "y[u] = x[u+2] - 2*x[u+1] + x[u]",
+        "y[t] = x[size(t)-1-t]*w[t]",
+    ),
+    "scatters in different layouts added": (
+        "y[n] = x[n,0]*x[n,1]",
+        "y[n,k] = concat[k](a[n,k]**2, exp(b[n,k]), a[n,k]*c[n])",
+    ),
+    "composite axes and their sizes": (
+        "op f(x[n,(g d)], w[n]; groups=size(g,2)) -> y\ny[n,g] = w[n]*sum[d](x[n,(g d)]**2)/groups",
+        "op f(x[n,(g d),*p]; groups=size(g,2), eps=0.1) -> y\n"
+        "m[n,g] = mean[d,*p](x[n,(g d),*p])\n"
+        "v[n,g] = mean[d,*p]((x[n,(g d),*p]-m[n,g])**2)\n"
+        "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
+        "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
+    ),
+    "a position along a group": ("y[*p,n] = A[*p,T[*p,n]]",),
+    "a softmax over a group": ("y[*p] = softmax[*p](x[*p]*w)",),
+    "extrema over several indices": (
+        "y[k] = max[i,j](x[i,j,k]+w[j])",
+        "y[k] = amax[i,j](x[i,j,k]+w[j])",
+    ),
+    "any and all inside an equation": ("y[n] = where(any[t](x[n,t] > 1.2), sum[t](x[n,t]), 0)",),
+    "a reduction of something without the index": (
+        "op f(x[i], z[j]) -> y\ny[i] = mean[j](x[i]) + max[j](x[i]) + sum[j](x[i])*z[0]",
+    ),
+    "two axes with run-time places": (
+        "op f(x[*p,i,*q,j,*r]; d1=axis(i), d2=axis(j)) -> y\n"
+        "y[*p,*q,*r] = sum[i,j](x[*p,i,*q,j,*r]**2)",
+    ),
+    "an index put where a softmax runs over it": ("y[k] = min[b](softmax[k](sin(X[k,b])*v[k]))",),
+    "a tensor's value taken for a position": (
+        "op f(v[l], w[k]) -> e, y\ne[l] = l + 1\ny[l] = v[l]*sum[k](log1p(w[k]))",
+    ),
+    "integers in floating arithmetic": (
+        "op f(v[k], x[i], T[k]: int) -> y\ne[k,i] = [not (v[k] > 0.8)]*(k + 1)\n"
+        "y[i,k] = mean[f](log1p(0.5 + e[T[f],i]**2))*v[k]*x[i]",
+    ),
+    "sums with deltas merged under one binder": (
+        "op f(v[l], X[l,l], U[i]: int) -> y\n"
+        "y[l,i] = amax[b]((X[U[b],l])*v[l] + sum[b](X[U[i],U[b]]))",
+    ),
+    "deltas that are comparisons alone": (
+        "y[j] = sum[d,k]((min[e]((where(k == e, v[j], w[2])*(sum[h](x[k]*w[h])))*x[e]))*v[d])",
+    ),
+    "brackets of numbers": (
+        "op f(v[l], w[k]) -> y\ne[l,k] = abs(v[l]) - where(l >= 1, v[l], v[l])\n"
+        "y[k] = sum[f](e[1,k]*w[f]) + w[k]",
+        "op f(v[k], w[l], T[k]: int) -> y\ny[k,l] = prod[g | 2 < 0.8](v[T[k]]*w[g]) + v[k]*w[l]",
+    ),
+    "a bool equation": (
+        "op f(x[i], z[i]) -> y\nm[i] = x[i] > z[i]\ny[i] = where(m[i], x[i], z[i]**2)",
+    ),
+    "the branch not taken, differentiated twice": (
+        "y = sum[i | x[i] > 0.6](sqrt(x[i]-0.6)*w[i])",
+        "y[i] = sum[j | j != i](1/(x[i]-x[j]))",
+        "y[i,j] = where(i==j, 0, 1/(x[i]-x[j]))",
+    ),
+    "numbers that no int64 holds": ("y[i] = x[i]*10**(-20)*10**20",),
+    "powers under a minus": ("y[i] = -x[i]**3",),
+    "a slice that reads a computed axis": (
+        "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "text", [t for texts in FAULTS.values() for t in texts], ids=lambda t: t.replace("\n", " ; ")
+)
+def test_what_was_wrong_once_is_right(text):
+    op = parse(text)
+    function = load(op)
+    case = next(c for c in cases(op) if c.label == "typical")
+    made = sample(op, case)
+    for check in (_value, _gradcheck, _gradgradcheck):
+        assert not check(function, made), check.__name__
