@@ -28,7 +28,7 @@ __all__ = ["Check", "checks_of", "gradients_of", "load_source", "verify_source"]
 
 _RTOL, _ATOL = 1e-6, 1e-8
 _SEEDS = (0, 1, 2)
-"""A gradient is wrong when it differs on all of these: one may lie within a step of a kink."""
+"""A gradient that differs on the first must agree on all others: one may lie near a kink."""
 
 Function = Callable[..., Any]
 
@@ -116,14 +116,22 @@ def _against_oracle(op: Operation, function: Function, case: Case) -> Iterator[C
     """Value and gradient where the oracle's loops give them."""
     made = sample(op, case)
     yield _checked(op, case, "value", _value, function, made)
-    detail = ""
-    for seed in _SEEDS:
-        made = made if seed == 0 else sample(op, case, seed)
-        check = _checked(op, case, "gradient", lambda f, s: _gradient(op, f, s), function, made)
-        detail = check.detail
-        if check.ok:
-            break
-    yield Check(op.name, case.option, case.label, "gradient", not detail, detail)
+    _, *others = _SEEDS
+    check = _checked(op, case, "gradient", lambda f, s: _gradient(op, f, s), function, made)
+    if not check.ok:
+        again = [
+            _checked(
+                op,
+                case,
+                "gradient",
+                lambda f, s: _gradient(op, f, s),
+                function,
+                sample(op, case, seed),
+            )
+            for seed in others
+        ]
+        check = next((c for c in again if not c.ok), again[0])
+    yield check
 
 
 # ------------------------------------------------------------------- calling

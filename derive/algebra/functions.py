@@ -33,7 +33,15 @@ from derive.algebra.expr import (
 )
 from derive.errors import DeriveError
 
-__all__ = ["FUNCTIONS", "POWERS", "Function", "partial"]
+__all__ = [
+    "FUNCTIONS",
+    "OF_INTEGERS",
+    "OF_NUMBERS",
+    "POWERS",
+    "UNDEFINED_SOMEWHERE",
+    "Function",
+    "partial",
+]
 
 Partial = Callable[..., Expr]
 
@@ -63,6 +71,18 @@ POWERS: Mapping[str, Fraction] = {
     "square": Fraction(2),
 }
 """The functions that are written as a power of their argument, and the exponent."""
+
+OF_INTEGERS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign")
+"""The functions that are integers where their arguments are."""
+
+UNDEFINED_SOMEWHERE = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
+"""The functions with no finite value, or no finite derivative, at some real arguments."""
+
+OF_NUMBERS = (
+    *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
+    *("tanh", "erf", "erfc", "lgamma", "log", "atan2"),
+)
+"""The functions that Python's math module has by the same name."""
 
 
 def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Call, Index, free_indices, fresh, substitute
-from derive.algebra.functions import FUNCTIONS
+from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
 from derive.lowering.access import read
 from derive.lowering.binders import with_binders
 from derive.lowering.code import Attribute, Code, Function, Method
@@ -14,14 +14,6 @@ from derive.lowering.products import chain
 from derive.lowering.recognise import Normal
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, broadcast
-
-_OF_NUMBERS = (
-    *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
-    *("tanh", "erf", "erfc", "lgamma", "log", "atan2"),
-)
-
-__all__ = ["lower_call", "lower_normal"]
-"""Functions that the math module has too: a number stays a number."""
 
 
 def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
@@ -34,7 +26,7 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     args = [scope.frame.fit(a, order) for a in args]
     function = FUNCTIONS[e.function]
     code: Code
-    if all(a.scalar for a in args) and e.function in _OF_NUMBERS:
+    if all(a.scalar for a in args) and e.function in OF_NUMBERS:
         code = Function(f"math.{e.function}", tuple(a.code for a in args))
         return Value(code, scalar=True)
     if e.function == "polygamma":

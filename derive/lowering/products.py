@@ -23,6 +23,7 @@ from derive.algebra.expr import (
     free_indices,
     substitute,
 )
+from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
@@ -94,9 +95,6 @@ def conjunction(masks: Sequence[Iverson]) -> Expr:
     return conditions[0] if len(conditions) == 1 else And(conditions)
 
 
-_PARTIAL = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
-
-
 def protected(e: Expr, condition: Expr) -> Expr:
     """e with arguments outside the condition replaced by 1 where a function may be undefined.
 
@@ -111,7 +109,7 @@ def protected(e: Expr, condition: Expr) -> Expr:
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access | Iverson | Reduce) or not needed <= free_indices(e):
             return e
-        if isinstance(e, Call) and e.function in _PARTIAL:
+        if isinstance(e, Call) and e.function in UNDEFINED_SOMEWHERE:
             args = tuple(safe(a) if needed <= free_indices(a) else a for a in e.args)
             return Call(e.function, args)
         if isinstance(e, Pow) and isinstance(e.exponent, Num):

@@ -25,9 +25,9 @@ from derive.algebra.expr import (
     Where,
     walk,
 )
+from derive.algebra.functions import OF_INTEGERS
 from derive.spec.affine import affine
 from derive.spec.declare import Declared
-from derive.spec.names import INTEGER_FUNCTIONS
 from derive.spec.operation import Kind
 from derive.spec.raw import fail
 from derive.spec.scope import Reading
@@ -132,7 +132,7 @@ class Kinds:
                 return self._common((then, other))
             case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
                 return self._kind(base)
-            case Call(function, args) if function in INTEGER_FUNCTIONS:
+            case Call(function, args) if function in OF_INTEGERS:
                 return self._common(args)
             case Reduce(kind, _, body):
                 if kind in ("any", "all"):

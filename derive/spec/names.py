@@ -12,7 +12,6 @@ from derive.spec.raw import Place, fail
 __all__ = [
     "CONSTANTS",
     "FORMS",
-    "INTEGER_FUNCTIONS",
     "REDUCTIONS",
     "RESERVED",
     "SCALAR",
@@ -35,9 +34,6 @@ SCALAR = (
     *("maximum minimum clamp atan2 detach".split()),
 )
 """The scalar functions that a spec may call."""
-
-INTEGER_FUNCTIONS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign")
-"""Those that give an integer for integers."""
 
 FORMS = ("where", "size", "concat", "axis", "keep")
 """The other words that are written like functions."""
