@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from derive.comparison import Comparison, compare, compare_gradients
 from derive.errors import (
     DeriveError,
     DeriveWarning,
@@ -15,7 +16,7 @@ from derive.errors import (
     SpecError,
     VerificationError,
 )
-from derive.pipeline import derivation, load, source
+from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
 from derive.spec.heads import (
     AllOf,
     AnyOf,
@@ -67,6 +68,7 @@ __all__ = [
     "AnyOf",
     "ArgMax",
     "ArgMin",
+    "Comparison",
     "Composite",
     "Concat",
     "DeriveError",
@@ -91,6 +93,8 @@ __all__ = [
     "boolean",
     "choice",
     "clamp",
+    "compare",
+    "compare_gradients",
     "derivation",
     "detach",
     "expm1",
@@ -111,6 +115,8 @@ __all__ = [
     "size",
     "softplus",
     "source",
+    "value_and_grad",
+    "value_and_grad_source",
 ]
 
 # The wheel has the modules of the catalog as derive.generated; in a checkout they stand beside

@@ -13,11 +13,19 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from derive import __version__, catalog
+from derive.comparison import compare_all
 from derive.errors import DeriveError, DeriveWarning, VerificationError
+from derive.inputs import sizes_of
 from derive.modules import PACKAGE, compare, remove, write
-from derive.pipeline import derivation, options, source
+from derive.pipeline import (
+    derivation,
+    names_with_gradient,
+    options,
+    source,
+    value_and_grad_source,
+)
 from derive.project import Project, find_project, lookup, operations_of, spec_files
-from derive.report import as_json, as_text, one_line
+from derive.report import as_json, as_text, comparison_as_json, comparison_title, one_line
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
 
@@ -42,6 +50,13 @@ class Format(StrEnum):
     latex = "latex"
     json = "json"
     code = "code"
+
+
+class Dtype(StrEnum):
+    """What ``compare`` computes in."""
+
+    float32 = "float32"
+    float64 = "float64"
 
 
 Specs = Annotated[
@@ -120,30 +135,51 @@ def show(
     steps: Annotated[bool, typer.Option("--steps", help="Every step of the way.")] = False,
     format_: Annotated[Format, typer.Option("--format")] = Format.unicode,
     wrt: Annotated[
-        str | None, typer.Option(metavar="INPUT", help="Only the gradient of this input.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The gradient in this input or equation; repeated."),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--every", help="The gradient in every equation and input.")
+    ] = False,
 ) -> None:
-    """The formulas derived from an operation, or its code."""
+    """The formulas derived from an operation, or its code.
+
+    With --wrt or --every the code is that of a function of the outputs and these gradients.
+    """
     if (name is None) == (spec is None):
         raise typer.BadParameter("give a NAME, FILE:NAME, or --spec TEXT")
-    if format_ is Format.code and (steps or wrt is not None):
-        raise typer.BadParameter("--format code is the whole module: leave out --steps and --wrt")
+    if wrt and every:
+        raise typer.BadParameter("--every is every name: leave out --wrt")
+    if format_ is Format.code and steps:
+        raise typer.BadParameter("--format code has no steps: leave out --steps")
     if spec is not None:
         op = parse(spec)
     else:
         assert name is not None
         op = lookup(name, find_project(Path.cwd()))
-    if format_ is Format.code:
+    if format_ is Format.code and not wrt and not every:
         typer.echo(source(op), nl=False)
         return
-    derivations = [derivation(op, option) for option, _ in options(op)]
-    if wrt is not None and all(wrt not in d.gradients for d in derivations):
-        known = ", ".join(dict.fromkeys(n for d in derivations for n in d.gradients))
-        raise DeriveError(f"{op.name} has no gradient of {wrt}; it has those of {known or 'none'}")
+    asked = {
+        option: names_with_gradient(chosen) if every else wrt or None
+        for option, chosen in options(op)
+    }
+    if wrt:
+        asked = {option: wrt for option in asked if _has_all(op, option, wrt)} or asked
+    if format_ is Format.code:
+        texts = [value_and_grad_source(op, names, option) for option, names in asked.items()]
+        typer.echo("\n\n".join(texts), nl=False)
+        return
+    derivations = [derivation(op, option, names) for option, names in asked.items()]
     if format_ is Format.json:
-        _json([as_json(op, d, steps, wrt) for d in derivations])
+        _json([as_json(op, d, steps) for d in derivations])
     else:
-        typer.echo("\n\n".join(as_text(d, format_.value, steps, wrt) for d in derivations))
+        typer.echo("\n\n".join(as_text(d, format_.value, steps) for d in derivations))
+
+
+def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
+    """Whether the option computes all of these names."""
+    return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 
 
 # ------------------------------------------------------------- generate, check
@@ -287,7 +323,7 @@ def _verifying() -> Any:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise DeriveError(f"verification {_TORCH}") from None
+        raise DeriveError(f"this {_TORCH}") from None
     from derive import verify
 
     return verify
@@ -351,6 +387,34 @@ def _table(rows: list[Any]) -> None:
         passed = f"{sum(r.ok for r in mine)} of {len(mine)}"
         table.add_row(operation, option or "", passed, wrong)
     Console(markup=False, highlight=False).print(table)
+
+
+# --------------------------------------------------------------------- compare
+
+
+@app.command("compare")
+def compare_(
+    name: Annotated[str, typer.Argument(metavar="NAME | FILE:NAME", help="An operation.")],
+    dtype: Annotated[Dtype, typer.Option("--dtype")] = Dtype.float32,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="n=32", help="The size of an index (p=2,3 of a group); repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    json_: Json = False,
+) -> None:
+    """Every intermediate gradient of the generated code against torch.autograd."""
+    op = lookup(name, find_project(Path.cwd()))
+    sizes = sizes_of(size or ())
+    _verifying()
+    found = []
+    for made in compare_all(op, sizes, dtype.value, seed):
+        found.append(made)
+        if not json_:
+            typer.echo(f"{comparison_title(made)}\n{made.comparison}")
+    if json_:
+        _json([comparison_as_json(made) for made in found])
+    raise typer.Exit(0 if all(made.comparison.approximate for made in found) else 1)
 
 
 # -------------------------------------------------------------------- printing

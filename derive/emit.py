@@ -15,11 +15,24 @@ from derive.document import Doc
 from derive.errors import LoweringError
 from derive.lowering.checks import Check, constant_text
 from derive.lowering.code import text
+from derive.lowering.needs import conditions
 from derive.lowering.program import Program
 from derive.lowering.tidy import Line, names_in
 from derive.spec.operation import Choice, KeepDim, Operation
 
-__all__ = ["Variant", "emit"]
+__all__ = [
+    "Variant",
+    "assigned",
+    "called",
+    "checked",
+    "declared",
+    "docstring",
+    "emit",
+    "environment",
+    "helpers_in",
+    "imports_of",
+    "indented",
+]
 
 _COLUMNS = 88
 
@@ -41,8 +54,9 @@ class _Function:
     forward: tuple[str, ...]
     signature: tuple[str, ...]
     call: tuple[str, ...]
+    outcome: str
     setup: tuple[str, ...]
-    cotangents: str
+    backward_signature: tuple[str, ...]
     backward: tuple[str, ...]
 
 
@@ -67,27 +81,27 @@ def emit(op: Operation, variants: Sequence[Variant], checks: Sequence[Check], do
     code = "\n".join(
         [*body, *(line for f in functions for line in (*f.forward, *f.setup, *f.backward))]
     )
-    helpers = tuple(
-        line for name in _helper_names() if name + "(" in code for line in _helper(name)
-    )
-    whole = "\n".join([code, *helpers, *_signature(op)])
-    imports = []
-    if "math." in whole:
-        imports += ["import math", ""]
-    if "torch." in whole:
-        imports.append("import torch")
+    helpers = tuple(helpers_in([code]))
+    imports = imports_of([code, *helpers, *_signature(op)])
     imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
-        title=tuple(_docstring(doc.module)),
+        title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         helpers=helpers,
         functions=functions,
         options=tuple(_options(op, variants)),
         signature=tuple(_signature(op)),
-        doc=_indented(_docstring(doc.function), 4),
-        body=_indented(body, 4),
+        doc=indented(docstring(doc.function), 4),
+        body=indented(body, 4),
     )
-    return _environment().get_template("module.py.jinja").render(module=module)
+    return environment().get_template("module.py.jinja").render(module=module)
+
+
+def imports_of(lines: Sequence[str]) -> list[str]:
+    """The import statements that the code needs."""
+    whole = "\n".join(lines)
+    found = ["import math", ""] if "math." in whole else []
+    return [*found, "import torch"] if "torch." in whole else found
 
 
 # -------------------------------------------------------------------- templates
@@ -110,7 +124,8 @@ def _template(name: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Where templates are found and how they are read."""
     return Environment(
         loader=_Templates(),
         undefined=StrictUndefined,
@@ -124,6 +139,12 @@ def _environment() -> Environment:
 def _helper_names() -> tuple[str, ...]:
     """Functions that lowered code may call, each in a template of its own."""
     return ("_product_of_others",)
+
+
+def helpers_in(lines: Sequence[str]) -> list[str]:
+    """The source of the functions that the code calls."""
+    code = "\n".join(lines)
+    return [line for name in _helper_names() if name + "(" in code for line in _helper(name)]
 
 
 def _helper(name: str) -> list[str]:
@@ -152,42 +173,55 @@ def _arguments(op: Operation) -> list[str]:
 def _function(op: Operation, variant: Variant) -> _Function:
     program = variant.program
     name, forward_name = _names(op, variant.option)
-    forward = [_assign(line) for line in program.forward]
+    forward = [assigned(line) for line in program.forward]
     results = list(program.outputs)
     last = program.forward[-1] if program.forward else None
     if last is not None and results == [last.name]:
         forward[-1] = f"return {text(last.code)}"
     else:
-        forward.append(f"return {', '.join(results)}")
+        forward += _returned(results, 4)
     return _Function(
         name=name,
-        plain_signature=tuple(_call(f"def {forward_name}(", _arguments(op), "):", 0)),
-        forward=_indented(forward, 4),
-        signature=_indented(_call("def forward(", _arguments(op), "):", 4), 4),
-        call=_indented(_call(f"return {forward_name}(", _arguments(op), ")", 8), 8),
-        setup=_indented(_setup(op, program), 8),
-        cotangents=", ".join(
-            f"_grad_{output}" if cotangent is None else cotangent
-            for output, cotangent in program.cotangents
+        plain_signature=tuple(called(f"def {forward_name}(", _arguments(op), "):", 0)),
+        forward=indented(forward, 4),
+        signature=indented(called("def forward(", _arguments(op), "):", 4), 4),
+        call=indented(called(f"return {forward_name}(", _arguments(op), ")", 8), 8),
+        outcome=_outcome(program),
+        setup=indented(_setup(op, program), 8),
+        backward_signature=indented(
+            called("def backward(", ["ctx", *_cotangents(program)], "):", 4), 4
         ),
-        backward=_indented(_backward(op, program), 8),
+        backward=indented(_backward(op, program), 8),
     )
 
 
-def _assign(line: Line) -> str:
+def _cotangents(program: Program) -> list[str]:
+    """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
+    return [
+        f"_grad_{output}" if cotangent is None else cotangent
+        for output, cotangent in program.cotangents
+    ]
+
+
+def _returned(values: Sequence[str], indent: int) -> list[str]:
+    """A return statement."""
+    whole = f"return {', '.join(values)}"
+    return [whole] if len(whole) + indent <= _COLUMNS else called("return (", values, ")", indent)
+
+
+def assigned(line: Line) -> str:
+    """A line as a statement."""
     return f"{line.name} = {text(line.code)}"
 
 
-def _indented(lines: Iterable[str], by: int) -> tuple[str, ...]:
+def indented(lines: Iterable[str], by: int) -> tuple[str, ...]:
+    """The lines moved to the right."""
     return tuple(f"{' ' * by}{line}" if line else "" for line in lines)
 
 
-def _needs(op: Operation, program: Program, needs: Sequence[str]) -> str | None:
-    """The condition that one of these inputs wants its gradient; None where it always holds."""
-    if set(needs) >= set(program.differentiable):
-        return None
-    names = [t.name for t in op.inputs]
-    return " or ".join(f"ctx.needs_input_grad[{names.index(n)}]" for n in needs)
+def _outcome(program: Program) -> str:
+    """What setup_context calls the outputs all together: no output has the name."""
+    return "result" if "output" in program.outputs else "output"
 
 
 def _setup(op: Operation, program: Program) -> list[str]:
@@ -204,23 +238,24 @@ def _setup(op: Operation, program: Program) -> list[str]:
     if wanted:
         names = [o if o in wanted else "_" for o in program.outputs]
         if len(names) > 1:
-            lines += _unpacked(names, "output")
+            lines += _unpacked(names, _outcome(program))
         else:
-            lines.append(f"{names[0]} = output")
+            lines.append(f"{names[0]} = {_outcome(program)}")
     if silent:
-        lines.append(f"ctx.mark_non_differentiable({', '.join(silent)})")
-    lines += [_assign(line) for line in program.setup]
+        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+    lines += [assigned(line) for line in program.setup]
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in program.kept_shapes]
     if program.saved:
+        places = {t.name: n for n, t in enumerate(op.inputs)}
         entries = []
         for s in program.saved:
-            condition = _needs(op, program, s.needs)
+            condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
             entry = f"{s.name} if {condition} else None"
-            short = condition is not None and len(entry) + 13 <= _COLUMNS
+            short = len(entry) + 13 <= _COLUMNS and len(s.needs) < len(program.differentiable)
             entries.append(entry if short else s.name)
-        lines += _call("ctx.save_for_backward(", entries, ")", 8)
+        lines += called("ctx.save_for_backward(", entries, ")", 8)
     return lines or ["pass"]
 
 
@@ -232,6 +267,14 @@ def _unpacked(names: Sequence[str], source: str) -> list[str]:
     return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
 
 
+def _unpacked_all(names: Sequence[str], source: str) -> list[str]:
+    """The names from a tuple that is made anew each time that it is asked for."""
+    whole = _unpack(names, source)
+    if len(whole) + 8 <= _COLUMNS:
+        return [whole]
+    return ["(", *(f"    {name}," for name in names), f") = {source}"]
+
+
 def _unpack(names: Sequence[str], source: str) -> str:
     inside = ", ".join(names)
     return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
@@ -241,43 +284,50 @@ def _backward(op: Operation, program: Program) -> list[str]:
     """The lines of backward: what was kept, each gradient under its need, the results."""
     lines = []
     if program.saved:
-        lines += _unpacked([s.name for s in program.saved], "ctx.saved_tensors")
+        lines += _unpacked_all([s.name for s in program.saved], "ctx.saved_tensors")
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"{name} = ctx.{name}" for name in kept]
     lines += [f"{name}_shape = ctx.{name}_shape" for name in program.kept_shapes]
-    conditional = [
-        program.gradients[n] for n in program.differentiable if _needs(op, program, [n]) is not None
-    ]
-    if conditional:
-        lines.append(f"{' = '.join(conditional)} = None")
-    open_condition: str | None = None
-    for entry in program.backward:
-        condition = _needs(op, program, entry.needs)
-        if condition is None:
-            lines.append(_assign(entry.line))
-        else:
-            if condition != open_condition:
-                lines += _condition(condition)
-            lines.append(f"    {_assign(entry.line)}")
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    backward = [(entry.line, entry.needs) for entry in program.backward]
+    taken = {op.name, *places, *(name for x, _ in backward for name in (x.name, *names_in(x.code)))}
+    asked = conditions(backward, program.gradients, places, taken)
+    for name, alternatives in asked.names:
+        lines += _any_of(f"{name} = ", alternatives, "")
+    if len(program.gradients) > 1:
+        lines += _all_none(list(program.gradients.values()))
+    open_condition: tuple[str, ...] = ()
+    for line, needs in backward:
+        condition = asked.of[needs]
+        if condition and condition != open_condition:
+            lines += _any_of("if ", condition, ":")
+        lines.append(f"{'    ' if condition else ''}{assigned(line)}")
         open_condition = condition
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    whole = f"return {', '.join(results)}"
-    if len(whole) + 8 <= _COLUMNS:
-        return [*lines, whole]
-    return [*lines, *_call("return (", results, ")", 8)]
+    return [*lines, *_returned(results, 8)]
 
 
-def _condition(condition: str) -> list[str]:
-    """An if line, taken apart where it is too long."""
-    whole = f"if {condition}:"
+def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:
+    """start + one alternative or another + end, taken apart where it is too long."""
+    whole = f"{start}{' or '.join(alternatives)}{end}"
     if len(whole) + 8 <= _COLUMNS:
         return [whole]
-    first, *rest = condition.split(" or ")
-    return ["if (", f"    {first}", *(f"    or {part}" for part in rest), "):"]
+    first, *rest = alternatives
+    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
 
 
-def _call(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
+def _all_none(names: Sequence[str]) -> list[str]:
+    """Statements that set the names to None, as many in one as fit a line."""
+    chunks: list[list[str]] = [[]]
+    for name in names:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > _COLUMNS:
+            chunks.append([])
+        chunks[-1].append(name)
+    return [" = ".join([*chunk, "None"]) for chunk in chunks]
+
+
+def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
     """start + arguments + end as a formatter writes it: on one line, hanging, or one each."""
     whole = f"{start}{', '.join(arguments)}{end}"
     if len(whole) + indent <= _COLUMNS:
@@ -293,6 +343,11 @@ def _call(start: str, arguments: Sequence[str], end: str, indent: int) -> list[s
 
 def _signature(op: Operation) -> list[str]:
     """The def line(s) of the public function."""
+    return called(f"def {op.name}(", declared(op), "):", 0)
+
+
+def declared(op: Operation) -> list[str]:
+    """The arguments of the public function with their defaults."""
     arguments: list[str] = []
     optional_from = len(op.inputs)
     while optional_from and op.inputs[optional_from - 1].default is not None:
@@ -310,10 +365,11 @@ def _signature(op: Operation) -> list[str]:
             arguments.append(p.name)
         else:
             arguments.append(f"{p.name}={constant_text(p.default)}")
-    return _call(f"def {op.name}(", arguments, "):", 0)
+    return arguments
 
 
-def _docstring(doc: Sequence[str]) -> list[str]:
+def docstring(doc: Sequence[str]) -> list[str]:
+    """The lines as a docstring."""
     first, *rest = (line.replace("\\", "\\\\").replace('"""', "'''") for line in doc)
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
@@ -340,28 +396,29 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
 
 def _body(op: Operation, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
     """The lines of the public function after its docstring."""
-    lines: list[str] = []
-    for check in checks:
-        lines += check.prepare
-        if check.test:
-            lines += _condition_line(check.test)
-            lines += [f"    {line}" for line in _raise(check)]
-        lines += check.then
+    lines = [line for check in checks for line in checked(check)]
     function, forward = _names(op, variants[0].option)
     for p in op.parameters:
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
             message = f"{op.name}: {p.name} must be one of {names}, not {{{p.name}!r}}"
-            check = Check((), f"{p.name} not in _OPTIONS", "ValueError", message)
-            lines += _condition_line(check.test)
-            lines += [f"    {line}" for line in _raise(check)]
+            lines += checked(Check((), f"{p.name} not in _OPTIONS", "ValueError", message))
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     arguments = _arguments(op)
     lines.append("if forward_ad._current_level >= 0:")
-    lines += [f"    {line}" for line in _call(f"return {forward}(", arguments, ")", 8)]
-    lines += _call(f"return {function}.apply(", arguments, ")", 4)
+    lines += [f"    {line}" for line in called(f"return {forward}(", arguments, ")", 8)]
+    lines += called(f"return {function}.apply(", arguments, ")", 4)
     return lines
+
+
+def checked(check: Check) -> list[str]:
+    """The lines of one check."""
+    lines = list(check.prepare)
+    if check.test:
+        lines += _condition_line(check.test)
+        lines += [f"    {line}" for line in _raise(check)]
+    return [*lines, *check.then]
 
 
 def _condition_line(test: str) -> list[str]:

@@ -12,10 +12,12 @@ class DeriveError(Exception):
 class SpecError(DeriveError):
     """The operation as written has no meaning: an unbound index, a rank mismatch, a cycle, …
 
-    ``line`` and ``column`` are 1-based and given for text; the message already carries them.
+    ``line`` and ``column`` are 1-based and given for text; the text of the error carries them,
+    ``message`` does not.
     """
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
+        self.message = message
         self.line = line
         self.column = column
         place = "" if line is None else f"line {line}, column {column}: "

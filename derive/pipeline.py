@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from derive.algebra.cost import cost
-from derive.algebra.expr import And, Expr, Reduce, Rel, accesses, fresh, substitute
+from derive.algebra.cost import pieces
+from derive.algebra.expr import accesses
 from derive.algebra.factor import factor
-from derive.algebra.nested import to_tree
-from derive.algebra.simplify import Step
-from derive.calculus.adjoint import Adjoint, Backward, differentiate, inline_adjoints
-from derive.calculus.canonical import canonical, renamed
+from derive.calculus.adjoint import Backward, differentiate
+from derive.calculus.canonical import canonical
 from derive.calculus.flatten import flatten_operation
-from derive.calculus.lets import Let, Lets
-from derive.document import document
+from derive.calculus.inline import inline_adjoints
+from derive.calculus.lets import Lets
+from derive.document import document, document_joint
 from derive.emit import Variant, emit
+from derive.emit_joint import emit_joint
 from derive.errors import DeriveError, LoweringError
 from derive.lowering.checks import checks
 from derive.lowering.code import count
-from derive.lowering.facade import inner_operation, is_plain, split_axes, through_facade
+from derive.lowering.facade import through_facade
+from derive.lowering.joint import Joint, joint
+from derive.lowering.joint_facade import joint_through_facade
 from derive.lowering.program import Program, frame_of, program
 from derive.lowering.value import NeedsFlatGroups
 from derive.memory import imported
-from derive.result import Cost, Derivation, DerivationStep, Formula
+from derive.result import Cost, Derivation, Formula
 from derive.spec.operation import Choice, Operation
+from derive.spec.split import Inside, inner_operation, is_plain, split_axes
+from derive.speech import Speech, definitions, formula, steps_of
 
-__all__ = ["Derived", "derivation", "derive_option", "load", "options", "program_of", "source"]
+__all__ = [
+    "Derived",
+    "derivation",
+    "derive_option",
+    "load",
+    "names_with_gradient",
+    "options",
+    "program_of",
+    "source",
+    "value_and_grad",
+    "value_and_grad_source",
+]
 
 
 @dataclass(frozen=True)
@@ -67,18 +82,23 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
 
 
 @lru_cache(maxsize=256)
-def derive_option(op: Operation, option: str | None) -> Derived:
+def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
     chosen = dict(options(op))[option]
-    return _differentiated(chosen if is_plain(chosen) else split_axes(chosen))
+    return _differentiated(chosen if is_plain(chosen) else split_axes(chosen).operation, wrt)
 
 
-def _differentiated(op: Operation) -> Derived:
+def _differentiated(
+    op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
+) -> Derived:
     """Both directions of op under canonical names."""
     plain, spoken = canonical(op)
+    given = {name: canonical_name for canonical_name, name in spoken.items()}
+    wanted = None if wrt is None else [given[name] for name in wrt]
     with _told_of(op, spoken):
-        lets = flatten_operation(plain, spoken)
-        return Derived(plain, lets, inline_adjoints(differentiate(plain, lets), cost))
+        lets = flatten_operation(plain, spoken, wanted or ())
+        backward = differentiate(plain, lets, wanted, None if of is None else given[of])
+        return Derived(plain, lets, inline_adjoints(backward, pieces))
 
 
 def _lowered(op: Operation, derived: Derived) -> Program:
@@ -100,84 +120,71 @@ def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
         raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
 
 
-def derivation(op: Operation, option: str | None = None) -> Derivation:
-    """The gradients of op with their steps; of its first option where none is named."""
-    names = [name for name, _ in options(op)]
-    if option is None:
-        option = names[0]
-    elif option not in names:
-        raise DeriveError(f"{op.name} has no option {option!r}")
-    derived = derive_option(op, option)
-    backward, lets = derived.backward, derived.lets
+def derivation(
+    op: Operation, option: str | None = None, wrt: Sequence[str] | None = None
+) -> Derivation:
+    """The gradients of op with their steps; of its first option where none is named.
+
+    ``wrt`` names float inputs and equations; without it the gradients are those of all float
+    inputs. An equation that is named is a variable of its own: its adjoint is kept.
+    """
+    option = _known_option(op, option)
     given = dict(options(op))[option]
+    wanted = _known_names(given, wrt)
+    derived = derive_option(op, option, wanted)
+    backward, lets = derived.backward, derived.lets
+    speech = Speech.of(given, lets)
     code = program_of(op, option)
-    adjoints = tuple(_formula(a, lets.say) for a in reversed(backward.adjoints))
-    gradients = {lets.say(a.tensor): _formula(a, lets.say) for a in backward.gradients}
-    trees = [factor(a.body) for a in (*backward.adjoints, *backward.gradients)]
-    steps = [s for a in (*backward.adjoints, *backward.gradients) for s in a.steps]
-    in_steps = [e for s in steps for e in (s.before, s.after)]
+    results = [a for a in backward.adjoints if a.tensor in backward.wanted]
+    kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    formulas = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
+    every = (*backward.adjoints, *backward.gradients)
+    trees = [factor(a.body) for a in every]
+    steps = [s for a in every for s in a.steps]
+    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
     counted = [entry.line.code for entry in code.backward]
     return Derivation(
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
         equations=tuple(Formula(e.name, e.axes, e.body) for e in given.equations),
-        definitions=_definitions(lets, trees),
-        step_definitions=_definitions(lets, [*trees, *in_steps]),
-        adjoints=adjoints,
-        gradients=gradients,
+        rewritten=steps_of(lets.steps, speech),
+        definitions=definitions(lets, trees, speech),
+        step_definitions=definitions(lets, [*trees, *in_steps], speech),
+        adjoints=tuple(formula(a, speech) for a in kept),
+        gradients={name: formulas[name] for name in wanted or formulas},
         saved=tuple(s.name for s in code.saved),
         cost=Cost(*count(counted), len(counted)),
     )
 
 
-def _formula(adjoint: Adjoint, say: Callable[[str], str]) -> Formula:
-    """The adjoint in nested form; factoring is the last of its steps."""
-    nested, last = factor(adjoint.body), to_tree(adjoint.body)
-    log = list(adjoint.steps)
-    subject = (adjoint.name, adjoint.formals)
-    if nested is not last:
-        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
-    body, axes = renamed(nested, say), tuple(renamed(i, say) for i in adjoint.formals)
-    return Formula(say(adjoint.name), axes, body, tuple(_step(s, say) for s in log))
+def _known_option(op: Operation, option: str | None) -> str | None:
+    names = [name for name, _ in options(op)]
+    if option is None:
+        return names[0]
+    if option not in names:
+        raise DeriveError(f"{op.name} has no option {option!r}")
+    return option
 
 
-def _step(step: Step, say: Callable[[str], str]) -> DerivationStep:
-    name, axes = step.subject
-    before, after = (renamed(to_tree(e), say) for e in (step.before, step.after))
-    spoken = tuple(renamed(i, say) for i in axes)
-    return DerivationStep(say(name), spoken, step.rule, step.states, before, after)
+def names_with_gradient(op: Operation) -> list[str]:
+    """The float equations, last first as a backward goes, and the float inputs."""
+    equations = [e.name for e in reversed(op.equations) if e.kind == "float"]
+    return equations + [t.name for t in op.inputs if t.kind == "float"]
 
 
-def _definition(let: Let, say: Callable[[str], str]) -> Formula:
-    """A name of the engine's own as an equation."""
-    body = factor(let.body)
-    condition = None if let.condition is None else factor(let.condition)
-    if let.kind == "others":
-        (k,) = let.binders
-        other = fresh(k, let.formals)
-        body = substitute(body, {k: other})
-        apart: Expr = Rel("!=", other, k)
-        if condition is not None:
-            apart = And((substitute(condition, {k: other}), apart))
-        body = Reduce("prod", (other,), body, apart)
-    elif let.kind != "sum":
-        body = Reduce(let.kind, let.binders, body, condition)
-    axes = tuple(renamed(i, say) for i in let.formals)
-    return Formula(say(let.name), axes, renamed(body, say))
-
-
-def _definitions(lets: Lets, expressions: Sequence[Expr]) -> tuple[Formula, ...]:
-    """The engine's own names that the expressions read, in order of definition."""
-    wanted: set[str] = set()
-    pending = list(expressions)
-    while pending:
-        for access in accesses(pending.pop()):
-            let = lets.get(access.tensor)
-            if let is not None and let.internal and let.name not in wanted:
-                wanted.add(let.name)
-                pending.append(let.body)
-    return tuple(_definition(let, lets.say) for let in lets if let.name in wanted)
+def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The names in which a gradient is asked for, once each."""
+    if wrt is None:
+        return None
+    known = names_with_gradient(op)
+    for name in wrt:
+        if name not in known:
+            raise DeriveError(
+                f"{op.name} has no gradient of {name}; it has those of "
+                f"{', '.join(known) or 'nothing'}"
+            )
+    return tuple(dict.fromkeys(wrt))
 
 
 def source(op: Operation) -> str:
@@ -193,16 +200,122 @@ def source(op: Operation) -> str:
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option: with the axes as given, or with each group as one axis."""
     chosen = dict(options(op))[option]
-    if is_plain(op):
-        try:
-            return _lowered(chosen, derive_option(op, option))
-        except NeedsFlatGroups:
-            # Slower to read and as fast to run: nothing is lost but the named axes.
-            pass
-    inner = inner_operation(chosen)
-    return through_facade(chosen, _lowered(inner, _differentiated(inner)))
+    try:
+        derived = derive_option(op, option, None)
+        made = _lowered(chosen, derived)
+        if is_plain(chosen):
+            return made
+        return through_facade(chosen, split_axes(chosen), made, _adjoints(derived))
+    except NeedsFlatGroups:
+        # Slower to read and as fast to run: nothing is lost but the named axes.
+        inside = inner_operation(chosen)
+        derived = _differentiated(inside.operation)
+        made = _lowered(inside.operation, derived)
+        return through_facade(chosen, inside, made, _adjoints(derived))
+
+
+def _adjoints(derived: Derived) -> dict[str, str]:
+    """The equation of each adjoint."""
+    say = derived.lets.say
+    return {say(a.name): say(a.tensor) for a in derived.backward.adjoints}
 
 
 def load(op: Operation) -> Any:
     """The generated function of op, imported from memory."""
     return getattr(imported(f"derive_generated_{op.name}", source(op)), op.name)
+
+
+def value_and_grad_source(
+    op: Operation,
+    wrt: Sequence[str] | None = None,
+    option: str | None = None,
+    of: str | None = None,
+) -> str:
+    """The Python source of the function that `value_and_grad` imports."""
+    chosen = _without_choice(op, _known_option(op, option))
+    derived, made = _joint(chosen, _known_names(chosen, wrt), _target(chosen, of))
+    if wrt is not None:
+        asked = list(wrt)
+        gradients = sorted(made.gradients, key=lambda entry: asked.index(entry[0]))
+        made = replace(made, gradients=tuple(gradients))
+    speech = Speech.of(chosen, derived.lets)
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    doc = document_joint(chosen, [formula(a, speech) for a in every])
+    return emit_joint(_joint_name(op), chosen, made, checks(chosen, frame_of(chosen)), doc)
+
+
+def _joint_name(op: Operation) -> str:
+    return f"{op.name}_value_and_grad"
+
+
+def _without_choice(op: Operation, option: str | None) -> Operation:
+    """The operation of one option, which leaves no choice."""
+    chosen = dict(options(op))[option]
+    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
+    return Operation.resolved(
+        op.name, chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents
+    )
+
+
+def _target(op: Operation, of: str | None) -> str:
+    """The output that is differentiated."""
+    equations = {e.name: e for e in op.equations}
+    floats = [name for name in op.outputs if equations[name].kind == "float"]
+    numbers = [name for name in floats if not equations[name].axes]
+    if of is not None:
+        if of in floats:
+            return of
+        raise DeriveError(f"{op.name} has no differentiable output {of!r}: {', '.join(floats)}")
+    for found in (floats, numbers):
+        if len(found) == 1:
+            return found[0]
+    if not floats:
+        raise DeriveError(f"{op.name} has no differentiable output")
+    raise DeriveError(f"{op.name} has several outputs: say which by of=, {', '.join(floats)}")
+
+
+def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
+    """Outputs and gradients: with the axes as given, or with each group as one axis."""
+    try:
+        if is_plain(op):
+            return _jointly(op, wrt, of)
+        return _jointly_inside(op, split_axes(op), wrt, of)
+    except NeedsFlatGroups:
+        return _jointly_inside(op, inner_operation(op), wrt, of)
+
+
+def _jointly_inside(
+    op: Operation, inside: Inside, wrt: Sequence[str] | None, of: str
+) -> tuple[Derived, Joint]:
+    derived, made = _jointly(inside.operation, wrt, of)
+    return derived, joint_through_facade(op, inside, made, _adjoints(derived))
+
+
+def _jointly(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
+    derived = _differentiated(op, wrt, of)
+    with _told_of(op, derived.lets.spoken):
+        return derived, joint(derived.operation, derived.lets, derived.backward)
+
+
+def value_and_grad(
+    op: Operation,
+    wrt: Sequence[str] | None = None,
+    option: str | None = None,
+    of: str | None = None,
+) -> Any:
+    """The outputs of an operation and gradients by name, in one function without autograd.
+
+        f(*tensors, **parameters)  ->  outputs, {name: d of / d name}
+
+    ``wrt`` names float inputs and equations, all float inputs without it; an equation that is
+    named keeps its adjoint. ``of`` is the output that is differentiated: the only one that can
+    be, or the only one that is a number. An output that is a number has the cotangent 1; that
+    of any other is a keyword argument ``G`` in its shape.
+
+    >>> op = parse("L = mean[n]((x[n] - y[n])**2)")
+    >>> loss, gradients = value_and_grad(op, wrt=["x"])(torch.ones(3), torch.zeros(3))
+    >>> gradients["x"]
+    tensor([0.6667, 0.6667, 0.6667])
+    """
+    text, name = value_and_grad_source(op, wrt, option, of), _joint_name(op)
+    return getattr(imported(f"derive_generated_{name}", text), name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from typing import Any
 
+from derive.comparison import Compared
 from derive.formula import equation
 from derive.result import Derivation, DerivationStep, Formula
 from derive.spec.operation import Choice, Operation
 
-__all__ = ["as_json", "as_text", "one_line"]
+__all__ = ["as_json", "as_text", "comparison_as_json", "comparison_title", "one_line"]
 
 
 def one_line(op: Operation) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def _tensor(t: Any) -> str:
     return f"{t.name}{'' if t.default is None else '?'}{kind}"
 
 
-def as_text(d: Derivation, style: str, steps: bool, wrt: str | None) -> str:
+def as_text(d: Derivation, style: str, steps: bool) -> str:
     """The equations, what is named besides, and the gradients, a formula a line."""
     lines = [d.name if d.option is None else f"{d.name} ({d.option})", ""]
     lines += [f"  {_text(f, style)}" for f in d.equations]
@@ -44,13 +45,16 @@ def as_text(d: Derivation, style: str, steps: bool, wrt: str | None) -> str:
     cotangents = ", ".join(f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
     lines += ["", f"gradients, {cotangents}" if cotangents else "no output has a gradient"]
     lines += [f"  {_text(f, style)}" for f in d.adjoints]
-    lines += [f"  {_text(d.gradients[name], style)}" for name in _chosen(d, wrt)]
+    lines += [f"  {_text(f, style)}" for f in d.gradients.values()]
     saved = ", ".join(d.saved) or "nothing"
     cost = f"{d.cost.operations} operations, {d.cost.contractions} contractions"
     lines += ["", f"saved for backward: {saved}; backward: {cost}"]
     if steps:
-        shown = [*d.adjoints, *(d.gradients[name] for name in _chosen(d, wrt))]
-        for formula in shown:
+        if d.rewritten:
+            lines += ["", "equations in a stable form"]
+        for step in d.rewritten:
+            lines += [f"  {step.states}", f"     {step.text(style)}"]
+        for formula in (*d.adjoints, *d.gradients.values()):
             lines += ["", f"steps of {formula.name}"]
             for n, step in enumerate(formula.steps, 1):
                 lines += [f"  {n}. {step.rule}: {step.states}", f"     {step.text(style)}"]
@@ -61,20 +65,17 @@ def _text(f: Formula, style: str) -> str:
     return f.latex() if style == "latex" else str(f)
 
 
-def _chosen(d: Derivation, wrt: str | None) -> Iterator[str]:
-    return (name for name in d.gradients if wrt is None or name == wrt)
-
-
-def as_json(op: Operation, d: Derivation, steps: bool, wrt: str | None) -> dict[str, Any]:
+def as_json(op: Operation, d: Derivation, steps: bool) -> dict[str, Any]:
     """Everything that the text says, in Unicode and LaTeX."""
     return {
         **one_line(op),
         "option": d.option,
         "equations": [_formula(f, False) for f in d.equations],
+        "rewritten": [_step(step) for step in d.rewritten] if steps else [],
         "definitions": [_formula(f, False) for f in d.definitions],
         "cotangents": dict(d.cotangents),
         "adjoints": [_formula(f, steps) for f in d.adjoints],
-        "gradients": {name: _formula(d.gradients[name], steps) for name in _chosen(d, wrt)},
+        "gradients": {name: _formula(f, steps) for name, f in d.gradients.items()},
         "saved": list(d.saved),
         "cost": {
             "operations": d.cost.operations,
@@ -104,3 +105,35 @@ def _step(step: DerivationStep) -> dict[str, str]:
         "after": equation(step.name, step.axes, step.after, "unicode"),
         "latex": step.text("latex"),
     }
+
+
+def comparison_title(made: Compared) -> str:
+    """What was compared: ``softmax: gradients of S, float32, k=3 p=2 q=4``."""
+    name = made.operation if made.option is None else f"{made.operation} ({made.option})"
+    sizes = " ".join(f"{letter}={_size(n)}" for letter, n in made.sizes.items())
+    parts = (f"{name}: gradients of {made.output}", made.dtype, sizes)
+    return ", ".join(filter(None, parts))
+
+
+def _size(size: int | tuple[int, ...]) -> str:
+    return ",".join(map(str, size)) if isinstance(size, tuple) else str(size)
+
+
+def comparison_as_json(made: Compared) -> dict[str, Any]:
+    """The rows and what they were made with; a difference that is no number is null."""
+    found = made.comparison
+    return {
+        "operation": made.operation,
+        "option": made.option,
+        "output": made.output,
+        "dtype": made.dtype,
+        "sizes": dict(made.sizes),
+        "exact": found.exact,
+        "approximate": found.approximate,
+        "maxdiff": _finite(found.maxdiff),
+        "rows": [{**vars(row), "maxdiff": _finite(row.maxdiff)} for row in found.rows],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

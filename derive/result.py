@@ -79,10 +79,10 @@ class Cost:
 class Derivation:
     """The backward of one operation (of one option, where it has a choice).
 
-    ``equations`` is the operation as given, ``definitions`` what the engine named besides (a
-    logsumexp, a winner), ``adjoints`` the cotangents of equations that are kept by name, and
-    ``gradients`` has one formula for each floating-point input. ``saved`` names what the
-    backward keeps from the forward.
+    ``equations`` is the operation as given, ``rewritten`` what it became, ``definitions`` what
+    the engine named besides (a logsumexp, a winner), ``adjoints`` the cotangents of equations
+    that are kept by name, and ``gradients`` has one formula for each name that was asked for.
+    ``saved`` names what the backward keeps from the forward.
     """
 
     name: str
@@ -90,6 +90,8 @@ class Derivation:
     cotangents: tuple[tuple[str, str], ...]
     """(output, the name of its cotangent)."""
     equations: tuple[Formula, ...]
+    rewritten: tuple[DerivationStep, ...]
+    """Equations in the stable form that is computed and differentiated, where it is another."""
     definitions: tuple[Formula, ...]
     step_definitions: tuple[Formula, ...]
     """``definitions``, and those that only steps read."""

@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from derive import oracle
-from derive.algebra.expr import Access, Composite, Expr, Index, Param, Rel, Size, as_expr, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Param,
+    Rel,
+    Size,
+    as_expr,
+    walk,
+)
 from derive.algebra.interpret import Array
 from derive.errors import VerificationError
 from derive.spec.operation import (
@@ -29,6 +40,7 @@ from derive.spec.operation import (
     SizeOf,
     Tensor,
 )
+from derive.spec.split import composites
 
 __all__ = ["Case", "Sample", "cases", "sample"]
 
@@ -215,6 +227,9 @@ def _extents(
         for part in walk(axis)
         if isinstance(part, Index)
     }
+    quotients = {e.name for e in op.extents if isinstance(e.size, Call)}
+    read = {part for forms in composites(op).values() for form in forms for part in form}
+    parts |= read & quotients
     parts |= {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     known: dict[str, int | tuple[int, ...]] = {}
     first, others = case.ranks

@@ -38,7 +38,7 @@ from torch.autograd import Function, forward_ad
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    X = linear_bias + input @ linear_weight.mT
+    X = input @ linear_weight.mT + linear_bias
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -94,8 +94,7 @@ class _LinearCrossEntropyMean(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = linear_bias + input @ linear_weight.mT
-        F = torch.log_softmax(X, 1)
+        X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = weight.index_select(0, chosen)
@@ -103,16 +102,21 @@ class _LinearCrossEntropyMean(Function):
         part2 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        if ctx.needs_input_grad[4]:
+            F = torch.log_softmax(X, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part3 = part2 * picked
-            part4 = (label_smoothing * weight.mean() - part3).unsqueeze(1) * F.exp()
-            part5 = part4 - label_smoothing / linear_weight.shape[0] * weight
-            part6 = part * part5.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, part6, 0)
+            part4 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
+            part5 = label_smoothing / linear_weight.shape[0] * weight
+            with_F = ctx.needs_input_grad[4]
+            p = F.exp() if with_F else torch.softmax(X, 1)
+            part6 = part4 * p - part5
+            part7 = part * part6.scatter_add(1, chosen2, part3.unsqueeze(1))
+            grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -121,9 +125,9 @@ class _LinearCrossEntropyMean(Function):
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part7 = -label_smoothing / linear_weight.shape[0]
-            part8 = part7 * torch.where(mask2, F, 0).sum(0)
-            placed = part8.index_add(0, chosen, chosen3)
+            part8 = -label_smoothing / linear_weight.shape[0]
+            part9 = part8 * torch.where(mask2, F, 0).sum(0)
+            placed = part9.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
             grad_weight = part * placed2
         return (
@@ -140,7 +144,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    X = linear_bias + input @ linear_weight.mT
+    X = input @ linear_weight.mT + linear_bias
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -187,23 +191,27 @@ class _LinearCrossEntropySum(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = linear_bias + input @ linear_weight.mT
-        F = torch.log_softmax(X, 1)
+        X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        if ctx.needs_input_grad[4]:
+            F = torch.log_softmax(X, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1) * F.exp()
-            part4 = part3 - label_smoothing / linear_weight.shape[0] * weight
-            part5 = G * part4.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part5, 0)
+            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            part4 = label_smoothing / linear_weight.shape[0] * weight
+            with_F = ctx.needs_input_grad[4]
+            p = F.exp() if with_F else torch.softmax(X, 1)
+            part5 = part3 * p - part4
+            part6 = G * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
+            grad_X = torch.where(mask2, part6, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -212,9 +220,9 @@ class _LinearCrossEntropySum(Function):
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
-            part6 = -label_smoothing / linear_weight.shape[0]
-            part7 = part6 * torch.where(mask2, F, 0).sum(0)
-            grad_weight = G * part7.index_add(0, chosen, chosen3)
+            part7 = -label_smoothing / linear_weight.shape[0]
+            part8 = part7 * torch.where(mask2, F, 0).sum(0)
+            grad_weight = G * part8.index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -229,7 +237,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    X = linear_bias + input @ linear_weight.mT
+    X = input @ linear_weight.mT + linear_bias
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -275,23 +283,27 @@ class _LinearCrossEntropyNone(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = linear_bias + input @ linear_weight.mT
-        F = torch.log_softmax(X, 1)
+        X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        if ctx.needs_input_grad[4]:
+            F = torch.log_softmax(X, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1) * F.exp()
-            part4 = part3 - label_smoothing / linear_weight.shape[0] * weight
-            part5 = G.unsqueeze(1) * part4.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part5, 0)
+            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            part4 = label_smoothing / linear_weight.shape[0] * weight
+            with_F = ctx.needs_input_grad[4]
+            p = F.exp() if with_F else torch.softmax(X, 1)
+            part5 = part3 * p - part4
+            part6 = G.unsqueeze(1) * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
+            grad_X = torch.where(mask2, part6, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -299,10 +311,10 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            part6 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
-            part7 = -label_smoothing / linear_weight.shape[0] * part6
-            part8 = part * G * F.gather(1, chosen2).squeeze(1)
-            grad_weight = part7.index_add(0, chosen, torch.where(mask, part8, 0))
+            part7 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
+            part8 = -label_smoothing / linear_weight.shape[0] * part7
+            part9 = part * G * F.gather(1, chosen2).squeeze(1)
+            grad_weight = part8.index_add(0, chosen, torch.where(mask, part9, 0))
         return (
             grad_input,
             grad_linear_weight,

@@ -27,7 +27,7 @@ class _Sign(Function):
 
     @staticmethod
     def backward(ctx, G):
-        grad_A = G.new_full(G.shape, 0)
+        grad_A = G.new_zeros(G.shape)
         return grad_A
 
 

@@ -18,12 +18,14 @@ import numpy as np
 SIZES = {"i": 3, "j": 4, "k": 2, "l": 5}
 LETTERS = {"i": "iab", "j": "jcd", "k": "kef", "l": "lgh"}
 """The letters of each class; only the first stands on the op line."""
+WHOLE = ("noq", "rtu")
+"""The letters of composite classes, in the order in which a program has them."""
 GROUP = "*p"
 
 
 @dataclass(frozen=True)
 class Letter:
-    """An index and the class that it belongs to; a group is one too."""
+    """An index and the class that it belongs to: one of ``SIZES``, a composite or the group."""
 
     name: str
     of: str
@@ -74,6 +76,8 @@ class _Writer:
     classes: list[str]
     rank: int
     """The number of axes of the group; -1 where there is none."""
+    composites: list[str] = field(default_factory=list)
+    """Composite classes that are read by letters of their own: ``(i j)``."""
     inputs: list[Table] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
@@ -101,6 +105,12 @@ class _Writer:
             self.add(Table("U", (pick.choice(self.classes),), "int", pick.choice(self.classes)))
         if pick.random() < 0.3:
             self.add(Table("m", tuple(pick.choices(self.classes, k=pick.choice((1, 2)))), "bool"))
+        for of in self.composites:
+            self.add(Table(self.own(of), (of,), positive=True))
+            others = pick.choices([*self.classes, of], k=pick.choice((0, 1)))
+            self.add(Table(f"W{self.own(of)}", (of, *others), positive=True))
+            if pick.random() < 0.3:
+                self.add(Table(f"T{self.own(of)}", (pick.choice(self.classes),), "int", of))
         if len(self.classes) > 1 and pick.random() < 0.15:
             self.add(Table("R", (f"({' '.join(pick.sample(self.classes, 2))})",), positive=True))
         if pick.random() < 0.3:
@@ -109,6 +119,14 @@ class _Writer:
     def add(self, table: Table) -> None:
         self.inputs.append(table)
         self.tables.append(table)
+
+    def own(self, of: str) -> str:
+        """The vector of a composite class."""
+        return f"R{self.composites.index(of)}"
+
+    def letters(self, of: str) -> str:
+        """The letters of a class."""
+        return LETTERS[of] if of in LETTERS else WHOLE[self.composites.index(of)]
 
     # Expressions
 
@@ -156,8 +174,10 @@ class _Writer:
     def position(self, axis: str, scope: Sequence[Letter], nested: bool) -> str:
         if axis == GROUP:
             return GROUP
-        if axis.startswith("("):
-            parts = (self.letter(of, scope) for of in axis[1:-1].split())
+        if axis.startswith("(") and not self.is_whole(axis, scope):
+            parts = [self.letter(of, scope) for of in axis[1:-1].split()]
+            if axis in self.composites and None in parts:
+                return str(self.random.randrange(size_of(axis)))
             return f"({' '.join(part or '0' for part in parts)})"
         draw = self.random.random()
         through = [
@@ -170,10 +190,16 @@ class _Writer:
             return self.access(self.random.choice(through), scope, nested=True)
         letter = self.letter(axis, scope)
         if letter is None:
-            return str(self.random.randrange(SIZES[axis]))
+            return str(self.random.randrange(size_of(axis)))
         if draw > 0.96 and not nested:
             return f"size({letter})-1-{letter}"
         return letter
+
+    def is_whole(self, axis: str, scope: Sequence[Letter]) -> bool:
+        """Whether a composite axis is read by one position."""
+        if axis not in self.composites:
+            return False
+        return self.letter(axis, scope) is not None or self.random.random() < 0.2
 
     def letter(self, of: str, scope: Sequence[Letter]) -> str | None:
         """A letter of that class, the innermost first."""
@@ -233,13 +259,13 @@ class _Writer:
         """A letter of that class to sum over, and the scope inside; it may hide one outside."""
         if of == GROUP:
             return Letter(GROUP, GROUP), [*scope, Letter(GROUP, GROUP)]
-        name = self.random.choice(LETTERS[of])
+        name = self.random.choice(self.letters(of))
         letter = Letter(name, of)
         return letter, [*(other for other in scope if other.name != name), letter]
 
     def reduction(self, scope: Sequence[Letter], depth: int) -> Text:
         pick = self.random
-        classes = list(self.classes)
+        classes = [*self.classes, *self.composites]
         if self.rank >= 0 and all(letter.of != GROUP for letter in scope):
             classes += [GROUP]
         count = 1 if pick.random() < 0.8 else 2
@@ -267,6 +293,8 @@ class _Writer:
         return Text(f"{kind}[{head}]({text})", positive and kind != "logsumexp")
 
     def over(self, letter: Letter) -> str:
+        if letter.of in self.composites:
+            return f"{self.own(letter.of)}[{letter.name}]"
         return "Q[*p]" if letter.of == GROUP else f"v{letter.of}[{letter.name}]"
 
     def softmax(self, scope: Sequence[Letter], depth: int) -> Text:
@@ -367,6 +395,10 @@ class _Writer:
             self.classes, self.random.randint(0, min(most, len(self.classes)))
         )
         scope = [Letter(of, of) for of in classes]
+        if self.composites and self.random.random() < 0.3:
+            of = self.random.choice(self.composites)
+            at = self.random.randint(0, len(scope))
+            scope.insert(at, Letter(self.letters(of)[0], of))
         if self.rank >= 0 and self.random.random() < 0.5:
             scope.insert(self.random.randint(0, len(scope)), Letter(GROUP, GROUP))
         return scope
@@ -378,6 +410,11 @@ class _Writer:
         named = [a for a in axes if a != GROUP]
         if last and axes == named and len(axes) > 1 and self.random.random() < 0.08:
             axes = [f"({' '.join(axes[:2])})", *axes[2:]]
+        elif self.is_made(named, axes):
+            (of,) = (of for of in self.composites if of[1:-1].split() == named[:2])
+            axes = [of, *axes[2:]]
+            others = (letter.of for letter in scope[2:])
+            self.tables.append(Table(f"e{n}", (of, *others), positive=value.positive))
         elif last and self.random.random() < 0.05:
             axes.insert(self.random.randint(0, len(axes)), "0")
         else:
@@ -386,9 +423,14 @@ class _Writer:
         left = f"e{n}[{','.join(axes)}]" if axes else f"e{n}"
         return f"{left} = {value.text}"
 
+    def is_made(self, named: Sequence[str], axes: Sequence[str]) -> bool:
+        """Whether the first two axes of an equation are written as one."""
+        known = [of[1:-1].split() for of in self.composites]
+        return list(named) == list(axes) and named[:2] in known and self.random.random() < 0.8
+
     def winner(self, n: int) -> str:
         scope = self.left(2)
-        of = self.random.choice(self.classes)
+        of = self.random.choice([*self.classes, *self.composites])
         letter, inside = self.bind(scope, of)
         value = self.float(inside, 2)
         left = ",".join(letter.name for letter in scope)
@@ -402,7 +444,8 @@ class _Writer:
         pick = self.random
         table = pick.choice([t for t in self.tables if t.kind == "int"])
         outside = [a for a in self.left(2) if a.of == GROUP or a.of not in table.axes]
-        target = Letter(table.target, table.target)
+        whole = table.target in self.composites
+        target = Letter(self.letters(table.target)[0] if whole else table.target, table.target)
         scope = [a for a in outside if a.of not in (table.target, GROUP)]
         if GROUP in table.axes:
             scope.append(Letter(GROUP, GROUP))
@@ -416,7 +459,7 @@ class _Writer:
             if axis == GROUP:
                 at.append(GROUP)
                 continue
-            free = [a for a in LETTERS[axis][1:] if a not in at]
+            free = [a for a in self.letters(axis)[1:] if a not in at]
             letter = Letter(free[0], axis)
             bound.append(letter)
             inside.append(letter)
@@ -436,15 +479,21 @@ class _Writer:
 
     def line(self, tables: Sequence[Table]) -> str:
         shown = []
+        own = [self.own(of) for of in self.composites]
         for table in tables:
-            axes = [self.on_line(axis) for axis in table.axes]
+            # The vector of a composite class gives its letters their size, as v does.
+            on_line = self.whole if table.name in own else self.on_line
+            axes = [on_line(axis) for axis in table.axes]
             text = f"{table.name}[{','.join(axes)}]" if axes else table.name
             shown.append(text + {"float": "", "int": ": int", "bool": ": bool"}[table.kind])
         numbers = "".join(f"{name}=0.7" for name in self.numbers)
         return ", ".join(shown) + (f"; {numbers}" if numbers else "")
 
     def on_line(self, axis: str) -> str:
-        return axis
+        return self.whole(axis) if self.random.random() < 0.3 else axis
+
+    def whole(self, axis: str) -> str:
+        return self.letters(axis)[0] if axis in self.composites else axis
 
     def shape(self, table: Table) -> tuple[int, ...]:
         shape: list[int] = []
@@ -452,7 +501,7 @@ class _Writer:
             if axis == GROUP:
                 shape += (2, 6)[: self.rank]
             elif axis.startswith("("):
-                shape.append(prod(SIZES[of] for of in axis[1:-1].split()))
+                shape.append(size_of(axis))
             else:
                 shape.append(SIZES[axis])
         return tuple(shape)
@@ -460,10 +509,15 @@ class _Writer:
     def array(self, table: Table, generator: np.random.Generator) -> np.ndarray:
         shape = self.shape(table)
         if table.kind == "int":
-            return generator.integers(0, SIZES[table.target], shape)
+            return generator.integers(0, size_of(table.target), shape)
         if table.kind == "bool":
             return generator.random(shape) < 0.6
         return generator.uniform(0.3, 1.3, shape)
+
+
+def size_of(of: str) -> int:
+    """The number of values of a class."""
+    return prod(SIZES[part] for part in of.strip("()").split())
 
 
 def random_program(seed: int, sample: int = 0) -> Program:
@@ -471,13 +525,19 @@ def random_program(seed: int, sample: int = 0) -> Program:
     pick = random.Random(seed)
     classes = pick.sample(list(SIZES), pick.choice((1, 2, 2, 3, 3)))
     rank = pick.choice((0, 1, 2)) if pick.random() < 0.25 else -1
-    writer = _Writer(pick, classes, rank)
+    whole = random.Random(f"composite {seed}")
+    composites: list[str] = []
+    if len(classes) > 1 and whole.random() < 0.25:
+        pairs = {f"({' '.join(whole.sample(classes, 2))})" for _ in range(whole.choice((1, 1, 2)))}
+        composites = sorted(pairs)
+    writer = _Writer(pick, classes, rank, composites)
     writer.declare()
     equations = list(writer.equations())
     names = [equation.split("[")[0].split(" ")[0] for equation in equations]
     outputs = [name for name in names[:-1] if pick.random() < 0.3] + names[-1:]
     body = "\n".join(equations)
     keep = {f"v{of}" for of in classes} | ({"Q"} if rank >= 0 else set())
+    keep |= {writer.own(of) for of in composites}
     used = [t for t in writer.inputs if t.name in keep or re.search(rf"\b{t.name}\b", body)]
     text = f"op f({writer.line(used)}) -> {', '.join(outputs)}\n{body}"
     generator = np.random.default_rng((seed, sample))

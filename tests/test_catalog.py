@@ -90,6 +90,68 @@ def test_every_floating_input_has_a_gradient(op):
         assert list(derivation(op, option).gradients) == floating
 
 
+FORMULAS = {
+    "tanh": {"A": "G[*p]·(1 − F[*p]²)"},
+    "linear": {
+        "input": "Σⱼ G[*b,j]·weight[j,k]",
+        "weight": "Σ[*b] G[*b,j]·input[*b,k]",
+        "bias": "Σ[*b] G[*b,j]",
+    },
+    "embedding": {"weight": "Σ[*p] δ[v,input[*p]]·G[*p,d]"},
+    "flatten": {"input": "G[*p,(t d)]"},
+    "unflatten": {"input": "G[*p,t,d]"},
+    "concat": {"A": "G[*p,k,*q]", "B": "G[*p,l + size(k),*q]"},
+    "batch_norm": {
+        "input": "weight[c]·(G[n,c,*q] − xhat[n,c,*q]/(size(n)·size(q) − correction)"
+        "·Σ[n′,*q′] G[n′,c,*q′]·xhat[n′,c,*q′] − 1/(size(n)·size(q))·Σ[n′,*q′] G[n′,c,*q′])"
+        "/√(var[c] + eps)",
+        "weight": "Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]",
+        "bias": "Σ[n,*q] G[n,c,*q]",
+    },
+    "layer_norm": {
+        "input": "(G[*p,*s]·weight[*s] − xhat[*p,*s]/size(s)"
+        "·Σ[*s′] G[*p,*s′]·weight[*s′]·xhat[*p,*s′] − 1/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′])"
+        "/√(var[*p] + eps)",
+        "weight": "Σ[*p] G[*p,*s]·xhat[*p,*s]",
+        "bias": "Σ[*p] G[*p,*s]",
+    },
+    "rms_norm": {
+        "input": "rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]/size(s)"
+        "·Σ[*s′] G[*p,*s′]·output[*p,*s′])",
+        "weight": "Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]",
+    },
+    "cross_entropy": {
+        "input": "[target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)"
+        "·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′])"
+        " − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]]"
+        " + label_smoothing·weight[c]/size(c)))"
+        "/(Σ[n′,*q′] [target[n′,*q′] ≠ ignore_index]·weight[target[n′,*q′]])",
+        "weight": "−G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
+        " + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
+        "·F[n,target[n,*q],*q]"
+        " + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])"
+        "/(Σ[n,*q] [target[n,*q] ≠ ignore_index]·weight[target[n,*q]])",
+    },
+    "softmax_regression": {
+        "logits": "G_cost·(exp(F[n,c]) − δ[c,targets[n]])/size(n) + G_logits[n,c]",
+        "features": "Σ[c] grad_logits[n,c]·weight[c,d]",
+        "weight": "Σₙ grad_logits[n,c]·features[n,d]",
+        "bias": "Σₙ grad_logits[n,c]",
+    },
+}
+"""What an expert would write: all that is kept on the way, and the gradient of each input."""
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_gradients_are_those_of_an_expert(name):
+    derived = derivation(catalog.find(name))
+    formulas = [*derived.adjoints, *derived.gradients.values()]
+    found = dict(str(formula).split(" = ", 1) for formula in formulas)
+    assert {left.split("[")[0]: right for left, right in found.items()} == {
+        f"grad_{tensor}": right for tensor, right in FORMULAS[name].items()
+    }
+
+
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.name)
 def test_an_operation_is_derived_and_emitted_within_its_time(op):
     """0.3 s of one processor; the best of three, since the machine has other work."""

@@ -31,7 +31,7 @@ from derive.algebra.poly import (
 from derive.formula import unicode
 from derive.pipeline import derivation
 
-i, i1, j, k = map(index, ("i", "i'", "j", "k"))
+i, i1, j, j1, k = map(index, ("i", "i'", "j", "j'", "k"))
 CHECKED = settings(max_examples=80, deadline=None, derandomize=True, database=None)
 
 
@@ -169,11 +169,21 @@ def test_one_bracket_in_all_terms_is_taken_out():
 
 def test_the_cost_grows_with_the_rank_and_counts_a_repeat_once():
     product = mul(A(i, j), y())
-    assert cost(x()) == 0
-    assert cost(mul(x(), x(i1))) > cost(power(x(), Fraction(2))) > 0
-    assert cost(sum_over(product, (j,))) > cost(product)
+    assert cost([x()]) == 0
+    assert cost([mul(x(), x(i1))]) > cost([power(x(), Fraction(2))]) > 0
+    assert cost([sum_over(product, (j,))]) > cost([product])
     total = sum_over(D(i, i1), (i1,))
-    assert cost(mul(total, total)) < 2 * cost(total) + cost(product)
+    assert cost([mul(total, total)]) < 2 * cost([total]) + cost([product])
+
+
+def test_what_two_formulas_have_in_common_is_paid_once():
+    """The name of a summed index makes no difference."""
+    one, other = sum_over(A(i, j), (j,)), sum_over(A(i, j1), (j1,))
+    assert cost([one, mul(other, x())]) < cost([one]) + cost([mul(other, x())])
+
+
+def test_operands_of_low_rank_are_paid_before_they_meet_the_others():
+    assert cost([mul(A(i, j), x(), x())]) < 2 * cost([mul(A(i, j), x())])
 
 
 def test_the_order_of_terms_is_not_that_of_the_spec():

@@ -24,7 +24,7 @@ from derive.algebra.expr import (
     sort_key,
 )
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, poly, scale
+from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
 from derive.algebra.rules import CONTRACT, DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.calculus.flatten import flatten_operation
@@ -263,7 +263,7 @@ class Forward:
     def __init__(self, text):
         self.op = derive.parse(text)
         self.lets: Lets = flatten_operation(self.op)
-        self.rules = {rule.name: rule for rule in fold_rules(self.lets)}
+        self.rules = {rule.name: rule for rule in fold_rules(self.lets, {})}
 
     def known(self, n):
         rng = np.random.default_rng(n)
@@ -295,7 +295,7 @@ def lse_of(forward):
 
 
 def test_every_rule_of_the_forward_is_tested_here():
-    names = {"normalised exponential", "known sum", "fold", "fold sum"}
+    names = {"normalised exponential", "known sum", "fold total", "fold", "fold sum"}
     assert set(Forward(SOFTMAX).rules) == names
 
 
@@ -429,3 +429,35 @@ def test_rules_repeat_until_none_applies():
     assert simplify(after, rules, []) is after
     for step in log:
         f.assert_equal(step.before, step.after)
+
+
+def test_a_sum_of_products_that_has_a_name_becomes_the_name():
+    f = Forward("op f(B[j,k], z[k]) -> F\nd[j] = sum[k](B[j,k]*z[k])\nF[j] = d[j]*exp(d[j])")
+    (product,) = body(f, "d").terms
+    (row,) = f.op.equations[0].axes
+    whole = make_term(Fraction(3), product.binders, [*product.factors, Access("y", (row,))])
+    made = f.apply("fold total", whole)
+    assert made is scale(mul(atom(Access("d", (row,))), atom(Access("y", (row,)))), 3)
+    # A further factor in the sum makes it another sum.
+    (k,) = product.binders
+    assert f.apply("fold total", make_term(Fraction(1), (k,), [*product.factors, k])) is None
+    assert f.apply("fold total", make_term(Fraction(1), (), product.factors)) is None
+
+
+def test_a_sum_over_two_axes_at_once_is_known():
+    """Neither sum alone is a number, the sum over both is."""
+    f = Forward("op f(B[j,k]) -> C\nm = mean[j,k](B[j,k])\nC[j,k] = B[j,k] - m")
+    access = f.lets["C"].access
+    made = f.apply("known sum", make_term(Fraction(1), access.positions, [access]))
+    assert made is ZERO
+
+
+def test_a_known_sum_shows_its_steps():
+    f = Forward(CENTRED)
+    access = f.lets["C"].access
+    t = make_term(Fraction(1), (access.positions[1],), [access])
+    steps = f.rules["known sum"].because(t)
+    assert steps[-1].after is ZERO
+    for step in steps:
+        f.assert_equal(step.before, step.after)
+        assert step.subject[1] == (access.positions[0],)

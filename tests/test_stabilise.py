@@ -10,7 +10,7 @@ from equations import defined
 
 import derive
 from derive import oracle
-from derive.algebra.expr import Call, walk
+from derive.algebra.expr import Call, accesses, walk
 from derive.algebra.nested import to_tree
 from derive.calculus.flatten import flatten_operation
 
@@ -62,14 +62,30 @@ IDENTITIES = {
         "s[j,k] = exp(B[j,k])\ny[j,k] = s[j,k]/sum[l](exp(B[j,l]))",
         lambda B: np.exp(B - total(B)[:, None]),
     ),
+    "a share of names": (
+        "e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\ny[j,k] = e[j,k]/t[j]",
+        lambda B: np.exp(B - total(B)[:, None]),
+    ),
+    "a share by a named reciprocal": (
+        "e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\nr[j] = t[j]**(-1)\ny[j,k] = e[j,k]*r[j]",
+        lambda B: np.exp(B - total(B)[:, None]),
+    ),
+    "log of a named sum": (
+        "e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\ny[j] = log(t[j])",
+        lambda B: total(B),
+    ),
+    "log of a share, step by step": (
+        "m[j] = max[k](B[j,k])\nd[j,k] = B[j,k] - m[j]\ne[j,k] = exp(d[j,k])\n"
+        "t[j] = sum[k](e[j,k])\nr[j] = t[j]**(-1)\np[j,k] = e[j,k]*r[j]\ny[j,k] = log(p[j,k])",
+        lambda B: B - total(B)[:, None],
+    ),
     "log of a named share": (
         "S[j,k] = exp(B[j,k])/sum[l](exp(B[j,l]))\ny[j,k] = log(S[j,k])",
         lambda B: B - total(B)[:, None],
     ),
 }
-# A name that the spec gives to an exponential is computed as it stands, and the value itself of
-# a power of a sum of exponentials overflows.
-OVERFLOWING = {"through a name", "root of sum exp", "1/sum exp"}
+# The value itself of a power of a sum of exponentials overflows.
+OVERFLOWING = {"root of sum exp", "1/sum exp"}
 
 
 def lets_of(text):
@@ -77,12 +93,23 @@ def lets_of(text):
     return op, flatten_operation(op)
 
 
+def needed(lets, name):
+    """The lets that a value is computed from, in order."""
+    wanted, pending = set(), [name]
+    while pending:
+        let = lets.get(pending.pop())
+        if let is not None and let.name not in wanted:
+            wanted.add(let.name)
+            pending += [a.tensor for a in accesses(defined(let))]
+    return [let for let in lets if let.name in wanted]
+
+
 def value(text, B):
-    """Every let in order, from the flat forms alone."""
+    """What y is computed from, by the flat forms alone."""
     op, lets = lets_of(text)
     known = {"B": B}
     sizes = oracle.sizes(op, known, {})
-    for let in lets:
+    for let in needed(lets, "y"):
         known[let.name] = oracle.array(let.formals, defined(let), known, sizes, {}, let.dtype)
     return known["y"]
 
@@ -171,3 +198,24 @@ def test_a_lone_logsumexp_takes_the_name_that_the_spec_gives_it():
     _, lets = lets_of("m[j] = log(sum[k](exp(B[j,k])))\ny[j] = 2*m[j]")
     first = next(iter(lets))
     assert (first.name, first.kind, first.internal) == ("m", "logsumexp", False)
+
+
+def test_a_variable_is_not_looked_behind():
+    """Where something is differentiated in a name, the name stands for itself."""
+    op = derive.parse("e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\ny[j,k] = e[j,k]/t[j]")
+    opened, kept = flatten_operation(op), flatten_operation(op, None, ("e", "t"))
+    assert {a.tensor for a in accesses(opened["y"].body)} == {"B", "lse"}
+    assert {a.tensor for a in accesses(kept["y"].body)} == {"e", "t"}
+
+
+def test_a_named_sum_that_divides_no_exponential_is_kept():
+    """Its logsumexp would be a second pass for nothing."""
+    op = derive.parse("e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\ny[j,k] = B[j,k]/t[j]")
+    assert {a.tensor for a in accesses(flatten_operation(op)["y"].body)} == {"B", "t"}
+
+
+def test_a_rewritten_equation_says_by_what():
+    op = derive.parse("e[j,k] = exp(B[j,k])\nt[j] = sum[k](e[j,k])\ny[j,k] = e[j,k]/t[j]")
+    (step,) = flatten_operation(op).steps
+    assert step.subject[0] == "y"
+    assert step.states == "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"

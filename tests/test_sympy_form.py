@@ -120,6 +120,23 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(y[n, (t, d)], W[T[n, t], d]), inputs=[W[c, d], T[n, t]]),
     ),
     (
+        "op f(x[n,t,d], W[k,c]) -> y; z[n,(t d)] = x[n,t,d]; y[n,c] = sum[k](W[k,c]*z[n,k])",
+        lambda: Operation(
+            "f",
+            Eq(z[n, h.Composite(t, d)], x[n, t, d]),
+            Eq(y[n, c], Sum(z[n, k] * W[k, c], k)),
+            inputs=[x[n, t, d], W[k, c]],
+        ),
+    ),
+    (
+        "op f(W[(t d),c], x[t,d]) -> y; y[c] = sum[k](k*W[k,c]) + sum[t,d](W[(t d),c]*x[t,d])",
+        lambda: Operation(
+            "f",
+            Eq(y[c], Sum(x[t, d] * W[h.Composite(t, d), c], t, d) + Sum(k * W[k, c], k)),
+            inputs=[W[h.Composite(t, d), c], x[t, d]],
+        ),
+    ),
+    (
         "op f(x[n,(k d)]; groups=size(k, 4)) -> y; y[n,k,d] = x[n,(k d)]/groups",
         lambda: Operation(
             "f",

@@ -26,6 +26,8 @@ def test_the_wheel_carries_templates_grammar_and_generated_modules(wheel):
     for path in (*(ROOT / "templates").iterdir(), *(ROOT / "generated").glob("*.py")):
         assert f"derive/{path.parent.name}/{path.name}" in names
     assert {"derive/spec/notation.lark", "derive/py.typed"} <= names
+    for path in (ROOT / "derive" / "examples").glob("*.*"):
+        assert f"derive/examples/{path.name}" in names
     assert not [n for n in names if "__pycache__" in n or n.startswith(("tests/", "generated/"))]
 
 
@@ -74,6 +76,13 @@ def test_verification_without_torch_says_what_to_install(python, tmp_path):
     assert made.returncode == 2
     assert "derive-backward[torch]" in made.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.derive"]
+
+
+def test_an_example_without_torch_says_what_to_install(python, tmp_path):
+    done = run(python, "-m", "derive.examples.makemore", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "derive-backward[examples]" in done.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_generated_modules_are_importable(python, tmp_path):

@@ -1,4 +1,4 @@
-"""What a formula costs, to compare two forms of the same gradient.
+"""What formulas cost, to compare two forms of the same gradient.
 
 Each distinct elementwise operation costs 32^rank and each contraction 32^(number of indices),
 as if every axis had 32 positions. It is an order, not a time.
@@ -6,32 +6,91 @@ as if every axis had 32 positions. It is an order, not a time.
 
 from __future__ import annotations
 
-from derive.algebra.expr import Access, Add, Call, Expr, Iverson, Mul, Pow, Reduce, free_indices
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Pow,
+    Reduce,
+    free_indices,
+    num,
+    substitute,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly
 
-__all__ = ["cost"]
+__all__ = ["cost", "pieces"]
 
 _SIDE = 32.0
+_SIGN = num(-1)
 
 
-def cost(p: Poly) -> float:
-    """The cost of computing p once."""
-    seen: set[Expr] = set()
-    return _cost(factor(p), seen)
+def cost(polys: Iterable[Poly]) -> float:
+    """The cost of computing these once; what they have in common is computed once."""
+    found: dict[Expr, float] = {}
+    for p in polys:
+        found |= pieces(p)
+    return sum(found.values())
 
 
-def _cost(e: Expr, seen: set[Expr]) -> float:
-    if e in seen:
-        return 0.0
-    seen.add(e)
-    inside = sum(_cost(part, seen) for part in e.parts() if not isinstance(part, Access))
+def pieces(p: Poly) -> dict[Expr, float]:
+    """Each distinct operation in p with what it costs by itself."""
+    return dict(_operations(_canonical(factor(p))))
+
+
+def _operations(e: Expr) -> Iterator[tuple[Expr, float]]:
+    own = _own(e)
+    if own:
+        yield e, own
+    for part in e.parts():
+        if not isinstance(part, Access):
+            yield from _operations(part)
+
+
+def _own(e: Expr) -> float:
     rank = len(free_indices(e))
     if isinstance(e, Add | Mul):
-        tensors = sum(1 for a in e.args if free_indices(a))
-        return inside + max(tensors - 1, 1) * _SIDE**rank
+        # A sign is no operation of its own: a + (-1)*b is a subtraction.
+        return _accumulated([free_indices(a) for a in e.args if a is not _SIGN])
     if isinstance(e, Call | Pow | Iverson):
-        return inside + _SIDE**rank
+        return float(_SIDE**rank)
     if isinstance(e, Reduce):
-        return inside + _SIDE ** (rank + len(e.indices))
-    return inside
+        return float(_SIDE ** (rank + len(e.indices)))
+    return 0.0
+
+
+def _accumulated(operands: list[frozenset[Index]]) -> float:
+    """Operands of low rank are combined first, and numbers with the first of them."""
+    first, *rest = sorted(operands, key=len)
+    whole, total = first, 0.0
+    for free in rest:
+        whole |= free
+        total += _SIDE ** len(whole)
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _canonical(e: Expr) -> Expr:
+    """e with bound indices named by depth, so that equal sums are one object."""
+    mapped: Expr = e.map(_canonical)
+    if not isinstance(mapped, Reduce):
+        return mapped
+    depth = sum(1 for part in walk(mapped.body) if isinstance(part, Reduce))
+    order = [i for i in dict.fromkeys(walk(mapped.body)) if i in mapped.indices]
+    order += [i for i in mapped.indices if i not in order]
+    names: dict[Index, Expr] = {}
+    for n, i in enumerate(order):
+        assert isinstance(i, Index)
+        names[i] = Index(f"%{depth}.{n}", i.extent, i.group)
+    body = substitute(mapped.body, names)
+    condition = None if mapped.condition is None else substitute(mapped.condition, names)
+    indices = tuple(i for i in names.values() if isinstance(i, Index))
+    return Reduce(mapped.kind, indices, body, condition)

@@ -48,6 +48,7 @@ __all__ = [
     "replace",
     "sort_key",
     "substitute",
+    "tensors",
     "walk",
 ]
 
@@ -118,7 +119,7 @@ class Node(metaclass=_Interned):
 class Expr(Node):
     """Base of index expressions. Numbers, conditions and positions are all expressions."""
 
-    __slots__ = ("_free", "_key")
+    __slots__ = ("_free", "_key", "_tensors")
 
     def bound(self) -> tuple[Index, ...]:
         """The indices this node binds in all of its children."""
@@ -347,6 +348,18 @@ def free_indices(e: Expr) -> frozenset[Index]:
     else:
         found = frozenset().union(*(free_indices(part) for part in e.parts())) - set(e.bound())
     object.__setattr__(e, "_free", found)
+    return found
+
+
+def tensors(e: Expr) -> frozenset[str]:
+    """The names of all tensors that are read inside e."""
+    try:
+        return e._tensors  # type: ignore[no-any-return, attr-defined]
+    except AttributeError:
+        found = frozenset().union(*(tensors(part) for part in e.parts()))
+    if isinstance(e, Access):
+        found |= {e.tensor}
+    object.__setattr__(e, "_tensors", found)
     return found
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 
 from derive.algebra.expr import (
@@ -66,6 +67,7 @@ def factor(e: Expr) -> Expr:
     return mapped
 
 
+@lru_cache(maxsize=4096)
 def _split(t: Term) -> _Product:
     """Factors without bound indices stay outside; the rest falls into connected sums."""
     if not t.binders:
@@ -95,18 +97,29 @@ def _split(t: Term) -> _Product:
 
 
 def _nest(products: Sequence[_Product]) -> Expr:
+    left = _Shared(products)
+    pulled: list[Expr] = []
+    while (common := left.most_common()) is not None:
+        atom, power, chosen = common
+        inner = _nest([p.divided(atom, power) for p in chosen])
+        pulled.append(_times(_render(_Product(Fraction(1), ((atom, power),))), inner))
+        left.remove(chosen)
+    rest = left.products()
+    if pulled and not rest:
+        nested = pulled.pop()
+    else:
+        nested = _nest_apart(rest)
+    for e in reversed(pulled):
+        nested = _plus(e, nested)
+    return nested
+
+
+def _nest_apart(products: Sequence[_Product]) -> Expr:
+    """Products that have no factor in common."""
     if not products:
         return num(0)
     if len(products) == 1:
         return _render(products[0])
-    common = _most_common(products)
-    if common is not None:
-        atom, power, chosen = common
-        quotients = [p.divided(atom, power) for p in products if p in chosen]
-        rest = [p for p in products if p not in chosen]
-        inner = _nest(quotients)
-        pulled = _times(_render(_Product(Fraction(1), ((atom, power),))), inner)
-        return pulled if not rest else _plus(pulled, _nest(rest))
     merged = _merge_sums(products)
     if merged is not None:
         return _nest(merged)
@@ -125,28 +138,67 @@ def _order(p: _Product) -> tuple[object, ...]:
     return (p.coef < 0, sums, [sort_key(a) for a, _ in p.powers])
 
 
-def _most_common(
-    products: Sequence[_Product],
-) -> tuple[Expr, Fraction, list[_Product]] | None:
-    """The factor that the most terms share, the power they share, and those terms."""
-    best: tuple[tuple[object, ...], Expr, Fraction, list[_Product]] | None = None
-    seen: dict[tuple[Expr, bool], None] = {}
-    for p in products:
-        for a, power in p.powers:
-            seen[(a, power > 0)] = None
-    for a, positive in seen:
-        having = [p for p in products if (p.power(a) > 0) == positive and p.power(a)]
+class _Shared:
+    """Products, and the factors that several of them share."""
+
+    def __init__(self, products: Sequence[_Product]) -> None:
+        self._products = dict(enumerate(products))
+        self._having: dict[tuple[Expr, bool], dict[int, None]] = {}
+        for n, p in self._products.items():
+            for a, power in p.powers:
+                self._having.setdefault((a, power > 0), {})[n] = None
+        self._ranks: dict[tuple[Expr, bool], tuple[object, ...]] = {}
+        for key in self._having:
+            self._rank(key)
+
+    def _rank(self, key: tuple[Expr, bool]) -> None:
+        """Note how a factor compares with others, if it may be taken out of what has it."""
+        a, _ = key
+        self._ranks.pop(key, None)
+        having = [self._products[n] for n in self._having[key]]
         if len(having) < 2 or isinstance(a, Num):
-            continue
-        if not _may_leave_guards(a, having):
-            continue
-        shared = min(abs(p.power(a)) for p in having) * (1 if positive else -1)
-        weight = len(free_indices(a))
-        rank = (len(having), isinstance(a, Iverson | Delta), weight, isinstance(a, Term))
-        key = (*(-int(x) for x in rank), sort_key(a))
-        if best is None or key < best[0]:
-            best = (key, a, shared, having)
-    return None if best is None else best[1:]
+            return
+        if _may_leave_guards(a, having) and not _is_absorbed(a, having):
+            weight = len(free_indices(a))
+            rank = (len(having), isinstance(a, Iverson | Delta), weight, isinstance(a, Term))
+            first = next(iter(self._having[key]))
+            self._ranks[key] = (*(-int(x) for x in rank), sort_key(a), first)
+
+    def most_common(self) -> tuple[Expr, Fraction, list[_Product]] | None:
+        """The factor that the most products share, the power they share, and those products."""
+        if not self._ranks:
+            return None
+        a, positive = best = min(self._ranks, key=self._ranks.__getitem__)
+        chosen = [self._products[n] for n in self._having[best]]
+        shared = min(abs(p.power(a)) for p in chosen) * (1 if positive else -1)
+        return a, shared, chosen
+
+    def remove(self, products: Sequence[_Product]) -> None:
+        """Leave these out."""
+        gone = {id(p) for p in products}
+        changed: dict[tuple[Expr, bool], None] = {}
+        for n in [n for n, p in self._products.items() if id(p) in gone]:
+            for a, power in self._products.pop(n).powers:
+                del self._having[(a, power > 0)][n]
+                changed[(a, power > 0)] = None
+        for key in changed:
+            self._rank(key)
+
+    def products(self) -> list[_Product]:
+        """Those that are left."""
+        return list(self._products.values())
+
+
+def _is_absorbed(atom: Expr, having: Sequence[_Product]) -> bool:
+    """Whether a number belongs to a smaller factor in every product, where it costs no pass.
+
+    x*(a/n) + b/n has a pass less than (x*a + b)/n where x has all indices and a and b have not.
+    """
+    if free_indices(atom) or isinstance(atom, Iverson | Delta):
+        return False
+    ranks = [[len(free_indices(a)) for a, _ in p.powers if a is not atom] for p in having]
+    whole = len(frozenset().union(*(free_indices(a) for p in having for a, _ in p.powers)))
+    return all(any(0 < rank < whole for rank in of) for of in ranks)
 
 
 def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
@@ -165,8 +217,13 @@ def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
 
 def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
     """Sum_k X*Y + Sum_k X*Z = Sum_k X*(Y + Z) where X has all indices of Y + Z."""
-    for one, two in combinations(range(len(products)), 2):
-        a, b = _lone_sum(products[one]), _lone_sum(products[two])
+    sums = [_lone_sum(p) for p in products]
+    having: dict[Expr, list[int]] = {}
+    for n, t in enumerate(sums):
+        for f in () if t is None else t.factors:
+            having.setdefault(f, []).append(n)
+    for one, two in sorted({pair for at in having.values() for pair in combinations(at, 2)}):
+        a, b = sums[one], sums[two]
         if a is None or b is None or a.binders != b.binders:
             continue
         shared = [f for f in a.factors if f in b.factors]
@@ -224,6 +281,7 @@ def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:
     return (power < 0, kind, sort_key(a))
 
 
+@lru_cache(maxsize=4096)
 def _render_sum(t: Term) -> Expr:
     """A connected sum; what stands in it as a sum of its own is nested in turn."""
     inner = _Product(Fraction(1), tuple(base_and_power(f) for f in t.factors))

@@ -13,6 +13,7 @@ atoms where they can be. Deltas are kept: eliminating them is a pass of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import permutations, product
@@ -56,6 +57,8 @@ __all__ = [
     "scale",
     "sum_over",
 ]
+
+_UNIT = Fraction(1)
 
 _LARGEST_POWER = 1024
 """A number is not raised to more than this: its digits would fill the memory."""
@@ -125,7 +128,7 @@ def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
     if isinstance(factor, Pow):
         assert isinstance(factor.exponent, Num)
         return factor.base, factor.exponent.value
-    return factor, Fraction(1)
+    return factor, _UNIT
 
 
 def _factor(base: Expr, exponent: Fraction) -> Expr:
@@ -147,9 +150,11 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
                 coef *= exact
                 continue
         if is_mask(base):
-            powers[base] = Fraction(1)
+            powers[base] = _UNIT
+        elif base in powers:
+            powers[base] += exponent
         else:
-            powers[base] = powers.get(base, Fraction(0)) + exponent
+            powers[base] = exponent
     powers = {base: exponent for base, exponent in powers.items() if exponent}
     for base in powers:
         if isinstance(base, Iverson) and Iverson(negate(base.condition)) in powers:
@@ -199,9 +204,12 @@ def _orders(binders: list[Index], factors: list[Expr]) -> Iterable[tuple[Index, 
     if len(binders) == 1:
         return [tuple(binders)]
     bound = frozenset(binders)
+    alike = Counter((i.extent, i.group) for i in binders)
     classes: dict[Any, list[Index]] = {}
     for i in binders:
-        uses = sorted(_skeleton(f, i, bound) for f in factors if i in free_indices(f))
+        uses = []
+        if alike[(i.extent, i.group)] > 1:
+            uses = sorted(_skeleton(f, i, bound) for f in factors if i in free_indices(f))
         classes.setdefault((i.extent, i.group, tuple(uses)), []).append(i)
     groups = [classes[key] for key in sorted(classes)]
     count = 1
@@ -239,7 +247,7 @@ def poly(terms: Iterable[Term]) -> Poly:
     merged: dict[tuple[Any, Any], Fraction] = {}
     for t in terms:
         key = (t.binders, t.factors)
-        merged[key] = merged.get(key, Fraction(0)) + t.coef
+        merged[key] = merged[key] + t.coef if key in merged else t.coef
     kept = [Term(coef, *key) for key, coef in merged.items() if coef]
     return Poly(tuple(sorted(kept, key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])))
 

@@ -13,17 +13,36 @@ from dataclasses import dataclass
 from derive.algebra.expr import Delta, Expr, Index, Num, free_indices, substitute
 from derive.algebra.poly import ZERO, Poly, Term, make_term, poly
 
-__all__ = ["CONTRACT", "DELTA_RULES", "Rule", "contract"]
+__all__ = ["CONTRACT", "DELTA_RULES", "Rule", "Step", "contract", "contraction"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a derivation: ``subject = before = after`` by the rule.
+
+    ``subject`` is the name and the axes of what both sides are the value of.
+    """
+
+    rule: str
+    states: str
+    before: Expr
+    after: Expr
+    subject: tuple[str, tuple[Index, ...]] = ("", ())
 
 
 @dataclass(frozen=True)
 class Rule:
-    """``states`` is the identity; ``shrinks`` says why repeating it ends."""
+    """``states`` is the identity; ``shrinks`` says why repeating it ends.
+
+    ``because`` gives the steps that show the identity for a term, where it is no plain instance
+    of what ``states`` says.
+    """
 
     name: str
     states: str
     shrinks: str
     apply: Callable[[Term], Poly | None]
+    because: Callable[[Term], tuple[Step, ...]] = lambda _: ()
 
 
 def _without(t: Term, factor: Expr) -> tuple[Expr, ...]:

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from derive.algebra.expr import Delta, Expr, Index, free_indices, sort_key
+from derive.algebra.expr import Delta, Expr, free_indices, sort_key
 from derive.algebra.poly import ZERO, Poly, add, poly
-from derive.algebra.rules import CONTRACT, Rule, contract, contraction
+from derive.algebra.rules import CONTRACT, Rule, Step, contract, contraction
 
 __all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One line of a derivation: ``subject = before = after`` by the rule.
-
-    ``subject`` is the name and the axes of what both sides are the value of.
-    """
-
-    rule: str
-    states: str
-    before: Expr
-    after: Expr
-    subject: tuple[str, tuple[Index, ...]] = ("", ())
 
 
 Log = list[Step]
@@ -67,14 +52,12 @@ def simplify(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
     while progress:
         progress = False
         for rule in rules:
-            parts = []
-            changed = False
-            for t in p.terms:
-                new = rule.apply(t)
-                changed = changed or new is not None
-                parts.append(poly([t]) if new is None else new)
-            if changed:
+            found = [rule.apply(t) for t in p.terms]
+            if any(new is not None for new in found):
                 progress = True
+                pairs = list(zip(p.terms, found, strict=True))
+                log.extend(why for t, new in pairs if new is not None for why in rule.because(t))
+                parts = [poly([t]) if new is None else new for t, new in pairs]
                 p = _logged(rule, p, add(ZERO, *parts), log)
     return p
 

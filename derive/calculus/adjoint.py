@@ -2,29 +2,37 @@
 
     grad_X[i] = Sum over equations v that read X, Sum_j grad_v[j] * dv[j]/dX[i]
 
-Every adjoint starts as a name of its own; `inline_adjoints` then opens those whose name costs
+Every adjoint is a name of its own here; `derive.calculus.inline` opens those whose name costs
 more than it saves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Access, Add, Expr, Index, Mul, Reduce, accesses, substitute
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Delta,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Reduce,
+    substitute,
+)
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ZERO, Poly, add, atom, mul, sum_over
-from derive.algebra.rules import DELTA_RULES, Rule
-from derive.algebra.simplify import Log, Step, eliminate_deltas, simplify
-from derive.calculus.fold import fold_rules, inline
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
+from derive.algebra.rules import DELTA_RULES, Rule, Step
+from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.calculus.bounds import Bounds
+from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Let, Lets
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.spec.operation import Operation
 
-__all__ = ["Adjoint", "Backward", "differentiate", "inline_adjoints"]
-
-_MOST_TERMS = 6
-"""An adjoint with more terms than this is never inlined: sums multiply out."""
+__all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
 
 
 @dataclass(frozen=True)
@@ -44,51 +52,67 @@ class Adjoint:
 
 @dataclass(frozen=True)
 class Backward:
-    """Adjoints of equations (in the order they are computed) and gradients of inputs."""
+    """Adjoints of equations (in the order they are computed) and gradients of inputs.
+
+    ``wanted`` names the equations in which the loss is differentiated for their own sake: their
+    adjoints are results, and never inlined.
+    """
 
     lets: Lets
     cotangents: tuple[tuple[str, str], ...]
-    """(output, the name of its cotangent), in order."""
+    """(output, the name of its cotangent), in order; an output whose cotangent is 1 has none."""
     adjoints: tuple[Adjoint, ...]
     gradients: tuple[Adjoint, ...]
+    wanted: frozenset[str]
+    bounds: Bounds
 
 
-def differentiate(op: Operation, lets: Lets) -> Backward:
-    """All adjoints of op, deltas eliminated, none inlined."""
-    rules = (*DELTA_RULES, *fold_rules(lets))
+def differentiate(
+    op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: str | None = None
+) -> Backward:
+    """All adjoints of op, deltas eliminated, none inlined.
+
+    ``wrt`` names the float inputs and equations whose gradients are wanted; all float inputs
+    without it. ``of`` names the one output that is differentiated, a loss whose cotangent is 1
+    where it is a single number; without it every output has a cotangent that is given.
+    """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
-    moving = _moving(lets, inputs)
-    outputs = [name for name in op.outputs if name in moving]
-    stems = ["G"] if len(outputs) == 1 else [f"G_{lets.say(name)}" for name in outputs]
-    cotangents = []
-    for name, stem in zip(outputs, stems, strict=True):
-        cotangents.append((name, lets.derived_name(name, stem)))
+    wanted = frozenset(() if wrt is None else wrt) - set(inputs)
+    moving = _moving(lets, inputs, wanted)
+    cotangents = _cotangents(op, lets, moving, of)
     raw: dict[str, Poly] = {
         name: atom(Access(named, lets[name].formals)) for name, named in cotangents
     }
+    if of is not None and not cotangents and of in moving:
+        raw[of] = ONE
+    made: dict[str, Let] = {}
+    rules = (*DELTA_RULES, *_unit_axes(op), *fold_rules(lets, made))
     logs: dict[str, Log] = {}
-    pulled: dict[str, list[Expr]] = {}
+    pulled: dict[str, list[Expr]] = {name: [to_tree(p)] for name, p in raw.items()}
     adjoints: list[Adjoint] = []
     spec_lets = [let for let in lets if not let.internal]
     names = {
         let.name: lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in spec_lets
     }
     for let in reversed(spec_lets):
-        if let.name not in raw:
+        if let.name not in raw and let.name not in wanted:
             continue
         subject = (names[let.name], let.formals)
         unfinished = pulled.get(let.name, [])
-        body, steps = _finish(subject, raw[let.name], unfinished, rules, logs.get(let.name, []))
+        total = raw.get(let.name, ZERO)
+        body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []))
         adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
-        if not _is_copy(adjoint):
+        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(adjoint))
+        if let.name in wanted or not opened:
             adjoints.append(adjoint)
+            made[adjoint.name] = adjoint.as_let()
         for tensor in reads(lets, let):
             if tensor not in moving and tensor not in inputs:
                 continue
             axes = inputs[tensor] if tensor in inputs else lets[tensor].formals
             j = apart(let.formals, _indices(axes))
             partial = partial_of_let(lets, let, j, tensor, _indices(axes))
-            cotangent = _at(adjoint, j)
+            cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
             product = Mul((to_tree(cotangent), to_tree(partial)))
             pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
             logs.setdefault(tensor, []).append(
@@ -103,13 +127,46 @@ def differentiate(op: Operation, lets: Lets) -> Backward:
             raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, partial), j))
     gradients = []
     for name, axes in inputs.items():
+        if wrt is not None and name not in wrt:
+            continue
         gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
         subject = (gradient, _indices(axes))
         body, steps = _finish(
             subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, [])
         )
         gradients.append(Adjoint(name, gradient, _indices(axes), body, steps))
-    return Backward(lets, tuple(cotangents), tuple(adjoints), tuple(gradients))
+    bounds = Bounds.of(op)
+    return Backward(lets, cotangents, tuple(adjoints), tuple(gradients), wanted, bounds)
+
+
+def _cotangents(
+    op: Operation, lets: Lets, moving: set[str], of: str | None
+) -> tuple[tuple[str, str], ...]:
+    """(output, the name of its cotangent) for each output whose cotangent is given."""
+    outputs = [name for name in op.outputs if name in moving and of in (None, name)]
+    if of is not None and not lets[of].formals:
+        return ()
+    stems = ["G"] if len(outputs) == 1 else [f"G_{lets.say(name)}" for name in outputs]
+    return tuple(
+        (name, lets.derived_name(name, stem)) for name, stem in zip(outputs, stems, strict=True)
+    )
+
+
+def _unit_axes(op: Operation) -> tuple[Rule, ...]:
+    """An index with a single value has the value 0."""
+    single = {e.name for e in op.extents if isinstance(e.size, Num) and e.size.value == 1}
+
+    def apply(t: Term) -> Poly | None:
+        for f in t.factors:
+            if isinstance(f, Delta) and isinstance(f.position, Num) and f.position.value == 0:
+                if isinstance(f.axis, Index) and f.axis.extent in single:
+                    rest = [x for x in t.factors if x is not f]
+                    return poly([make_term(t.coef, t.binders, rest)])
+        return None
+
+    if not single:
+        return ()
+    return (Rule("axis of size 1", "δ(i, 0) = 1 where i is always 0", "deltas", apply),)
 
 
 def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
@@ -117,20 +174,24 @@ def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
     return tuple(i for i in axes if isinstance(i, Index))
 
 
-def _moving(lets: Lets, inputs: Mapping[str, tuple[object, ...]]) -> set[str]:
-    """The equations of the spec that depend smoothly on a float input."""
+def _moving(
+    lets: Lets, inputs: Mapping[str, tuple[object, ...]], variables: frozenset[str]
+) -> set[str]:
+    """The equations of the spec that depend smoothly on a float input, or are variables."""
     moving: set[str] = set()
     for let in lets:
         if not let.internal and let.dtype == "float":
-            if any(name in inputs or name in moving for name in reads(lets, let)):
+            read = reads(lets, let)
+            if let.name in variables or any(name in inputs or name in moving for name in read):
                 moving.add(let.name)
     return moving
 
 
-def _at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
-    """The adjoint at these positions: by name, or what it is a copy of."""
-    if not _is_copy(adjoint):
-        return atom(Access(adjoint.name, tuple(positions)))
+def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
+    return atom(Access(adjoint.name, tuple(positions)))
+
+
+def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
     body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
     assert isinstance(body, Poly)
     return body
@@ -148,78 +209,25 @@ def _finish(
     log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(p, rules, log)
-    return p, (*partials, *_of(subject, log))
+    return p, (*partials, *said_of(subject, log))
 
 
-def _of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+    """The steps with their subject, where they have none of their own."""
     return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
 
-def inline_adjoints(backward: Backward, cost: Callable[[Poly], float]) -> Backward:
-    """Open every adjoint whose name does not pay for itself.
-
-    Adjoints are visited in program order and then in reverse; one is opened where the cost of
-    what reads it does not rise by more than the adjoint itself cost.
-    """
-    rules = fold_rules(backward.lets)
-    adjoints = list(backward.adjoints)
-    gradients = list(backward.gradients)
-    names = [a.name for a in adjoints]
-    for order in (names[::-1], names):
-        for name in order:
-            adjoint = _named(name, adjoints)
-            if adjoint is None or len(adjoint.body.terms) > _MOST_TERMS:
-                continue
-            opened = _open(adjoint, adjoints, gradients, rules, backward.lets.say)
-            readers = _readers(adjoint, adjoints, gradients)
-            after = {a.name: a for a in (*opened[0], *opened[1])}
-            old = sum(cost(a.body) for a in readers) + cost(adjoint.body)
-            if sum(cost(after[a.name].body) for a in readers) <= old:
-                adjoints, gradients = opened
-    return replace(backward, adjoints=tuple(adjoints), gradients=tuple(gradients))
-
-
-def _named(name: str, adjoints: Sequence[Adjoint]) -> Adjoint | None:
-    return next((a for a in adjoints if a.name == name), None)
-
-
 def _is_copy(adjoint: Adjoint) -> bool:
+    """Whether the adjoint is a number or another tensor as it stands."""
+    if not adjoint.body.terms:
+        return True
+    return _is_product(adjoint) and len(adjoint.body.terms[0].factors) <= 1
+
+
+def _is_product(adjoint: Adjoint) -> bool:
+    """Whether the adjoint is a product of tensors, none of them summed, scaled or bent."""
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
-    return t.coef == 1 and not t.binders and all(isinstance(f, Access) for f in t.factors)
-
-
-def _readers(
-    adjoint: Adjoint, adjoints: Sequence[Adjoint], gradients: Sequence[Adjoint]
-) -> list[Adjoint]:
-    return [a for a in (*adjoints, *gradients) if any(accesses(a.body, adjoint.name))]
-
-
-def _open(
-    adjoint: Adjoint,
-    adjoints: Sequence[Adjoint],
-    gradients: Sequence[Adjoint],
-    rules: Sequence[Rule],
-    say: Callable[[str], str],
-) -> tuple[list[Adjoint], list[Adjoint]]:
-    """The program without this adjoint's name."""
-    definition = adjoint.as_let()
-
-    def opened(reader: Adjoint) -> Adjoint:
-        if not any(accesses(reader.body, adjoint.name)):
-            return reader
-        log: Log = []
-        body = inline(reader.body, definition)
-        spoken = say(adjoint.name)
-        states = f"{spoken} by its definition"
-        log.append(Step(f"substitute {spoken}", states, reader.body, body))
-        body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
-        own = _of((reader.name, reader.formals), log)
-        shared = [s for s in adjoint.steps if s not in reader.steps]
-        return replace(reader, body=body, steps=(*shared, *reader.steps, *own))
-
-    return (
-        [opened(a) for a in adjoints if a.name != adjoint.name],
-        [opened(g) for g in gradients],
-    )
+    plain = not t.factors or t.coef == 1
+    return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)

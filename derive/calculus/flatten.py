@@ -48,6 +48,7 @@ from derive.algebra.poly import (
     power,
     sum_over,
 )
+from derive.algebra.simplify import Step
 from derive.calculus.lets import Let, Lets
 from derive.calculus.stabilise import (
     exponential,
@@ -62,17 +63,25 @@ from derive.spec.operation import Equation, Operation
 __all__ = ["flatten", "flatten_condition", "flatten_operation"]
 
 
-def flatten_operation(op: Operation, spoken: Mapping[str, str] | None = None) -> Lets:
+def flatten_operation(
+    op: Operation, spoken: Mapping[str, str] | None = None, variables: Sequence[str] = ()
+) -> Lets:
     """All equations of op as lets, in order, with the lets that the engine introduces.
 
     ``spoken`` has the names that canonical ones stand for; without it names are their own.
+    ``variables`` are names that no rewriting looks behind.
     """
     if spoken is None:
         owners = (*op.inputs, *op.parameters, *op.equations)
         spoken = {owner.name: owner.name for owner in owners}
-    lets = Lets(dict(spoken), {op.name, *spoken.values()})
+    lets = Lets(dict(spoken), {op.name, *spoken.values()}, frozenset(variables))
     for equation in op.equations:
         _define(lets, equation)
+        identities = "; ".join(lets.take_used())
+        let = lets[equation.name]
+        if identities and let.kind == "sum":
+            subject = (let.name, let.formals)
+            lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
     return lets
 
 

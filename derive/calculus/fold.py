@@ -1,28 +1,26 @@
-"""Rules that know the forward: sums with a known value, and the forward's own names.
+"""Rules that know the forward: its own names stand for what defines them.
 
-    Sum_k S[.., k, ..] = 1, 0, ...   where the definition of S says so
-    exp(A - lse)       = S           where S[..] = exp(A - lse) is in the spec
+    exp(A - lse) = S       where S[..] = exp(A - lse) is in the spec
 
-Both are found from the definitions; no operation is known.
+Found from the definitions; no operation is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
-from functools import cache
-from itertools import permutations
+from functools import lru_cache
+from itertools import product
 
 from derive.algebra.expr import (
     Access,
     Call,
     Expr,
     Index,
-    Iverson,
     Num,
     Pow,
-    free_indices,
-    substitute,
+    tensors,
 )
 from derive.algebra.match import match
 from derive.algebra.poly import (
@@ -35,197 +33,57 @@ from derive.algebra.poly import (
     base_and_power,
     constant,
     make_term,
-    mul,
     poly,
-    power,
-    sum_over,
 )
 from derive.algebra.rules import Rule
-from derive.algebra.simplify import simplify
+from derive.calculus.definitions import Definitions
 from derive.calculus.lets import Let, Lets
+from derive.calculus.totals import total_rules
 
-__all__ = ["fold_rules", "inline"]
-
-_MOST_ROUNDS = 6
-"""How deep a definition is opened to find that its sum is constant."""
+__all__ = ["fold_rules"]
 
 
-def fold_rules(lets: Lets) -> tuple[Rule, ...]:
-    """The rules for these definitions; they see lets that are added later."""
-
-    def normalised(t: Term) -> Poly | None:
-        return _sum_of_normalised(lets, t)
-
-    def known_sum(t: Term) -> Poly | None:
-        return _known_sum(lets, sum_value, t)
+def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
+    """The rules for these definitions; they see lets and adjoints that are added later."""
+    products = Definitions(lets, _is_product)
+    sums = Definitions(lets, _is_sum)
 
     def fold(t: Term) -> Poly | None:
-        return _fold(lets, t)
+        return _fold(products, t)
 
     def fold_sums(t: Term) -> Poly | None:
-        return _fold_sums(lets, t)
+        return _fold_sums(sums, t)
 
-    @cache
-    def sum_value(name: str, axis: int) -> Poly | None:
-        return _constant_sum(lets, normalised_rule, lets[name], axis)
-
-    normalised_rule = Rule(
-        "normalised exponential",
-        "Σₖ exp(f − logsumexpₖ f) = 1",
-        "the number of summed indices",
-        normalised,
-    )
-    return (
-        normalised_rule,
-        Rule("known sum", "Σₖ v(k) is constant by v's definition", "summed indices", known_sum),
+    rules = (
+        *total_rules(lets, adjoints),
         Rule("fold", "a defining expression is its name", "the number of factors", fold),
         Rule("fold sum", "a defining sum is its name", "the number of terms inside", fold_sums),
     )
+    # A long sum is simplified again whenever one of its terms has changed.
+    return tuple(replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules)
 
 
-def _uses(t: Term, index: Index) -> list[Expr]:
-    return [f for f in t.factors if index in free_indices(f)]
+def _is_product(let: Let) -> bool:
+    """Whether the let is one product that is worth a name."""
+    if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
+        return False
+    (definition,) = let.body.terms
+    return not definition.binders and _worth_folding(definition) and not _counts(let.body)
 
 
-def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
-    for k in t.binders:
-        uses = _uses(t, k)
-        for f in uses:
-            let_condition = _normalised_over(lets, f, k)
-            if let_condition is None:
-                continue
-            if [u for u in uses if u is not f] == let_condition:
-                rest = [x for x in t.factors if x not in uses]
-                return poly([make_term(t.coef, [i for i in t.binders if i is not k], rest)])
-    return None
+def _is_sum(let: Let) -> bool:
+    """Whether the let is a sum of several terms."""
+    if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) < 2:
+        return False
+    return not _counts(let.body)
 
 
-def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
-    """Where f = exp(body - lse) with lse over k: the mask factors that must stand beside it."""
-    if not (isinstance(f, Call) and f.function == "exp"):
-        return None
-    (u,) = f.args
-    assert isinstance(u, Poly)
-    for t in u.terms:
-        if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
-            continue
-        lse = t.factors[0]
-        let = lets.get(lse.tensor)
-        if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
-            continue
-        mapping: dict[Index, Expr] = dict(zip(let.formals, lse.positions, strict=True))
-        mapping[let.binders[0]] = k
-        if k in free_indices(lse) or let.binders[0].extent != k.extent:
-            continue
-        if substitute(let.body, mapping) is not add(u, atom(lse)):
-            continue
-        if let.condition is None:
-            return []
-        return [Iverson(substitute(let.condition, mapping))]
-    return None
-
-
-def _known_sum(lets: Lets, value: object, t: Term) -> Poly | None:
-    assert callable(value)
-    for k in t.binders:
-        uses = _uses(t, k)
-        if len(uses) != 1 or not isinstance(uses[0], Access):
-            continue
-        (f,) = uses
-        assert isinstance(f, Access)
-        let = lets.get(f.tensor)
-        if let is None or let.kind != "sum" or let.dtype != "float":
-            continue
-        where = [n for n, p in enumerate(f.positions) if k in free_indices(p)]
-        if len(where) != 1 or f.positions[where[0]] is not k:
-            continue
-        total = value(let.name, where[0])
-        if total is not None:
-            rest = poly(
-                [make_term(t.coef, [i for i in t.binders if i is not k], _drop(t.factors, f))]
-            )
-            return mul(total, rest)
-    return None
-
-
-def _drop(factors: tuple[Expr, ...], f: Expr) -> tuple[Expr, ...]:
-    return tuple(x for x in factors if x is not f)
-
-
-def _constant_sum(lets: Lets, rule: Rule, let: Let, axis: int) -> Poly | None:
-    """Sum over one axis of a let, where it is a number (with sizes) by the definitions."""
-    k = let.formals[axis]
-    total = sum_over(let.body, [k])
-    for _ in range(_MOST_ROUNDS):
-        total = simplify(total, [rule], [])
-        if not any(isinstance(x, Access) for x in _inside(total)):
-            return total if not free_indices(total) else None
-        opened = _open(lets, total)
-        if opened is total or len(opened.terms) > 24:
-            return None
-        total = opened
-    return None
-
-
-def _inside(p: Poly) -> Iterator[Expr]:
-    for t in p.terms:
-        for f in t.factors:
-            yield from _all(f)
-
-
-def _all(e: Expr) -> Iterator[Expr]:
-    yield e
-    for part in e.parts():
-        yield from _all(part)
-
-
-def _open(lets: Lets, p: Poly) -> Poly:
-    """p with the names that stand as factors replaced by their definitions."""
-    names = {
-        base.tensor
-        for t in p.terms
-        for f in t.factors
-        if isinstance(base := base_and_power(f)[0], Access)
-        and (let := lets.get(base.tensor)) is not None
-        and let.kind == "sum"
-    }
-    for name in sorted(names):
-        p = inline(p, lets[name])
-    return p
-
-
-def inline(p: Poly, let: Let) -> Poly:
-    """p with every factor that is let[...] replaced by its body."""
-    parts = []
-    for t in p.terms:
-        product = poly([Term(t.coef, (), ())])
-        hit = False
-        for f in t.factors:
-            base, exponent = base_and_power(f)
-            if isinstance(base, Access) and base.tensor == let.name:
-                product = mul(product, power(let.body_at(base.positions), exponent))
-                hit = True
-            else:
-                product = mul(product, atom(f))
-        parts.append(sum_over(product, t.binders) if hit else poly([t]))
-    return add(constant(0), *parts)
-
-
-def _fold_sums(lets: Lets, t: Term) -> Poly | None:
+def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
     """A sum inside a function or a power that is the definition of a name becomes the name."""
-    sums = [
-        let
-        for let in lets
-        if not let.internal
-        and let.kind == "sum"
-        and let.dtype == "float"
-        and len(let.body.terms) > 1
-        and not _counts(let.body)
-    ]
 
     def named(e: Expr) -> Expr:
         if isinstance(e, Poly) and len(e.terms) > 1:
-            for let in sums:
+            for let in sums.like(e):
                 for binding in match(let.body, e, frozenset(let.formals), {}):
                     if all(i in binding for i in let.formals):
                         return atom(Access(let.name, tuple(binding[i] for i in let.formals)))
@@ -262,13 +120,9 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
     return f
 
 
-def _fold(lets: Lets, t: Term) -> Poly | None:
-    for let in lets:
-        if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
-            continue
+def _fold(products: Definitions, t: Term) -> Poly | None:
+    for let in products.like(t):
         (definition,) = let.body.terms
-        if definition.binders or not _worth_folding(definition) or _counts(let.body):
-            continue
         for rest, positions, exponent in _instances(let, definition, t):
             name = Access(let.name, positions)
             factors = (*rest, name if exponent == 1 else Pow(name, Num(exponent)))
@@ -291,17 +145,17 @@ def _instances(
         yield from _single_instances(let, definition.factors[0], t, formals)
         return
     wanted = [base_and_power(f) for f in definition.factors]
-    have = list(t.factors)
+    have = [base_and_power(f) for f in t.factors]
     if len(have) < len(wanted) or len(have) > 8:
         return
-    for chosen in permutations(range(len(have)), len(wanted)):
+    places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
+    for chosen in product(*places):
+        if len(set(chosen)) < len(chosen):
+            continue
         bindings: list[Mapping[Index, Expr]] = [{}]
-        quotient = list(have)
+        quotient = list(t.factors)
         for (base, exponent), n in zip(wanted, chosen, strict=True):
-            other, power_ = base_and_power(have[n])
-            if exponent * power_ <= 0 or abs(power_) < abs(exponent):
-                bindings = []
-                break
+            other, power_ = have[n]
             bindings = [m for b in bindings for m in match(base, other, formals, b)]
             left = power_ - exponent
             quotient[n] = ONE if left == 0 else _factor(other, left)
@@ -309,6 +163,13 @@ def _instances(
             if all(i in binding for i in let.formals):
                 rest = [f for f in quotient if f is not ONE]
                 yield rest, tuple(binding[i] for i in let.formals), Fraction(1)
+
+
+def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> bool:
+    """Whether one power may be a multiple of an instance of the other."""
+    (other, power_), (base, exponent) = have, wanted
+    enough = exponent * power_ > 0 and abs(power_) >= abs(exponent)
+    return enough and tensors(base) <= tensors(other)
 
 
 def _factor(base: Expr, exponent: Fraction) -> Expr:

@@ -10,12 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from derive.algebra.expr import Access, Expr, Index, free_indices, sort_key, substitute, walk
-from derive.algebra.poly import Poly, atom
+from derive.algebra.expr import (
+    Access,
+    Expr,
+    Index,
+    accesses,
+    free_indices,
+    sort_key,
+    substitute,
+    tensors,
+    walk,
+)
+from derive.algebra.poly import (
+    Poly,
+    add,
+    atom,
+    base_and_power,
+    constant,
+    make_term,
+    mul,
+    poly,
+    power,
+    sum_over,
+)
+from derive.algebra.simplify import Step
 from derive.spec.operation import Kind
 
-__all__ = ["Let", "Lets", "layout"]
+__all__ = ["Let", "Lets", "inline", "layout", "tensors_of"]
 
 _STEMS = {
     "logsumexp": "lse",
@@ -64,13 +87,26 @@ class Lets:
     """The definitions so far, by name and in order; equal reductions are made once.
 
     ``spoken`` says what a canonical name is called outside; a name it lacks is its own.
+    ``variables`` are names in which something is differentiated: they stand for themselves.
+    Every other name of the spec is short for its definition.
     """
 
     spoken: dict[str, str]
     reserved: set[str]
+    variables: frozenset[str] = frozenset()
     by_name: dict[str, Let] = field(default_factory=dict)
+    given: dict[str, Let] = field(default_factory=dict)
+    """Those of them that are equations of the spec."""
+    found_totals: dict[Any, Any] = field(default_factory=dict)
+    """What sums of names were found to be, by name and axes."""
+    steps: list[Step] = field(default_factory=list)
+    """Equations of the spec that were rewritten, and by which identities."""
+    derived_from: dict[str, str] = field(default_factory=dict)
+    """The name of an adjoint -> the tensor that it has the axes of."""
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
+    _totals: dict[tuple[str, ...], list[Let]] = field(default_factory=dict)
+    _used: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Let]:
         return iter(self.by_name.values())
@@ -82,12 +118,42 @@ class Lets:
         """The let of that name, if the name is not an input's."""
         return self.by_name.get(name)
 
+    def definition(self, name: str) -> Let | None:
+        """The plain let that a name is short for."""
+        let = self.by_name.get(name)
+        if let is None or let.kind != "sum" or let.dtype != "float" or name in self.variables:
+            return None
+        return let
+
+    def totals(self, tensors: tuple[str, ...]) -> tuple[Let, ...]:
+        """The lets of the spec that are one sum of products of these tensors."""
+        return tuple(self._totals.get(tensors, ()))
+
+    def used(self, identity: str) -> None:
+        """Note an identity by which an equation is rewritten."""
+        if identity not in self._used:
+            self._used.append(identity)
+
+    def take_used(self) -> tuple[str, ...]:
+        """The identities noted since the last time."""
+        taken = tuple(self._used)
+        self._used.clear()
+        return taken
+
     def define(self, let: Let) -> None:
         """Add a let of the spec, and let later reductions share it."""
         self.by_name[let.name] = let
+        self.given[let.name] = let
+        self._note_total(let)
         key, formals = _shape(let.kind, let.binders, let.body, let.condition)
         if formals == let.formals:
             self._shared.setdefault(key, let.name)
+
+    def _note_total(self, let: Let) -> None:
+        if let.kind == "sum" and let.dtype == "float" and len(let.body.terms) == 1:
+            (t,) = let.body.terms
+            if t.binders and all(free_indices(f) & frozenset(t.binders) for f in t.factors):
+                self._totals.setdefault(tensors_of(t.factors), []).append(let)
 
     def reduction(
         self,
@@ -140,6 +206,7 @@ class Lets:
         spoken = self.fresh_name(stem)
         self.reserved.add(spoken)
         self.spoken[made] = spoken
+        self.derived_from[made] = name
         return made
 
     def fresh_name(self, stem: str) -> str:
@@ -149,6 +216,11 @@ class Lets:
             n += 1
             name = f"{stem}{n}"
         return name
+
+
+def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
+    """The tensors that a product reads, as a key: equal for a product and its instances."""
+    return tuple(sorted(a.tensor for f in factors for a in accesses(f)))
 
 
 def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
@@ -182,3 +254,24 @@ def _shape(
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
     return (kind, len(binders), whole, test), formals
+
+
+def inline(p: Poly, let: Let) -> Poly:
+    """p with every factor that is let[...] replaced by its body."""
+    parts = []
+    for t in p.terms:
+        if let.name not in tensors(t):
+            parts.append(poly([t]))
+            continue
+        rest = []
+        bodies = []
+        for f in t.factors:
+            base, exponent = base_and_power(f)
+            if isinstance(base, Access) and base.tensor == let.name:
+                bodies.append(power(let.body_at(base.positions), exponent))
+            else:
+                rest.append(f)
+        # The binders of the term are free indices of what it is the sum of.
+        outside = poly([make_term(t.coef, (), rest)])
+        parts.append(sum_over(mul(outside, *bodies), t.binders) if bodies else poly([t]))
+    return add(constant(0), *parts)

@@ -12,7 +12,8 @@
     log(1 - sigmoid f)            =  logsigmoid(-f)
 
 exp(f) is never formed where only a ratio or a logarithm of such sums is wanted, so nothing
-overflows. Each identity is exact wherever its left side is defined.
+overflows. Each identity is exact wherever its left side is defined. A name stands for its
+definition: counts/total is such a ratio where counts = exp(f) and total = Sum_k counts.
 """
 
 from __future__ import annotations
@@ -38,15 +39,28 @@ from derive.calculus.lets import Lets
 
 __all__ = ["merge_exponentials", "stable_log", "stable_logsumexp", "stable_power"]
 
+_LOG_OF_SUM = "log Σₖ exp(f) = logsumexpₖ f"
+_POWER_OF_SUM = "(Σₖ exp(f))ᵖ = exp(p·logsumexpₖ f)"
+_SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
+_SHIFT = "logsumexpₖ(f + g) = logsumexpₖ f + g, g without k"
+_LOG_OF_EXP = "log exp(f) = f"
+_LOG_OF_SIGMOID = "log sigmoid(f) = logsigmoid(f)"
+_SOFTPLUS = "log(1 + exp(f)) = softplus(f)"
+_LOG1P = "log(1 + f) = log1p(f)"
+_SIGMOID = "1/(1 + exp(f)) = sigmoid(−f)"
+
 
 def stable_power(lets: Lets, p: Poly, exponent: Fraction) -> Poly:
     """p ** exponent in a stable form."""
-    lse = _as_logsumexp(lets, p)
-    if lse is not None:
-        return exponential(scale(lse, exponent))
+    if all(_exponent(f) is not None or isinstance(f, Iverson) for f in _lone_factors(p)):
+        lse = _as_logsumexp(lets, p)
+        if lse is not None:
+            lets.used(_POWER_OF_SUM)
+            return exponential(scale(lse, exponent))
     if exponent.denominator == 1 and exponent < 0:
         inner = _one_plus(p, 1)
         if inner is not None and (u := _lone_call(inner, "exp")) is not None:
+            lets.used(_SIGMOID)
             return power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
     return power(p, exponent)
 
@@ -56,10 +70,13 @@ def stable_logsumexp(
 ) -> Poly:
     """logsumexp over binders, with the terms that lack them outside."""
     bound = frozenset(binders)
+    body = _shifts_opened(lets, body, bound)
     outside = poly(t for t in body.terms if not free_indices(t) & bound)
     inside = poly(t for t in body.terms if free_indices(t) & bound)
     if not inside.terms:
         inside, outside = body, poly(())
+    if outside.terms:
+        lets.used(_SHIFT)
     return add(outside, lets.reduction("logsumexp", binders, inside, condition))
 
 
@@ -67,16 +84,20 @@ def stable_log(lets: Lets, p: Poly) -> Poly:
     """log p in a stable form."""
     lse = _as_logsumexp(lets, p)
     if lse is not None:
+        lets.used(_LOG_OF_SUM)
         return lse
     for sign in (1, -1):
         inner = _one_plus(p, sign)
         if inner is None:
             continue
         if sign == 1 and (u := _lone_call(inner, "exp")) is not None:
+            lets.used(_SOFTPLUS)
             return atom(Call("softplus", (u,)))
         if sign == -1 and (u := _lone_call(inner, "sigmoid")) is not None:
+            lets.used(_LOG_OF_SIGMOID)
             return atom(Call("logsigmoid", (scale(u, -1),)))
         if sign == 1:
+            lets.used(_LOG1P)
             return atom(Call("log1p", (inner,)))
     if len(p.terms) == 1 and not p.terms[0].binders:
         return _log_of_product(lets, p.terms[0])
@@ -97,28 +118,31 @@ def merge_exponentials(lets: Lets, p: Poly) -> Poly:
 
 
 def _merge(lets: Lets, t: Term) -> Term:
-    exponents = [(f, u) for f in t.factors if (u := _exponent(f)) is not None]
-    if len(exponents) < 2 or not any(_has_logsumexp(lets, u) for _, u in exponents):
+    merged = [f for f in t.factors if _exponent(f) is not None]
+    named = [f for f in t.factors if f not in merged and _is_raw_or_total(lets, f)]
+    if len(merged) + len(named) < 2 or not _divides_by_a_sum(lets, merged, named):
         return t
-    merged = [f for f, _ in exponents]
+    merged += named
     rest = [f for f in t.factors if f not in merged]
-    whole = add(*(u for _, u in exponents))
+    whole = _cancelled(lets, add(*(_by_definition(lets, f) for f in merged)))
+    lets.used(_SHARE)
     factors = [Call("exp", (whole,))] if whole.terms else []
     return make_term(t.coef, t.binders, [*rest, *factors])
 
 
+def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) -> bool:
+    exponents = [u for f in plain if (u := _exponent(f)) is not None]
+    return any(_has_logsumexp(lets, u) for u in exponents) or any(_sums(lets, f) for f in named)
+
+
 def _has_logsumexp(lets: Lets, p: Poly) -> bool:
-    for t in p.terms:
-        for f in t.factors:
-            if isinstance(f, Access):
-                let = lets.get(f.tensor)
-                if let is not None and let.kind == "logsumexp":
-                    return True
-    return False
+    """Whether a logsumexp is a factor in one of the terms."""
+    found = (lets.get(f.tensor) for t in p.terms for f in t.factors if isinstance(f, Access))
+    return any(let is not None and let.kind == "logsumexp" for let in found)
 
 
 def _exponent(factor: Expr) -> Poly | None:
-    """u where the factor is exp(u)."""
+    """u where the factor is written as exp(u)."""
     base, exponent = base_and_power(factor)
     if isinstance(base, Call) and base.function == "exp":
         (u,) = base.args
@@ -127,25 +151,134 @@ def _exponent(factor: Expr) -> Poly | None:
     return None
 
 
+# -------------------------------------------------------------------- exponentials by definition
+
+
+def _definition(lets: Lets, base: Expr) -> Poly | None:
+    """What a name is short for."""
+    let = lets.definition(base.tensor) if isinstance(base, Access) else None
+    if let is None:
+        return None
+    assert isinstance(base, Access)
+    return let.body_at(base.positions)
+
+
+def _body(lets: Lets, factor: Expr) -> Term | None:
+    """The one term that the factor's base stands for: a name's definition or a sum in a power."""
+    base, _ = base_and_power(factor)
+    found = _definition(lets, base)
+    p = base if found is None else found
+    if isinstance(p, Poly) and len(p.terms) == 1 and p.terms[0].coef == 1:
+        return p.terms[0]
+    return None
+
+
+def _is_exponential(lets: Lets, factor: Expr) -> bool:
+    """Whether the factor is exp of something, or a sum of such, by the definitions of names."""
+    if _exponent(factor) is not None:
+        return True
+    t = _body(lets, factor)
+    if t is None or not t.factors:
+        return False
+    return all(
+        _is_exponential(lets, f) or (bool(t.binders) and isinstance(f, Iverson)) for f in t.factors
+    ) and not all(isinstance(f, Iverson) for f in t.factors)
+
+
+def _sums(lets: Lets, factor: Expr) -> bool:
+    """Whether an exponential by definition is a sum of exponentials somewhere."""
+    u = _exponent(factor)
+    if u is not None:
+        return _has_logsumexp(lets, u)
+    t = _body(lets, factor)
+    return t is not None and (bool(t.binders) or any(_sums(lets, f) for f in t.factors))
+
+
+def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
+    """exp(f) or a power of Sum_k exp(f), under a name; not a quotient of them, which is bounded."""
+    if not _is_exponential(lets, factor):
+        return False
+    parts = list(_leaves(lets, factor))
+    return len({total for total in parts}) == 1
+
+
+def _leaves(lets: Lets, factor: Expr) -> list[bool]:
+    """For each exponential that the factor is made of, whether it is a sum of exponentials."""
+    u = _exponent(factor)
+    if u is not None:
+        return [False] if not _has_logsumexp(lets, u) else [True, *([False] * (len(u.terms) > 1))]
+    t = _body(lets, factor)
+    assert t is not None
+    return [True] if t.binders else [total for f in t.factors for total in _leaves(lets, f)]
+
+
+def _by_definition(lets: Lets, factor: Expr) -> Poly:
+    """u where an exponential by definition is exp(u)."""
+    u = _exponent(factor)
+    if u is not None:
+        return u
+    t = _body(lets, factor)
+    assert t is not None
+    _, exponent = base_and_power(factor)
+    if t.binders:
+        total = _as_logsumexp(lets, poly([t]))
+        assert total is not None
+        return scale(total, exponent)
+    return scale(add(poly(()), *(_by_definition(lets, f) for f in t.factors)), exponent)
+
+
+def _cancelled(lets: Lets, p: Poly) -> Poly:
+    """p with names opened where their terms cancel: (f - m) - (lse - m) = f - lse."""
+    for t in p.terms:
+        opened = _with_opened(lets, p, t)
+        if opened is not None and len(opened.terms) < len(p.terms):
+            return _cancelled(lets, opened)
+    return p
+
+
+def _with_opened(lets: Lets, p: Poly, t: Term) -> Poly | None:
+    """p with a name that is a term of it replaced by the sum that it is short for."""
+    if t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        return None
+    found = _definition(lets, t.factors[0])
+    if found is None or len(found.terms) < 2:
+        return None
+    return add(p, poly([make_term(-t.coef, (), t.factors)]), scale(found, t.coef))
+
+
+def _shifts_opened(lets: Lets, p: Poly, bound: frozenset[Index]) -> Poly:
+    """p with names opened whose definitions have a term without the bound indices."""
+    for t in p.terms:
+        opened = _with_opened(lets, p, t) if free_indices(t) & bound else None
+        if opened is not None:
+            new = [x for x in opened.terms if x not in p.terms]
+            if any(not free_indices(x) & bound for x in new):
+                return _shifts_opened(lets, opened, bound)
+    return p
+
+
+def _lone_factors(p: Poly) -> tuple[Expr, ...]:
+    return p.terms[0].factors if len(p.terms) == 1 else ()
+
+
 def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
     """The logsumexp whose exponential is p = Sum_binders [conditions] exp(f), if it is one."""
-    if len(p.terms) != 1 or not p.terms[0].binders or p.terms[0].coef != 1:
+    if len(p.terms) != 1 or p.terms[0].coef != 1:
         return None
     (t,) = p.terms
-    exponents = []
-    conditions: list[Expr] = []
-    for factor in t.factors:
-        u = _exponent(factor)
-        if u is not None:
-            exponents.append(u)
-        elif isinstance(factor, Iverson):
-            conditions.append(factor.condition)
-        else:
-            return None
-    if not exponents:
+    if not t.binders:
+        # The sum may have a name.
+        if len(t.factors) == 1 and isinstance(t.factors[0], Access):
+            body = _body(lets, t.factors[0])
+            if body is not None and body.binders:
+                return _as_logsumexp(lets, poly([body]))
         return None
-    condition = _conjunction(conditions)
-    return stable_logsumexp(lets, t.binders, add(*exponents), condition)
+    exponentials = [f for f in t.factors if _is_exponential(lets, f)]
+    conditions = [f.condition for f in t.factors if isinstance(f, Iverson)]
+    if not exponentials or len(exponentials) + len(conditions) != len(t.factors):
+        return None
+    exponents = (_by_definition(lets, f) for f in exponentials)
+    return stable_logsumexp(lets, t.binders, add(*exponents), _conjunction(conditions))
 
 
 def _conjunction(conditions: Sequence[Expr]) -> Expr | None:
@@ -189,22 +322,20 @@ def _log_of_product(lets: Lets, t: Term) -> Poly:
     remainder = poly([make_term(t.coef, (), rest)])
     if remainder is not ONE:
         outside.append(atom(Call("log", (remainder,))))
-    return add(poly(()), *outside)
+    return _cancelled(lets, add(poly(()), *outside))
 
 
 def _known_log(lets: Lets, factor: Expr) -> Poly | None:
     """log of a factor that is an exponential or a sigmoid, by itself or by its definition."""
-    u = _exponent(factor)
-    if u is not None:
-        return u
+    if _is_exponential(lets, factor):
+        lets.used(_LOG_OF_EXP)
+        return _by_definition(lets, factor)
     base, exponent = base_and_power(factor)
     if isinstance(base, Call) and base.function == "sigmoid":
+        lets.used(_LOG_OF_SIGMOID)
         return scale(atom(Call("logsigmoid", base.args)), exponent)
-    if isinstance(base, Access):
-        let = lets.get(base.tensor)
-        if let is not None and let.kind == "sum" and len(let.body.terms) == 1:
-            (t,) = let.body_at(base.positions).terms
-            if t.coef == 1 and not t.binders and len(t.factors) == 1:
-                known = _known_log(lets, t.factors[0])
-                return None if known is None else scale(known, exponent)
-    return None
+    t = _body(lets, factor)
+    if t is None or t.binders or len(t.factors) != 1:
+        return None
+    known = _known_log(lets, t.factors[0])
+    return None if known is None else scale(known, exponent)

@@ -17,10 +17,18 @@ FAMILIES = {
         *("sinh cosh tanh sigmoid softplus logsigmoid relu erf erfc lgamma digamma".split()),
         *("abs sign floor maximum minimum clamp atan2 pow".split()),
     ),
-    "matrix": ("transpose", "matmul"),
+    "matrix": ("transpose", "matmul", "linear"),
+    "indexing": ("embedding", "flatten", "unflatten", "concat"),
     "reductions": ("sum", "mean", "prod", "max", "min", "amax", "amin", "logsumexp"),
-    "normalizations": ("softmax", "log_softmax"),
-    "losses": ("nll_loss", "linear_cross_entropy"),
+    "normalizations": (
+        *("softmax", "log_softmax"),
+        *("batch_norm", "batch_norm_inference", "layer_norm", "rms_norm"),
+    ),
+    "losses": (
+        *("nll_loss", "cross_entropy", "cross_entropy_probabilities"),
+        *("linear_cross_entropy", "softmax_regression"),
+    ),
+    "networks": ("character_model",),
 }
 """The file of each operation."""
 

@@ -1,4 +1,4 @@
-"""Losses of class indices, with torch's names and conventions.
+"""Losses of classes, with torch's names and conventions.
 
 An ignored target counts for nothing, and ``mean`` divides by the weight of those that count.
 """
@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Ne, Piecewise, Sum, symbols
 
-from derive.spec.heads import LogSumExp, Mean, Total, choice, integer, optional
+from derive.spec.heads import (
+    LogSoftmax,
+    LogSumExp,
+    Mean,
+    Total,
+    choice,
+    group,
+    integer,
+    optional,
+    size,
+)
 from derive.spec.operation import Operation
 
-c, d, k, n = symbols("c d k n", integer=True)
-ignore_index, label_smoothing, total, average = symbols(
-    "ignore_index label_smoothing total average"
+c, d, n = symbols("c d n", integer=True)
+q = group("q")
+ignore_index, label_smoothing, total, average, cost = symbols(
+    "ignore_index label_smoothing total average cost"
 )
 input, target, weight, loss = map(IndexedBase, ("input", "target", "weight", "loss"))
 linear_weight, linear_bias, X, F = map(IndexedBase, ("linear_weight", "linear_bias", "X", "F"))
+features, targets, bias, logits = map(IndexedBase, ("features", "targets", "bias", "logits"))
 counts = Ne(target[n], ignore_index)
+counted = Ne(target[n, q], ignore_index)
 
 OPERATIONS = (
     Operation(
@@ -29,6 +42,51 @@ OPERATIONS = (
         outputs={"mean": average, "sum": total, "none": loss},
     ),
     # The target is (1 - label_smoothing) of the class and the rest spread over all classes.
+    Operation(
+        "cross_entropy",
+        Eq(F[n, c, q], LogSoftmax(input[n, c, q], c)),
+        Eq(
+            loss[n, q],
+            Piecewise(
+                (
+                    -(
+                        (1 - label_smoothing) * weight[target[n, q]] * F[n, target[n, q], q]
+                        + label_smoothing * Mean(weight[c] * F[n, c, q], c)
+                    ),
+                    counted,
+                ),
+                (0, True),
+            ),
+        ),
+        Eq(total, Sum(loss[n, q], n, q)),
+        Eq(average, total / Total(weight[target[n, q]], n, q, where=counted)),
+        inputs=(input[n, c, q], integer(target[n, q]), optional(weight[c], 1)),
+        parameters={
+            ignore_index: -100,
+            "reduction": choice("mean", "sum", "none"),
+            label_smoothing: 0.0,
+        },
+        outputs={"mean": average, "sum": total, "none": loss},
+    ),
+    # The target is a probability of each class; mean divides by the number of targets.
+    Operation(
+        "cross_entropy_probabilities",
+        Eq(F[n, c, q], LogSoftmax(input[n, c, q], c)),
+        Eq(
+            loss[n, q],
+            -Sum(
+                weight[c]
+                * ((1 - label_smoothing) * target[n, c, q] + label_smoothing / size(c))
+                * F[n, c, q],
+                c,
+            ),
+        ),
+        Eq(total, Sum(loss[n, q], n, q)),
+        Eq(average, Mean(loss[n, q], n, q)),
+        inputs=(input[n, c, q], target[n, c, q], optional(weight[c], 1)),
+        parameters={"reduction": choice("mean", "sum", "none"), label_smoothing: 0.0},
+        outputs={"mean": average, "sum": total, "none": loss},
+    ),
     Operation(
         "linear_cross_entropy",
         Eq(X[n, c], Sum(input[n, d] * linear_weight[c, d], d) + linear_bias[c]),
@@ -59,5 +117,14 @@ OPERATIONS = (
             "reduction": choice("mean", "sum", "none"),
         },
         outputs={"mean": average, "sum": total, "none": loss},
+    ),
+    # A linear classifier and its loss; the logits say which class it would choose.
+    Operation(
+        "softmax_regression",
+        Eq(logits[n, c], Sum(features[n, d] * weight[c, d], d) + bias[c]),
+        Eq(F[n, c], LogSoftmax(logits[n, c], c)),
+        Eq(cost, -Mean(F[n, targets[n]], n)),
+        inputs=(features[n, d], weight[c, d], bias[c], integer(targets[n])),
+        outputs=(cost, logits),
     ),
 )

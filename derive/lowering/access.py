@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
-from derive.algebra.expr import Access, Expr, Index, Iverson, Num, free_indices, walk
+from derive.algebra.expr import Access, Expr, Guard, Index, Num
 from derive.algebra.factor import factor
-from derive.algebra.poly import Poly, add, atom, scale
 from derive.calculus.lets import layout
 from derive.lowering.code import Dim, Method, literal
 from derive.lowering.gather import read_at
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value
+from derive.lowering.windows import read_guarded, read_window, window
 
-__all__ = ["lower_access", "read", "window"]
+__all__ = ["lower_access", "read"]
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
@@ -56,31 +55,27 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
         code = Method(value.code, "diagonal", (literal(0), *ends))
         axes = tuple(i for x, i in enumerate(value.axes) if x not in (m, n))
         return replace(value, code=code, axes=(*axes, position))
-    found = window(position)
-    if found is not None and found[0] not in value.axes:
-        i, start = found
-        args = (place, scope.lower(factor(start), ()).code, Dim(i.extent))
-        axes = (*value.axes[:n], i, *value.axes[n + 1 :])
-        return replace(value, code=Method(value.code, "narrow", args), axes=axes)
+    found = window(scope.frame.bounds, position)
+    if found is not None and found.index not in value.axes:
+        along = read_window(scope, value, n, found)
+        if along is None and isinstance(position, Index):
+            # A whole index is read where it is in range, whatever is known of that.
+            args = (place, literal(0), Dim(position.extent))
+            code = Method(value.code, "narrow", args)
+            along = replace(
+                value, code=code, axes=(*value.axes[:n], position, *value.axes[n + 1 :])
+            )
+        if along is not None:
+            return along
+    if isinstance(position, Guard):
+        found = window(scope.frame.bounds, position.position)
+        if found is not None and found.index not in value.axes:
+            guarded = read_guarded(scope, value, n, found)
+            if guarded is not None:
+                return guarded
     where = layout(position)
     index = scope.lower(factor(position), where)
     if index.scalar:
         code = Method(value.code, "select", (place, index.code))
         return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
     return read_at(scope.frame, value, n, index)
-
-
-def window(position: Expr) -> tuple[Index, Expr] | None:
-    """(i, start) where the position is start + i, start without any index or tensor."""
-    if isinstance(position, Index):
-        return position, Num(Fraction(0))
-    if not isinstance(position, Poly):
-        return None
-    inside = free_indices(position)
-    if len(inside) != 1:
-        return None
-    (i,) = inside
-    rest = add(position, scale(atom(i), -1))
-    if free_indices(rest) or any(isinstance(x, Access | Iverson) for x in walk(rest)):
-        return None
-    return i, rest

@@ -9,6 +9,7 @@ from fractions import Fraction
 from derive.algebra.expr import Add, Expr, Index, Iverson, Mul, Not, Num, Rel
 from derive.algebra.poly import negate
 from derive.lowering.code import Binary, Unary
+from derive.lowering.pieces import cut_in_pieces
 from derive.lowering.products import protected
 from derive.lowering.scatter import is_scattered, scatter
 from derive.lowering.scope import Scope, common_kind
@@ -25,6 +26,12 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         (scattered if is_scattered(a) else plain).append(a)
     if scattered:
         return _add_scattered(scope, plain, scattered, order)
+    values: list[tuple[Value, int]] = []
+    while plain and (cut := cut_in_pieces(scope, plain, order)) is not None:
+        value, plain = cut
+        values.append((value, 1))
+    if len(values) == 1 and not plain:
+        return values[0][0]
     paired = _complement(plain)
     if paired is not None:
         condition, then, other, rest = paired
@@ -34,15 +41,18 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
             scope.lower(protected(other, negate(condition)), order),
             order,
         )
-        if not rest:
+        if not rest and not values:
             return value
-        values = [(value, 1)]
+        values.append((value, 1))
         plain = rest
-    else:
-        values = []
     for a in plain:
         sign, positive = _signed(a)
         values.append((scope.lower(positive, order), sign))
+    return _total(scope, values, order)
+
+
+def _total(scope: Scope, values: list[tuple[Value, int]], order: Sequence[Index]) -> Value:
+    """The sum of values with their signs."""
     kind = common_kind([v for v, _ in values])
     if kind in ("float", "bool"):
         kind = "float"
@@ -51,6 +61,7 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         first, sign = values[0]
         values[0] = (replace(first, code=Unary("-", first.code)), 1)
     values.sort(key=lambda entry: entry[1] < 0)
+    values = _bias_last(values)
     result, _ = values[0]
     result = scope.frame.fit(result, order)
     for value, sign in values[1:]:
@@ -59,6 +70,16 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
         both = result.scalar and value.scalar
         result = Value(code, broadcast(result.axes, value.axes), kind, both)
     return result
+
+
+def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
+    """a @ W + b: a matrix product before tensors that are spread over it."""
+    least = len(values[0][0].indices)
+    for n, (value, sign) in enumerate(values):
+        product = isinstance(value.code, Binary) and value.code.op == "@"
+        if product and sign > 0 and not values[0][0].scalar and len(value.indices) > least:
+            return [values[n], *values[:n], *values[n + 1 :]]
+    return values
 
 
 def _complement(args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:

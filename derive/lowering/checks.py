@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from derive.algebra.expr import Const, Expr, Index, Mul, Num
+from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
-from derive.lowering.code import Attribute, Code, Name, Shape, Subscript, text
-from derive.lowering.groups import OuterFrame, group_shapes, groups_of, shape_name
+from derive.lowering.code import Attribute, Binary, Code, Literal, Name, Shape, Subscript, text
+from derive.lowering.groups import OuterFrame, SizeFrame, group_shapes, groups_of, shape_name
 from derive.lowering.resolve import Shapes, Source, axes_of
 from derive.lowering.tidy import Line, names_in
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
+from derive.spec.build import product
 from derive.spec.operation import AxisOf, Extent, Operation, SizeOf, Tensor
+from derive.spec.split import composites
 
 __all__ = ["Check", "checks", "constant_text"]
 
@@ -56,11 +58,11 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
         result.append(_fill(op, frame, t, required))
         result += _rank(op, t)
     result += _kinds(op)
-    result += _groups(op, frame)
-    for extent in op.extents:
-        if not extent.group:
-            result += _sizes(op, frame, extent)
-    return result
+    single = [e for e in op.extents if not e.group]
+    # What divides comes first: the quotient may be read by any other check.
+    sizes = [check for e in single for check in _divides(op, frame, e)]
+    sizes += [check for e in single for check in _sizes(op, frame, e)]
+    return result + _groups(op, frame, sizes) + sizes
 
 
 def constant_text(value: Fraction | Expr | int | None) -> str:
@@ -77,9 +79,15 @@ def constant_text(value: Fraction | Expr | int | None) -> str:
 
 
 def _letters(t: Tensor) -> str:
-    return ", ".join(
-        ("*" if i.group else "") + i.name if isinstance(i, Index) else "( )" for i in t.axes
-    )
+    return ", ".join(map(_letter, t.axes))
+
+
+def _letter(axis: Expr) -> str:
+    """The axis as it is written."""
+    if isinstance(axis, Composite):
+        return f"({' '.join(map(_letter, axis.args))})"
+    assert isinstance(axis, Index)
+    return f"*{axis.name}" if axis.group else axis.name
 
 
 def _rank(op: Operation, t: Tensor) -> list[Check]:
@@ -112,18 +120,21 @@ def _axis(op: Operation, p: AxisOf) -> list[Check]:
     n = home.axes.index(p.index)
     before = any(isinstance(i, Index) and i.group for i in home.axes[:n])
     after = any(isinstance(i, Index) and i.group for i in home.axes[n + 1 :])
-    if before and after:
-        return found
-    place = f"{n}" if not before else f"{rank} - {len(home.axes) - n}"
-    found.append(
-        Check(
-            (),
-            f"{name} % {rank} != {place}",
-            message=f"{op.name}: {name} must be the axis {p.index.name} of "
-            f"{home.name}[{_letters(home)}], not {{{name}}}",
-        )
+    message = (
+        f"{op.name}: {name} must be the axis {p.index.name} of "
+        f"{home.name}[{_letters(home)}], not {{{name}}}"
     )
-    return found
+    if before and after:
+        ahead, behind = (
+            sum(1 for i in axes if not (isinstance(i, Index) and i.group))
+            for axes in (home.axes[:n], home.axes[n + 1 :])
+        )
+        if not ahead and not behind:
+            return found
+        test = f"not {ahead} <= {name} % {rank} < {rank} - {behind}"
+        return [*found, Check((), test, message=message)]
+    place = f"{n}" if not before else f"{rank} - {len(home.axes) - n}"
+    return [*found, Check((), f"{name} % {rank} != {place}", message=message)]
 
 
 def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) -> Check:
@@ -132,7 +143,7 @@ def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) ->
     if not likes:
         raise LoweringError(f"{t.name} is optional, but no required float tensor gives its dtype")
     shapes = _shapes(op, frame, required)
-    shape = Shape(tuple(Name(index_key(i)) for i in t.axes if isinstance(i, Index)))
+    shape = Shape(tuple(Name(index_key(i)) for i in axes_of(op, t) if i is not None))
     try:
         code = shapes.resolve(shape)
     except (LoweringError, StopIteration) as error:
@@ -179,39 +190,121 @@ def _kinds(op: Operation) -> list[Check]:
 
 def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     """Every axis of an extent agrees with the first one, or with the size that is given."""
-    tensors = {t.name: t for t in op.inputs}
-    places: list[tuple[str, Code]] = []
-    for name, n in extent.sources:
-        try:
-            places.append((name, frame.position(axes_of(op, tensors[name]), n)))
-        except NeedsFlatGroups:
-            # The shape of the whole tensor is compared instead.
-            continue
+    places = _places(op, frame, extent)
+    if extent.size is not None and not _quotients(op, extent):
+        return _given(op, extent, places)
     result: list[Check] = []
-    letter = extent.name
-    if extent.size is not None:
-        size = text(_shapes(op, frame, op.inputs).size(extent.name))
-        for name, place in places:
-            code = _size(name, place)
-            message = (
-                f"{op.name}: axis {_place(place)} of {name} has size {{{code}}}, "
-                f"not the {{{size}}} that the operation asks for"
-            )
-            result.append(Check((), f"{code} != {size}", message=message))
-        if not places and not isinstance(extent.size, Index) and "-" in size:
-            message = f"{op.name}: no value of index {letter} keeps every access in bounds"
-            result.append(Check((), f"{size} < 0", message=message))
-        return result
-    if not places:
-        return []
-    first, at = places[0]
-    for name, place in places[1:]:
+    for name, place, _ in places[1:]:
+        first, at, _ = places[0]
         one, other = _size(first, at), _size(name, place)
         message = (
-            f"{op.name}: index {letter} has size {{{one}}} on axis {_place(at)} of {first} "
+            f"{op.name}: index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
             f"but {{{other}}} on axis {_place(place)} of {name}"
         )
         result.append(Check((), f"{other} != {one}", message=message))
+    return result
+
+
+def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
+    """(tensor, position, the axis where it is a composite) of the axes with this extent."""
+    tensors = {t.name: t for t in op.inputs}
+    places: list[tuple[str, Code, str]] = []
+    for name, n in extent.sources:
+        axis = tensors[name].axes[n]
+        words = f" {_letter(axis)}" if isinstance(axis, Composite) else ""
+        try:
+            places.append((name, frame.position(axes_of(op, tensors[name]), n), words))
+        except NeedsFlatGroups:
+            # The shape of the whole tensor is compared instead.
+            continue
+    return places
+
+
+def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]) -> list[Check]:
+    """Every axis has the size that follows from elsewhere; where there is none, it is not negative.
+
+    An expression in sizes is negative where it subtracts more than there is.
+    """
+    assert extent.size is not None
+    subtracts = any(isinstance(e, Num) and e.value < 0 for e in walk(extent.size))
+    if not places and not subtracts:
+        return []
+    size = text(_elsewhere(op, extent.name))
+    if not places:
+        message = f"{op.name}: no value of index {extent.name} keeps every access in bounds"
+        return [Check((), f"{size} < 0", message=message)] if "-" in size else []
+    want = size if size.isdigit() else f"{{{size}}}"
+    reason = f"not the {want} that the operation asks for"
+    parts = extent.size.args if isinstance(extent.size, Mul) else ()
+    if parts and all(isinstance(p, Size) for p in parts):
+        product = "*".join(f"size({p.extent})" for p in parts if isinstance(p, Size))
+        reason = f"but {product} is {want}"
+    result: list[Check] = []
+    for name, place, words in places:
+        code = _size(name, place)
+        message = f"{op.name}: axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
+        result.append(Check((), f"{code} != {size}", message=message))
+    return result
+
+
+def _elsewhere(op: Operation, extent: str) -> Code:
+    """The size of an extent by its definition, read on none of its own axes."""
+    sources = []
+    for t in op.inputs:
+        axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
+        sources.append(Source(t.name, Attribute(Name(t.name), "shape"), axes))
+    return Shapes({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
+
+
+def _quotients(op: Operation, extent: Extent) -> list[Expr]:
+    """What must divide the size of the extent, one part of a composite being the quotient."""
+    sizes = {e.name: e.size for e in op.extents}
+    forms = list(composites(op).get(extent.name, ()))
+    for name, n in extent.sources:
+        axis = next(t.axes[n] for t in op.inputs if t.name == name)
+        if isinstance(axis, Composite):
+            forms.append(tuple(p.extent for p in axis.args if isinstance(p, Index)))
+    found: dict[Expr, None] = {}
+    for parts in forms:
+        for n, part in enumerate(parts):
+            rest = product(Size(p) for p in (*parts[:n], *parts[n + 1 :]))
+            if sizes.get(part) is Call("floordiv", (Size(extent.name), rest)):
+                found[rest] = None
+    return list(found)
+
+
+def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
+    """The size of the extent is a multiple of what it is divided by, and that is not 0."""
+    divisors = _quotients(op, extent)
+    if not divisors:
+        return []
+    sizes = {e.name: e.size for e in op.extents}
+    shapes = _shapes(op, SizeFrame(), op.inputs)
+    places = _places(op, frame, extent)
+    result: list[Check] = []
+    for divisor in divisors:
+        parts = [e.extent for e in walk(divisor) if isinstance(e, Size)]
+        code = shapes.size(parts[0])
+        for part in parts[1:]:
+            code = Binary("*", code, shapes.size(part))
+        if places:
+            name, place, axis = places[0]
+            whole, what = _size(name, place), f"axis {_place(place)}{axis} of {name}"
+        else:
+            whole, what = text(shapes.size(extent.name)), f"index {extent.name}"
+        known = [sizes[part] for part in parts]
+        words = "*".join(
+            size.name if isinstance(size, Param) else f"size({part})"
+            for size, part in zip(known, parts, strict=True)
+        )
+        message = (
+            f"{op.name}: {what} has size {{{whole}}}, which {words} = {{{text(code)}}} "
+            "does not divide"
+        )
+        test = f"{text(Binary('%', Literal(whole), code))} != 0"
+        if not all(isinstance(size, Num | Param) for size in known):
+            test = f"{text(code)} == 0 or {test}"
+        result.append(Check((), test, message=message))
     return result
 
 
@@ -225,10 +318,13 @@ def _size(name: str, place: Code) -> str:
     return text(Subscript(Attribute(Name(name), "shape"), (place,)))
 
 
-def _groups(op: Operation, frame: Frame) -> list[Check]:
-    """A group has one shape in all tensors; axes between groups are compared here too."""
+def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
+    """A group has one shape in all tensors; axes between groups are compared here too.
+
+    What ``later`` checks read of the groups' shapes is computed first.
+    """
     grouped = [t for t in op.inputs if groups_of(t)]
-    if len(grouped) < 2:
+    if not grouped:
         return []
     shapes_of = group_shapes(op)
     home = {
@@ -271,7 +367,8 @@ def _groups(op: Operation, frame: Frame) -> list[Check]:
                 )
             if own != want:
                 result.append(Check((), f"{own} != {want}", message=message))
-    return [_prelude(shapes_of, result), *result]
+    prelude = _prelude(shapes_of, [*result, *later])
+    return [prelude, *result] if prelude.prepare or result else []
 
 
 def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:

@@ -7,6 +7,7 @@ precedence and writes what a formatter would leave alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from derive.algebra.expr import Node, node
 
@@ -202,6 +203,7 @@ def text(code: Code) -> str:
     return _text(code)[0]
 
 
+@lru_cache(maxsize=4096)
 def _text(code: Code) -> tuple[str, int]:
     """Text and the precedence of its outermost operator."""
     atom = _PRECEDENCE["atom"]

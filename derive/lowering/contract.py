@@ -2,16 +2,29 @@
 
 Operands are joined in pairs: the pair with the fewest joint indices first, then the one with
 the smallest result. Indices that stand in one operand alone are summed before it is joined.
+Indices that stand side by side wherever they stand are one index of a matrix product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.code import Binary, Code, Function, Literal
-from derive.lowering.value import Frame, NeedsFlatGroups, Value, broadcast
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Literal,
+    Tuple,
+    Unary,
+    text,
+)
+from derive.lowering.value import Axes, Frame, NeedsFlatGroups, Value, broadcast
+from derive.lowering.views import flattened, unflattened
 
 __all__ = ["contract", "times"]
 
@@ -78,6 +91,8 @@ def _join(
     if not shared:
         return times(frame, a, b, layout)
     product = _matmul(frame, a, b, shared, layout)
+    if product is None or not _is_direct(product, a, b):
+        product = _merged(frame, a, b, shared, layout) or product
     if product is not None:
         return product
     if in_a <= in_b or in_b <= in_a:
@@ -117,6 +132,102 @@ def _matmul(
     x = frame.permute(a, sides[0])
     y = frame.permute(b, sides[1])
     return Value(Binary("@", x.code, y.code), tuple(result))
+
+
+def _is_direct(product: Value, a: Value, b: Value) -> bool:
+    """Whether both sides are the operands themselves, or their last two axes exchanged."""
+    assert isinstance(product.code, Binary)
+    direct = {a.code, b.code, Attribute(a.code, "mT"), Attribute(b.code, "mT")}
+    return {product.code.left, product.code.right} <= direct
+
+
+def _merged(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value | None:
+    """a @ b with runs of indices that stay side by side as one axis: as few as will do."""
+    runs = _runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
+    found: Value | None = None
+    for count in range(1, len(runs) + 1):
+        for chosen in combinations(runs, count):
+            x, y, around, within = a, b, layout, shared
+            for run in chosen:
+                x, y = _merge(frame, x, run), _merge(frame, y, run)
+                around, within = _with_one(around, run), _with_one(within, run)
+            product = _matmul(frame, x, y, within, around)
+            if product is not None:
+                direct = _is_direct(product, x, y)
+                found = _unmerged(frame, product, chosen) if direct or found is None else found
+                if direct:
+                    return found
+    return found
+
+
+def _one(run: Sequence[Index]) -> Index:
+    """The index that stands for a run."""
+    return Index(" ".join(i.name for i in run), " ".join(i.extent for i in run))
+
+
+def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> Value:
+    """value with each index that stands for a run as its indices."""
+    parts = {_one(run): run for run in runs}
+    code, axes = value.code, list(value.indices)
+    for n, i in reversed(list(enumerate(value.indices))):
+        if i in parts:
+            at = _position(frame, value.axes, n)
+            code = unflattened(code, at, Tuple(tuple(Dim(x.extent) for x in parts[i])))
+            axes[n : n + 1] = parts[i]
+    return replace(value, code=code, axes=tuple(axes))
+
+
+def _runs(sides: Sequence[Sequence[Index]], shared: Sequence[Index]) -> list[tuple[Index, ...]]:
+    """The longest runs of indices that follow each other in every side that has one of them.
+
+    A group, which may be of no axes, is in none.
+    """
+
+    def follows(i: Index, j: Index) -> bool:
+        if i.group or j.group or (i in shared) != (j in shared):
+            return False
+        found = [side for side in sides if i in side or j in side]
+        return all((i, j) in pairwise(side) for side in found)
+
+    runs: list[tuple[Index, ...]] = []
+    seen: set[Index] = set()
+    for side in sides:
+        run: tuple[Index, ...] = ()
+        for i in side:
+            if i in seen:
+                continue
+            seen.add(i)
+            if run and follows(run[-1], i):
+                run = (*run, i)
+                continue
+            runs.append(run)
+            run = (i,)
+        runs.append(run)
+    return [run for run in runs if len(run) > 1]
+
+
+def _merge(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
+    if run[0] not in value.axes:
+        return value
+    n = value.axes.index(run[0])
+    axes = (*value.axes[:n], _one(run), *value.axes[n + len(run) :])
+    ends = (_position(frame, value.axes, m) for m in (n, n + len(run) - 1))
+    return replace(value, code=flattened(value.code, *ends), axes=axes)
+
+
+def _position(frame: Frame, axes: Axes, n: int) -> int:
+    """The position of axis n, where it does not depend on a parameter."""
+    position = frame.position(axes, n)
+    if not isinstance(position, Literal | Unary):
+        raise NeedsFlatGroups("axes beside each other between two groups")
+    return int(text(position))
+
+
+def _with_one(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
+    """The indices with the run's first replaced by the one, and the others left out."""
+    return [_one(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
 
 
 def _einsum(

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expr import Index, Num
-from derive.lowering.code import Code, Literal, Method, Name, Shape, Tuple, literal
+from derive.lowering.code import (
+    Binary,
+    Code,
+    Dim,
+    Literal,
+    Method,
+    Name,
+    Shape,
+    Tuple,
+    literal,
+)
 from derive.lowering.value import Frame, NeedsFlatGroups, Value, index_key
 
 __all__ = ["add_at", "put_at", "read_at", "select_at"]
@@ -99,7 +109,7 @@ def add_at(
             if index.indices[0].group:
                 raise NeedsFlatGroups("an addition along a group")
             first = Method(first, "flatten")
-            code = Method(code, "flatten", (literal(n), literal(n + len(index.indices) - 1)))
+            code = _merged(full, n, len(index.indices))
         return Value(Method(base, "index_add", (place, first, code)), tuple(result))
     slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
     if any(i.group for i in summed) or (len(summed) > 1 and any(i.group for i in result)):
@@ -110,9 +120,21 @@ def add_at(
     if len(summed) > 1:
         ends = (literal(n), literal(n + len(summed) - 1))
         index_code = Method(index_code, "flatten", ends)
-        value_code = Method(value_code, "flatten", ends)
+        value_code = _merged(values, n, len(summed))
     code = Method(base, "scatter_add", (place, index_code, value_code))
     return Value(code, tuple(result))
+
+
+def _merged(value: Value, n: int, count: int) -> Code:
+    """The value with this many axes from n on as one, in a form that autograd can batch."""
+    whole: Code | None = None
+    for axis in value.axes[n : n + count]:
+        assert axis is not None
+        size = Dim(axis.extent)
+        whole = size if whole is None else Binary("*", whole, size)
+    assert whole is not None
+    rest = [Name(index_key(i)) for i in value.axes if i is not None]
+    return Method(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
 
 
 def select_at(

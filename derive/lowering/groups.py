@@ -25,10 +25,10 @@ from derive.lowering.code import (
     text,
 )
 from derive.lowering.tidy import Line
-from derive.lowering.value import Axes, Frame
+from derive.lowering.value import Axes, Frame, NeedsFlatGroups
 from derive.spec.operation import AxisOf, Operation, Tensor
 
-__all__ = ["OuterFrame", "group_shapes", "groups_of", "shape_name"]
+__all__ = ["OuterFrame", "SizeFrame", "group_shapes", "groups_of", "shape_name"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,17 @@ class OuterFrame(Frame):
         single = sum(1 for i in axes[:n] if i is None or not i.group)
         groups = [i for i in axes[:n] if i is not None and i.group]
         return _total(single, groups)
+
+
+@dataclass(frozen=True)
+class SizeFrame(OuterFrame):
+    """Positions on outer tensors for reading a size: from the nearer end where that is known."""
+
+    def position(self, axes: Axes, n: int) -> Code:
+        try:
+            return Frame.position(self, axes, n)
+        except NeedsFlatGroups:
+            return OuterFrame.position(self, axes, n)
 
 
 def _total(single: int, groups: Sequence[Index]) -> Code:

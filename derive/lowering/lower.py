@@ -68,7 +68,7 @@ class Lowering(Scope):
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
         if let.kind == "sum":
-            body = factor(recognise(let.body, self.find))
+            body = factor(recognise(let.body, self.find, self.absent))
             if let.dtype == "bool" and isinstance(body, Iverson | Delta):
                 value = self.condition(body, let.formals)
             else:
@@ -89,7 +89,7 @@ class Lowering(Scope):
         if let.kind == "others":
             return self._others(let)
         order = with_binders(let.formals, let.binders, let.body)
-        value = self.lower(factor(recognise(let.body, self.find)), order)
+        value = self.lower(factor(recognise(let.body, self.find, self.absent)), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
         value = self.frame.fit(value, order)
@@ -122,7 +122,8 @@ class Lowering(Scope):
     def _others(self, let: Let) -> Value:
         """The product over all positions along an axis but one's own."""
         (k,) = let.binders
-        value = self.as_float(self.lower(factor(recognise(let.body, self.find)), let.formals))
+        body = factor(recognise(let.body, self.find, self.absent))
+        value = self.as_float(self.lower(body, let.formals))
         if let.condition is not None:
             test = self.condition(let.condition, let.formals)
             value = self.where(test, value, Value(literal(1), scalar=True), let.formals)

@@ -27,6 +27,7 @@ from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
+from derive.lowering.pieces import cut_in_pieces, zero_outside
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope, number, whole
 from derive.lowering.sums import lower_sum
@@ -40,6 +41,10 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     """a * b * ... / c; [condition] factors mask the product, deltas place it."""
     if any(isinstance(a, Delta) for a in args):
         return scatter(scope, Mul(tuple(args)), order, None)[0]
+    cut = cut_in_pieces(scope, (Mul(tuple(args)),), order)
+    if cut is not None:
+        return cut[0]
+    args = zero_outside(scope, args) or args
     args, mean = _take_mean(args)
     masks = [a for a in args if isinstance(a, Iverson)]
     if masks:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Index
 from derive.calculus.adjoint import Backward
+from derive.calculus.bounds import Bounds
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
 from derive.lowering.code import (
@@ -23,13 +24,29 @@ from derive.lowering.code import (
     Name,
 )
 from derive.lowering.lower import Lowering
+from derive.lowering.needs import needed_by, ordered
 from derive.lowering.resolve import Shapes, Source
 from derive.lowering.scope import Scope
+from derive.lowering.softmaxes import softmaxes_shared
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Axes, Frame, Value
 from derive.spec.operation import AxisOf, KeepDim, Operation, SizeOf
 
-__all__ = ["WIDTH", "BackwardLine", "Program", "Saved", "frame_of", "program"]
+__all__ = [
+    "WIDTH",
+    "BackwardLine",
+    "Program",
+    "Saved",
+    "frame_of",
+    "input_values",
+    "integers_of",
+    "kept_axes",
+    "like_input",
+    "program",
+    "sources_of",
+    "spoken_lines",
+    "with_winners",
+]
 
 WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
@@ -79,17 +96,22 @@ class Program:
 def program(op: Operation, lets: Lets, backward: Backward) -> Program:
     """Lower the forward and the backward of ``op``."""
     frame = frame_of(op)
-    integers = frozenset(
-        p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
-    )
+    integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
     forward = _forward(op, lets, frame, integers, set(taken))
     return _backward(op, lets, backward, frame, integers, set(taken), forward)
 
 
+def integers_of(op: Operation) -> frozenset[str]:
+    """The parameters that are integers."""
+    return frozenset(
+        p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
+    )
+
+
 def frame_of(op: Operation) -> Frame:
-    """The positions that parameters name at run time."""
-    return Frame(tuple(_named_axes(op)))
+    """The positions that parameters name at run time, and what is certain of all."""
+    return Frame(tuple(_named_axes(op)), Bounds.of(op))
 
 
 def _named_axes(op: Operation) -> list[tuple[str, Index, Axes]]:
@@ -102,14 +124,16 @@ def _named_axes(op: Operation) -> list[tuple[str, Index, Axes]]:
     return named
 
 
-def _inputs(op: Operation) -> dict[str, Value]:
+def input_values(op: Operation) -> dict[str, Value]:
+    """The inputs as they are at hand."""
     return {
         t.name: Value(Name(t.name), tuple(i for i in t.axes if isinstance(i, Index)), t.kind)
         for t in op.inputs
     }
 
 
-def _like(op: Operation) -> Code:
+def like_input(op: Operation) -> Code:
+    """The input that new tensors take dtype and device from."""
     floats = [t for t in op.inputs if t.kind == "float"]
     if not floats:
         raise LoweringError(
@@ -118,33 +142,34 @@ def _like(op: Operation) -> Code:
     return Name(floats[0].name)
 
 
-def _sources(tensors: Mapping[str, Value]) -> list[Source]:
+def sources_of(tensors: Mapping[str, Value]) -> list[Source]:
+    """The shapes of tensors at hand."""
     return [Source(name, Attribute(v.code, "shape"), v.axes) for name, v in tensors.items()]
 
 
 def _forward(
     op: Operation, lets: Lets, frame: Frame, integers: frozenset[str], taken: set[str]
 ) -> tuple[Line, ...]:
-    tensors = _inputs(op)
-    scope = Lowering(lets.get, frame, dict(tensors), _like(op), integers)
+    tensors = input_values(op)
+    scope = Lowering(lets.get, frame, dict(tensors), like_input(op), integers)
     for name in op.outputs:
         scope.tensor(name)
-    shapes = Shapes({e.name: e for e in op.extents}, frame, _sources(tensors))
+    shapes = Shapes({e.name: e for e in op.extents}, frame, sources_of(tensors))
     lines = []
     for s in scope.statements:
         code = shapes.resolve(s.code)
         if isinstance(code, Name) and code.id in tensors and s.name in op.outputs:
             code = Method(code, "clone")
         lines.append(Line(s.name, code, kept=not lets[s.name].internal))
-    lines = _winners(lines)
+    lines = with_winners(lines)
     for p in op.parameters:
         if isinstance(p, KeepDim):
             for name in op.outputs:
                 lines = _keep_axis(op, lets[name], p, frame, lines)
-    return tuple(tidy(_spoken(lines, lets), taken, WIDTH))
+    return tuple(tidy(spoken_lines(lines, lets), taken, WIDTH))
 
 
-def _spoken(lines: Sequence[Line], lets: Lets) -> list[Line]:
+def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
     """The lines under the names that a reader knows."""
 
     def say(code: Code) -> Code:
@@ -156,7 +181,7 @@ def _spoken(lines: Sequence[Line], lets: Lets) -> list[Line]:
     return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
 
 
-def _winners(lines: Sequence[Line]) -> list[Line]:
+def with_winners(lines: Sequence[Line]) -> list[Line]:
     """The winner of a maximum that is computed anyway comes with it."""
     both: dict[Code, Code] = {}
     for line in lines:
@@ -166,7 +191,7 @@ def _winners(lines: Sequence[Line]) -> list[Line]:
     return [replace(line, code=both.get(line.code, line.code)) for line in lines]
 
 
-def _kept_axes(op: Operation, formals: Axes, p: KeepDim) -> Axes | None:
+def kept_axes(op: Operation, formals: Axes, p: KeepDim) -> Axes | None:
     """The axes of an output with the lost axis as size 1 in its place; None if it is not lost."""
     if p.index in formals:
         return None
@@ -184,7 +209,7 @@ def _keep_axis(
     op: Operation, let: Let, p: KeepDim, frame: Frame, lines: Sequence[Line]
 ) -> list[Line]:
     """The output with the axis kept where the flag says so."""
-    axes = _kept_axes(op, let.formals, p)
+    axes = kept_axes(op, let.formals, p)
     if axes is None:
         return list(lines)
     place = frame.position(axes, axes.index(None))
@@ -228,7 +253,7 @@ def _backward(
     forward: tuple[Line, ...],
 ) -> Program:
     cotangents = dict(backward.cotangents)
-    tensors = _inputs(op)
+    tensors = input_values(op)
     for name in op.outputs:
         let = lets[name]
         tensors[name] = Value(Name(name), let.formals, let.dtype)
@@ -239,7 +264,7 @@ def _backward(
         if isinstance(p, KeepDim):
             _enter_kept(op, lets, p, frame, cotangents, tensors, entry)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-    like: Code = _like(op)
+    like: Code = like_input(op)
     if cotangents:
         like = Name(next(iter(cotangents.values())))
 
@@ -252,20 +277,23 @@ def _backward(
     say = lets.say
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     resolved, shape_names = _resolved(op, frame, tensors, scope, lets, find)
-    lines = tidy(_spoken(resolved, lets), taken, WIDTH)
-    entry = _spoken(entry, lets)
+    lines = tidy(spoken_lines(resolved, lets), taken, WIDTH)
+    entry = spoken_lines(entry, lets)
     used = {name for line in lines for name in names_in(line.code)}
     lines = [e for e in entry if e.name in used] + lines
-    lines = _ordered(lines, _needs(lines, gradients))
-    needs = _needs(lines, gradients)
+    lines = ordered(lines, needed_by(lines, gradients))
+    needs = needed_by(lines, gradients)
+    places = {say(t.name): n for n, t in enumerate(op.inputs)}
+    readers: dict[str, set[str]] = {}
+    for line, wanted in zip(lines, needs, strict=True):
+        for name in names_in(line.code):
+            readers.setdefault(name, set()).update(wanted)
     at_hand = [say(name) for name in (*(t.name for t in op.inputs), *op.outputs)]
-    saved = []
-    for name in at_hand:
-        readers = [needs[n] for n, x in enumerate(lines) if name in set(names_in(x.code))]
-        if readers:
-            wanted = tuple(g for g in gradients if any(g in r for r in readers))
-            saved.append(Saved(name, wanted))
-    read = {name for line in lines for name in names_in(line.code)}
+    saved = [
+        Saved(name, tuple(g for g in gradients if g in readers[name]))
+        for name in at_hand
+        if name in readers
+    ]
     return Program(
         inputs=tuple(say(t.name) for t in op.inputs),
         parameters=tuple(say(p.name) for p in op.parameters),
@@ -277,9 +305,11 @@ def _backward(
             for name in op.outputs
         ),
         saved=tuple(saved),
-        kept_parameters=tuple(say(p.name) for p in op.parameters if say(p.name) in read),
-        kept_shapes=tuple(say(name) for name in shape_names if f"{say(name)}_shape" in read),
-        backward=tuple(BackwardLine(line, needs[n]) for n, line in enumerate(lines)),
+        kept_parameters=tuple(say(p.name) for p in op.parameters if say(p.name) in readers),
+        kept_shapes=tuple(say(name) for name in shape_names if f"{say(name)}_shape" in readers),
+        backward=tuple(
+            BackwardLine(line, wanted) for line, wanted in softmaxes_shared(lines, needs, places)
+        ),
         gradients=gradients,
     )
 
@@ -295,7 +325,7 @@ def _enter_kept(
 ) -> None:
     """Outputs and cotangents get the axis that a flag may have kept."""
     for output in op.outputs:
-        axes = _kept_axes(op, lets[output].formals, p)
+        axes = kept_axes(op, lets[output].formals, p)
         if axes is None:
             continue
         place = frame.position(axes, axes.index(None))
@@ -317,7 +347,7 @@ def _resolved(
 ) -> tuple[list[Line], list[str]]:
     """The statements with sizes read from what is saved anyway, or from kept shapes."""
     read = {name for s in scope.statements for name in names_in(s.code)}
-    at_hand = _sources({name: v for name, v in tensors.items() if name in read})
+    at_hand = sources_of({name: v for name, v in tensors.items() if name in read})
     inputs = {t.name for t in op.inputs}
     kept = [
         Source(name, Name(f"{name}_shape"), v.axes)
@@ -331,49 +361,3 @@ def _resolved(
         assert let is not None
         lines.append(Line(s.name, shapes.resolve(s.code), kept=not let.internal))
     return lines, list(shapes.used)
-
-
-def _ordered(lines: Sequence[Line], needs: Sequence[tuple[str, ...]]) -> list[Line]:
-    """The lines with those for the same gradients together, what all need first.
-
-    A line stays behind every earlier one that it reads, and that writes what it writes.
-    """
-    reads = [set(names_in(line.code)) for line in lines]
-    pending = list(range(len(lines)))
-    result: list[Line] = []
-    current: tuple[str, ...] = ()
-    while pending:
-        ready = [
-            n
-            for at, n in enumerate(pending)
-            if not any(
-                lines[m].name in reads[n]
-                or lines[m].name == lines[n].name
-                or lines[n].name in reads[m]
-                for m in pending[:at]
-            )
-        ]
-        n = next(
-            (n for n in ready if needs[n] == current),
-            max(ready, key=lambda n: (len(needs[n]), -n)),
-        )
-        current = needs[n]
-        pending.remove(n)
-        result.append(lines[n])
-    return result
-
-
-def _needs(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """For each line the inputs whose gradients it leads to."""
-    by_name = {name: tensor for tensor, name in gradients.items()}
-    wanted: dict[str, set[str]] = {}
-    result: list[tuple[str, ...]] = [()] * len(lines)
-    for n in range(len(lines) - 1, -1, -1):
-        line = lines[n]
-        mine = set(wanted.get(line.name, ()))
-        if line.name in by_name:
-            mine.add(by_name[line.name])
-        for name in names_in(line.code):
-            wanted.setdefault(name, set()).update(mine)
-        result[n] = tuple(t for t in gradients if t in mine)
-    return result

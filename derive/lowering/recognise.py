@@ -2,6 +2,8 @@
 
 exp(f(k) - logsumexp_k f)  =  softmax_k f
 f(k) - logsumexp_k f       =  log_softmax_k f
+
+exp of a name that is a log_softmax is a softmax too, unless the name has been computed already.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from derive.algebra.expr import (
     node,
     substitute,
 )
-from derive.algebra.poly import Poly, Term, add, atom, make_term, poly
+from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly
 from derive.calculus.lets import Let
 
 __all__ = ["Normal", "recognise"]
@@ -45,25 +47,42 @@ class Normal(Expr):
 Find = Callable[[str], Let | None]
 
 
-def recognise(e: Expr, find: Find) -> Expr:
-    """e with normalised exponentials as `Normal` nodes, innermost first."""
+def recognise(e: Expr, find: Find, absent: Find) -> Expr:
+    """e with normalised exponentials as `Normal` nodes, innermost first.
+
+    ``find`` gives any definition, ``absent`` that of a name that has not been computed.
+    """
     if isinstance(e, Poly):
-        terms = add(poly(()), *(poly([_term(t, find)]) for t in e.terms))
+        terms = add(poly(()), *(poly([_term(t, find, absent)]) for t in e.terms))
         return _log_softmax(terms, find)
-    new: Expr = e.map(lambda part: recognise(part, find))
+    new: Expr = e.map(lambda part: recognise(part, find, absent))
     if isinstance(new, Call) and new.function == "exp":
         (u,) = new.args
         if isinstance(u, Poly) and len(u.terms) == 1:
             (t,) = u.terms
             if t.coef == 1 and not t.binders and len(t.factors) == 1:
-                inner = t.factors[0]
+                inner = _opened(t.factors[0], find, absent)
                 if isinstance(inner, Normal) and inner.kind == "log_softmax":
                     return replace(inner, kind="softmax")
     return new
 
 
-def _term(t: Term, find: Find) -> Term:
-    return make_term(t.coef, t.binders, [recognise(f, find) for f in t.factors])
+def _opened(e: Expr, find: Find, absent: Find) -> Expr:
+    """What a name stands for that has not been computed; anything else as it is."""
+    let = absent(e.tensor) if isinstance(e, Access) else None
+    if let is None or let.kind != "sum" or let.dtype != "float":
+        return e
+    assert isinstance(e, Access)
+    return as_atom(_as_poly(recognise(let.body_at(e.positions), find, absent)))
+
+
+def _as_poly(e: Expr) -> Poly:
+    assert isinstance(e, Poly)
+    return e
+
+
+def _term(t: Term, find: Find, absent: Find) -> Term:
+    return make_term(t.coef, t.binders, [recognise(f, find, absent) for f in t.factors])
 
 
 def _log_softmax(p: Poly, find: Find) -> Poly:

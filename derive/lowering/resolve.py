@@ -41,13 +41,12 @@ class Source:
 
 def axes_of(op: Operation, t: Tensor) -> Axes:
     """One index for each axis of an input; that of a composite axis names the whole axis."""
-    extents = {source: e.name for e in op.extents for source in e.sources}
     axes: list[Index | None] = []
     for n, axis in enumerate(t.axes):
         if isinstance(axis, Index):
             axes.append(axis)
         else:
-            name = extents.get((t.name, n))
+            name = next((e.name for e in op.extents if (t.name, n) in e.sources), None)
             axes.append(None if name is None else Index(name, name))
     return tuple(axes)
 
@@ -64,14 +63,16 @@ class Shapes:
     """The shapes of groups, where each group is one axis."""
     used: dict[str, None] = field(default_factory=dict)
     """The kept shapes that were needed."""
+    _found: dict[Code, Code] = field(default_factory=dict)
 
     def resolve(self, code: Code) -> Code:
         """code with every size and shape read from somewhere."""
-        if isinstance(code, Dim):
-            return self.size(code.extent)
-        if isinstance(code, Shape):
-            return self._shape(code)
-        return code.map(self.resolve)  # type: ignore[no-any-return]
+        if not isinstance(code, Dim | Shape):
+            return code.map(self.resolve)  # type: ignore[no-any-return]
+        if code not in self._found:
+            found = self.size(code.extent) if isinstance(code, Dim) else self._shape(code)
+            self._found[code] = found
+        return self._found[code]
 
     def size(self, extent: str) -> Code:
         """The number of values of an extent, a Python int."""
@@ -138,7 +139,7 @@ class Shapes:
         items: list[Code] = []
         for axis in code.axes:
             if not isinstance(axis, Name):
-                items.append(axis)
+                items.append(self.resolve(axis))
             elif axis.id.startswith("*"):
                 group = self._first(lambda s, key=axis.id: self._spread(s, key))  # type: ignore[misc]
                 if group is None:

@@ -21,7 +21,6 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
-from derive.lowering.access import window
 from derive.lowering.binders import apart, renaming, with_binders
 from derive.lowering.code import (
     Attribute,
@@ -38,6 +37,7 @@ from derive.lowering.code import (
 from derive.lowering.gather import add_at, put_at, select_at
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
+from derive.lowering.windows import Window, lies_inside, number_of, window
 
 __all__ = ["is_scattered", "scatter"]
 
@@ -86,9 +86,10 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         ((axis, position),) = targets
         if isinstance(position, Index) and position not in summed:
             return _diagonal(scope, source, axis, position), False
-        found = window(position)
-        if found is not None and found[0] in summed:
-            return _padded(scope, source, axis, *found), False
+        found = window(scope.frame.bounds, position)
+        if found is not None and found.index in summed and found.step > 0:
+            if isinstance(position, Index) or lies_inside(scope.frame.bounds, found, axis.extent):
+                return _placed(scope, source, axis, found), False
         if isinstance(position, Num):
             around = [i for i in order if i is axis or i in source.indices]
             return select_at(scope.frame, source, axis, position, around, scope.like), False
@@ -128,20 +129,20 @@ def _is_target(
     return axis not in taken and axis not in read and not free_indices(position) & set(taken)
 
 
-def _padded(scope: Scope, source: Value, axis: Index, index: Index, start: Expr) -> Value:
-    """f placed at start, start + 1, ... of a longer axis of zeros."""
-    if index not in source.indices:
-        source = scope.frame.expand(source, [*source.indices, index], scope.like)
-    n = source.axes.index(index)
-    axes = tuple(axis if i is index else i for i in source.axes)
+def _placed(scope: Scope, source: Value, axis: Index, w: Window) -> Value:
+    """f at start, start + step, ... of an axis of zeros."""
+    if w.index not in source.indices:
+        source = scope.frame.expand(source, [*source.indices, w.index], scope.like)
+    n = source.axes.index(w.index)
+    axes = tuple(axis if i is w.index else i for i in source.axes)
     sizes = Shape(tuple(Name(index_key(i)) for i in axes if i is not None))
     zeros = Method(scope.like, "new_zeros", (sizes,))
-    first = scope.lower(factor(start), ()).code
-    size: Code = Dim(index.extent)
-    end = size if first is literal(0) else Binary("+", first, size)
-    place = scope.frame.position(axes, n)
-    code = Method(zeros, "slice_scatter", (source.code, place, first, end))
-    return Value(code, axes)
+    first, size = number_of(scope, w.start), Dim(w.index.extent)
+    reach = size if w.step == 1 else Binary("*", literal(w.step), size)
+    end = reach if first is literal(0) else Binary("+", first, reach)
+    steps = () if w.step == 1 else (literal(w.step),)
+    args = (source.code, scope.frame.position(axes, n), first, end, *steps)
+    return Value(Method(zeros, "slice_scatter", args), axes)
 
 
 def _covers(

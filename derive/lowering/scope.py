@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Expr, Index
+from derive.algebra.recursion import Recursion
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
 from derive.lowering.code import (
@@ -53,6 +54,9 @@ class Scope(ABC):
     """The parameters that are integers."""
     statements: list[Statement] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._computed = Recursion(self._compute, self.tensors)
+
     @abstractmethod
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
         """e as code that fits ``order``, which lists every free index of e."""
@@ -67,12 +71,18 @@ class Scope(ABC):
 
     def tensor(self, name: str) -> Value:
         """The named tensor, computed first where it is not at hand."""
-        if name not in self.tensors:
-            let = self.find(name)
-            if let is None:
-                raise LoweringError(f"{name} is not defined")
-            self.define(let)
+        return self._computed(name)
+
+    def _compute(self, name: str) -> Value:
+        let = self.find(name)
+        if let is None:
+            raise LoweringError(f"{name} is not defined")
+        self.define(let)
         return self.tensors[name]
+
+    def absent(self, name: str) -> Let | None:
+        """The definition of a name that is not at hand."""
+        return None if name in self.tensors else self.find(name)
 
     def define(self, let: Let) -> None:
         """Write the statement of a let."""

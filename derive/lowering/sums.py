@@ -10,6 +10,7 @@ from derive.calculus.lets import layout
 from derive.lowering.binders import keeps, with_binders
 from derive.lowering.code import literal
 from derive.lowering.contract import contract, times
+from derive.lowering.pieces import narrowed
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value
@@ -21,9 +22,11 @@ def lower_sum(
     scope: Scope, binders: Sequence[Index], body: Expr, order: Sequence[Index], name: str = "sum"
 ) -> Value:
     """Sum over binders of a product."""
-    args = body.args if isinstance(body, Mul) else (body,)
+    args: Sequence[Expr] = body.args if isinstance(body, Mul) else (body,)
     if any(isinstance(a, Delta) for a in args):
         return scatter(scope, Reduce("sum", tuple(binders), body), order, None)[0]
+    binders, args = narrowed(scope, binders, args)
+    body = args[0] if len(args) == 1 else Mul(tuple(args))
     used = [i for i in order if i in free_indices(body)]
     inner = with_binders(used, binders, body)
     masks = [a for a in args if isinstance(a, Iverson)]

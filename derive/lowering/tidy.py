@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from derive.lowering.code import (
     Attribute,
@@ -58,14 +59,17 @@ class Line:
 
 
 def names_in(code: Code) -> Iterable[str]:
-    """Every Python name that the code reads."""
-    if isinstance(code, Name):
-        yield code.id
-    if isinstance(code, Literal) and ":" in code.text:
-        # A slice is written as text.
-        yield from re.findall(r"[A-Za-z_]\w*", code.text)
-    for part in code.parts():
-        yield from names_in(part)
+    """Every Python name that the code reads, once for each time that it does."""
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Name):
+            yield part.id
+        elif isinstance(part, Literal) and ":" in part.text:
+            # A slice is written as text.
+            yield from re.findall(r"[A-Za-z_]\w*", part.text)
+        else:
+            pending += reversed(tuple(part.parts()))
 
 
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
@@ -104,22 +108,21 @@ def _renumbered(lines: list[Line], given: Sequence[Line]) -> list[Line]:
 
 def _inline(lines: Sequence[Line], width: int) -> list[Line]:
     """Engine-made names that are read once disappear into their reader."""
-    result = list(lines)
-    for line in [x for x in lines if not x.kept]:
-        readers = [
-            (n, sum(1 for name in names_in(x.code) if name == line.name))
-            for n, x in enumerate(result)
-        ]
-        total = sum(count for _, count in readers)
-        current = next(x for x in result if x.name == line.name)
-        if total != 1 or len(text(current.code)) > width // 2:
+    result = dict(enumerate(lines))
+    # The place of a reader for each time that a name is read.
+    readers: dict[str, list[int]] = {}
+    for n, line in enumerate(lines):
+        for name in names_in(line.code):
+            readers.setdefault(name, []).append(n)
+    for at, line in enumerate(lines):
+        places = readers.get(line.name, ())
+        if line.kept or len(places) != 1 or len(text(result[at].code)) > width // 2:
             continue
-        n = next(n for n, count in readers if count)
-        result[n] = replace(
-            result[n], code=_replaced(result[n].code, Name(line.name), current.code)
-        )
-        result = [x for x in result if x.name != line.name]
-    return result
+        inner, n = result.pop(at).code, places[0]
+        result[n] = replace(result[n], code=_replaced(result[n].code, Name(line.name), inner))
+        for name in set(names_in(inner)):
+            readers[name] = [n if place == at else place for place in readers[name]]
+    return list(result.values())
 
 
 def _replaced(code: Code, old: Code, new: Code) -> Code:
@@ -157,53 +160,119 @@ def _size(code: Code) -> int:
     return 1 + sum(_size(part) for part in code.parts())
 
 
-def _subexpressions(code: Code) -> Iterable[Code]:
-    yield code
-    if isinstance(code, Dim | Shape):
-        return
-    for part in code.parts():
-        yield from _subexpressions(part)
+def _subexpressions(code: Code) -> Iterator[Code]:
+    """code and everything inside it, parents first."""
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        yield current
+        if not isinstance(current, Dim | Shape):
+            pending += reversed(tuple(current.parts()))
 
 
-def _share(lines: list[Line], taken: set[str]) -> list[Line]:
+class _Repeats:
+    """Statements, and what stands in them more than once.
+
+    A statement is known by a number that it keeps when others come before it.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = dict(enumerate(lines))
+        self._order = list(self.lines)
+        self._count: dict[Code, int] = {}
+        self._readers: dict[Code, dict[int, None]] = {}
+        self._repeated: dict[int, dict[Code, None]] = {}
+        """Size -> what has it, stands more than once and is worth a name."""
+        for n, line in self.lines.items():
+            self._note(n, Counter(), Counter(_subexpressions(line.code)))
+
+    def _note(self, n: int, old: Counter[Code], new: Counter[Code]) -> None:
+        """Where ``old`` stood in a statement, ``new`` does."""
+        for part in {**old, **new}:
+            if new[part] and not old[part]:
+                self._readers.setdefault(part, {})[n] = None
+            elif old[part] and not new[part]:
+                del self._readers[part][n]
+            before = self._count.get(part, 0)
+            after = self._count[part] = before + new[part] - old[part]
+            if (before > 1) != (after > 1) and not _is_cheap(part):
+                same = self._repeated.setdefault(_size(part), {})
+                if after > 1:
+                    same[part] = None
+                else:
+                    del same[part]
+
+    def largest(self) -> Code | None:
+        """The largest of what is repeated, and the first of these."""
+        size = max((size for size, same in self._repeated.items() if same), default=None)
+        if size is None:
+            return None
+        place = {n: at for at, n in enumerate(self._order)}
+        first = {c: min(place[n] for n in self._readers[c]) for c in self._repeated[size]}
+        at = min(first.values())
+        line = self.lines[self._order[at]]
+        return next(c for c in _subexpressions(line.code) if first.get(c) == at)
+
+    def readers(self, code: Code) -> list[int]:
+        """The statements that the code stands in, in order."""
+        there = self._readers[code]
+        return [n for n in self._order if n in there] if len(there) > 1 else list(there)
+
+    def change(self, n: int, code: Code) -> None:
+        """Give a statement other code."""
+        old = Counter(_subexpressions(self.lines[n].code))
+        self._note(n, old, Counter(_subexpressions(code)))
+        self.lines[n] = replace(self.lines[n], code=code)
+
+    def insert(self, line: Line, before: int) -> int:
+        """A new statement."""
+        n = len(self.lines)
+        self.lines[n] = line
+        self._order.insert(self._order.index(before), n)
+        self._note(n, Counter(), Counter(_subexpressions(line.code)))
+        return n
+
+    def move(self, n: int, before: int) -> None:
+        """Put a statement before another."""
+        if n != before:
+            self._order.remove(n)
+            self._order.insert(self._order.index(before), n)
+
+    def in_order(self) -> list[Line]:
+        """The statements."""
+        return [self.lines[n] for n in self._order]
+
+
+def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
     """What is computed more than once is computed before its first reader and named."""
-    while True:
-        counts: Counter[Code] = Counter()
-        for line in lines:
-            counts.update(_subexpressions(line.code))
-        repeated = [c for c, n in counts.items() if n > 1 and not _is_cheap(c)]
-        if not repeated:
-            return lines
-        code = max(repeated, key=_size)
-        owner = next((x for x in lines if x.code is code), None)
-        if owner is not None:
-            name, at = owner.name, lines.index(owner)
-            first = next(n for n, x in enumerate(lines) if code in set(_subexpressions(x.code)))
-            if first < at:
-                lines = [*lines[:first], owner, *lines[first:at], *lines[at + 1 :]]
-            lines = [
-                x if x is owner else replace(x, code=_replaced(x.code, code, Name(name)))
-                for x in lines
-            ]
-            continue
-        name = _fresh(code, taken)
-        first = next(n for n, x in enumerate(lines) if code in set(_subexpressions(x.code)))
-        lines = [replace(x, code=_replaced(x.code, code, Name(name))) for x in lines]
-        lines.insert(first, Line(name, code))
+    repeats = _Repeats(lines)
+    while (code := repeats.largest()) is not None:
+        readers = repeats.readers(code)
+        owner = next((n for n in readers if repeats.lines[n].code is code), None)
+        if owner is None:
+            owner = repeats.insert(Line(_fresh(code, taken), code), readers[0])
+        else:
+            repeats.move(owner, readers[0])
+        name = Name(repeats.lines[owner].name)
+        for n in readers:
+            if n != owner:
+                repeats.change(n, _replaced(repeats.lines[n].code, code, name))
+    return repeats.in_order()
 
 
 def cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """Lines longer than width give their largest operands names of their own."""
+    length = cache(lambda code: len(text(code)))
     result: list[Line] = []
     for line in lines:
         pending = [line]
         while pending:
             current = pending.pop()
             room = width - len(current.name) - 3
-            if len(text(current.code)) <= room:
+            if length(current.code) <= room:
                 result.append(current)
                 continue
-            part = _best_cut(current.code, room)
+            part = _best_cut(current.code, room, length)
             if part is None:
                 result.append(current)
                 continue
@@ -213,7 +282,7 @@ def cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     return result
 
 
-def _best_cut(code: Code, room: int) -> Code | None:
+def _best_cut(code: Code, room: int, length: Callable[[Code], int]) -> Code | None:
     """The largest proper part that fits the line; failing that, the largest that does not."""
     parts = [
         c
@@ -221,14 +290,12 @@ def _best_cut(code: Code, room: int) -> Code | None:
         if c is not code
         and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute)
         and not (isinstance(c, Unary) and c.op == "*")
-        and len(text(c)) > 12
+        and length(c) > 12
     ]
     if not parts:
         return None
-    fitting = [c for c in parts if len(text(c)) <= room]
-    if fitting:
-        return max(fitting, key=lambda c: len(text(c)))
-    return min(parts, key=lambda c: len(text(c)))
+    fitting = [c for c in parts if length(c) <= room]
+    return max(fitting, key=length) if fitting else min(parts, key=length)
 
 
 def _fresh(code: Code, taken: set[str]) -> str:

@@ -8,9 +8,10 @@ that has no group, or are the run-time parameter that names them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Index
+from derive.calculus.bounds import Bounds
 from derive.errors import LoweringError
 from derive.lowering.code import (
     Attribute,
@@ -65,6 +66,8 @@ class Frame:
 
     named: tuple[tuple[str, Index, Axes], ...] = ()
     """(parameter, index, the axes of the tensors that it counts in)."""
+    bounds: Bounds = field(default_factory=Bounds, compare=False)
+    """What is certain of the values of indices."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """The position of axis n as an argument of a torch function."""
@@ -198,10 +201,11 @@ class Frame:
         shape = Shape(tuple(Name(index_key(i)) for i in target))
         if value.scalar:
             dtypes = {"int": "torch.int64", "bool": "torch.bool"}
-            args: tuple[Code, ...] = (shape, value.code)
+            zero = value.code is literal(0)
+            args: tuple[Code, ...] = (shape,) if zero else (shape, value.code)
             if value.kind in dtypes:
                 args = (*args, Keyword("dtype", Name(dtypes[value.kind])))
-            code: Code = Method(like, "new_full", args)
+            code: Code = Method(like, "new_zeros" if zero else "new_full", args)
             return Value(code, tuple(target), value.kind)
         value = self.fit(value, target)
         if value.axes == tuple(target):

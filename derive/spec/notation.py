@@ -39,7 +39,7 @@ def parse(text: str) -> Operation:
 def parse_all(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
     try:
-        operations = tuple(resolve(written) for written in _split(_statements(text)))
+        operations = tuple(_resolved(written, text) for written in _split(_read(text)))
     except RecursionError:
         raise SpecError("the expression is nested too deeply") from None
     seen: set[str] = set()
@@ -48,6 +48,34 @@ def parse_all(text: str) -> tuple[Operation, ...]:
             raise SpecError(f"operation {operation.name} is defined twice; rename one")
         seen.add(operation.name)
     return operations
+
+
+def _read(text: str) -> list[raw.Raw]:
+    """The statements; an error in one of them shows its line."""
+    try:
+        return _statements(text)
+    except SpecError as error:
+        raise _showing(text, error, "in ") from None
+
+
+def _resolved(written: raw.Operation, text: str) -> Operation:
+    """The operation; an error in one of its equations names the equation."""
+    try:
+        return resolve(written)
+    except SpecError as error:
+        place = (error.line or 0, error.column or 0)
+        before = [e for e in written.equations if e.at and (e.at.line, e.at.column) <= place]
+        where = f"{written.name}, equation of {before[-1].name}" if before else written.name
+        raise _showing(text, error, f"in {where}: ") from None
+
+
+def _showing(text: str, error: SpecError, where: str) -> SpecError:
+    """The error with the line of the text that it is about."""
+    if error.line is None:
+        return error
+    shown = text.splitlines()[error.line - 1].strip()
+    message = f"{error.message}\n  {where}{shown}"
+    return SpecError(message, line=error.line, column=error.column)
 
 
 def _statements(text: str) -> list[raw.Raw]:

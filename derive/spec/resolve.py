@@ -134,13 +134,21 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
 
 
 def _plain(e: Expr, shapes: Shapes, sizes: Sizes, at: Place | None) -> Expr:
-    """A composite with a constant part is affine: (t 1) is t*size(d) + 1 on an axis (t d)."""
+    """A composite is affine unless its parts are those of the axis: a constant is none of them.
+
+    On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t.
+    """
     e = e.map(lambda part: _plain(part, shapes, sizes, at))
     if isinstance(e, Access):
         made = []
         for n, position in enumerate(e.positions):
-            if isinstance(position, Composite) and any(isinstance(p, Num) for p in position.args):
-                position = _row_major(position, shapes, sizes, e.tensor, n, at)
+            if isinstance(position, Composite):
+                parts = [p.extent for p in position.args if isinstance(p, Index)]
+                axis = sizes.named(shapes.axes[e.tensor][n])
+                own = [p.extent for p in walk(axis) if isinstance(p, Index)]
+                apart = isinstance(axis, Composite) and parts != own
+                if apart or len(parts) < len(position.args):
+                    position = _row_major(position, shapes, sizes, e.tensor, n, at)
             made.append(position)
         return Access(e.tensor, tuple(made))
     return e
@@ -150,7 +158,7 @@ def _row_major(
     e: Composite, shapes: Shapes, sizes: Sizes, tensor: str, n: int, at: Place | None
 ) -> Expr:
     axis = shapes.axes[tensor][n]
-    parts = axis.args if isinstance(axis, Composite) else ()
+    parts = axis.args if isinstance(axis, Composite) else sizes.parts(tensor, n)
     known = {i: sizes.letter(p.extent) for i, p in enumerate(parts) if isinstance(p, Index)}
     if len(parts) != len(e.args):
         known = {}

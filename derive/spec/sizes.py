@@ -7,27 +7,24 @@ x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.expr import (
-    Add,
     Call,
     Composite,
     Expr,
     Index,
-    Mul,
     Num,
-    Param,
     Size,
     num,
     replace,
     walk,
 )
-from derive.spec import raw
 from derive.spec.affine import Affine, Polynomial, affine
 from derive.spec.build import product
 from derive.spec.declare import Declared
+from derive.spec.measure import atoms, compared, composed, factors, letters, pinned, shown
 from derive.spec.operation import Extent
 from derive.spec.ranges import Bound, bound, ordered, smallest
 from derive.spec.raw import Place, fail
@@ -71,10 +68,10 @@ class Sizes:
             self._union(a, b)
         self._ones: set[str] = set()
         self._composites: list[tuple[str, Composite, Place | None]] = []
-        pinned = self._pinned()
-        derived = self._derived(pinned)
+        given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
+        derived = self._derived(given)
         self._unify(derived)
-        self._give(pinned)
+        self._give(given)
         self._solve(derived)
         self._name()
 
@@ -101,23 +98,6 @@ class Sizes:
         return [key for key in self._parent if self._root(key) == root]
 
     # what is known
-
-    def _pinned(self) -> dict[str, Expr | None]:
-        """Letters whose size no affine reading decides, with the size if one is given."""
-        d = self.declared
-        pinned: dict[str, Expr | None] = {}
-        for tensor in d.tensors:
-            for axis in self.shapes.declared.get(tensor, ()):
-                pinned.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
-        for name, parameter in d.parameters.items():
-            match parameter.value:
-                case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
-                    if pinned.get(letter) is not None or letter in d.fixed:
-                        fail(parameter.at, f"index {letter} has two sizes; remove one")
-                    pinned[letter] = Param(name)
-        for letter, _, _ in self.definitions:
-            pinned.setdefault(letter, None)
-        return pinned
 
     def _derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[_Affine]]:
         """The letters whose range follows from affine readings, with these."""
@@ -207,7 +187,8 @@ class Sizes:
             for n, position in enumerate(reading.positions):
                 key = f"{reading.tensor}@{n}"
                 if isinstance(position, Composite):
-                    self._composites.append((key, position, reading.at))
+                    if len(letters(position)) == len(position.args):
+                        self._composites.append((key, position, reading.at))
                 elif isinstance(position, Index):
                     letter = position.extent
                     if letter not in derived:
@@ -259,12 +240,9 @@ class Sizes:
             self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
         ):
             pass
-        for key, composite, _ in self._composites:
-            root = self._root(key)
-            if root not in self._given and all(self._sized(x) for x in _letters(composite)):
-                size = self._canonical(_product(composite))
-                if size is not Size(root):
-                    self._given[root] = size  # its axes are checked against the parts
+        for key, composite, at in self._composites:
+            if all(self._sized(x) for x in letters(composite)):
+                self._compose(key, composite, at)
         for name in self.declared.letters:
             if not self._sized(name):
                 self._unsized(name)
@@ -280,6 +258,36 @@ class Sizes:
                     f"index {letter} has two sizes, its own and that of all joined together; "
                     "declare the arguments of concat with other indices",
                 )
+
+    def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
+        """The size of an axis is that of all parts, which its axes are checked against."""
+        root = self._root(key)
+        size = self._canonical(composed(composite))
+        known = self._given.get(root)
+        if known is None:
+            if size is not Size(root):
+                self._given[root] = size
+            return
+        parts = [self._given.get(self._root(x)) for x in letters(composite)]
+        quotient = any(
+            isinstance(p, Call) and Size(root) in walk(self._canonical(p)) for p in parts
+        )
+        if len(parts) < len(composite.args) or quotient:
+            return
+        known = self._canonical(known)
+        if factors(known, self._given.get) != factors(size, self._given.get):
+            tensor, _, n = key.partition("@")
+            one, other = shown(known, self._say), shown(size, self._say)
+            fail(
+                at,
+                f"index {self._say(root)} has two sizes: {one} and, on axis {n} of {tensor}, "
+                f"{other}; read what is composed of other parts by an index of its own",
+            )
+
+    def _say(self, root: str) -> str:
+        """A letter with this size, or the axis itself."""
+        members = self._members(root)
+        return next((m for m in members if "@" not in m and "#" not in m), root.replace("@", ""))
 
     def _unsized(self, name: str) -> None:
         letter = self.declared.letters[name]
@@ -310,7 +318,7 @@ class Sizes:
     def _solve_derived(self, waiting: dict[str, list[_Affine]]) -> bool:
         for letter, found in waiting.items():
             own = self._root(letter)
-            needed = {r.axis for r in found} | {s.extent for r in found for s in _atoms(r.position)}
+            needed = {r.axis for r in found} | {s.extent for r in found for s in atoms(r.position)}
             if not all(self._sized(key) for key in needed if self._root(key) != own):
                 continue
             bounds: list[Bound] = []
@@ -339,15 +347,15 @@ class Sizes:
 
     def _solve_composite(self) -> bool:
         for key, composite, _ in self._composites:
-            letters = _letters(composite)
-            unsized = [x for x in letters if not self._sized(x)]
+            parts = letters(composite)
+            unsized = [x for x in parts if not self._sized(x)]
             if not self._sized(key):
                 if not unsized:
-                    self._set(key, _product(composite), None)
+                    self._set(key, composed(composite), None)
                     return True
-            elif len(unsized) == 1 and letters.count(unsized[0]) == 1:
-                others = [x for x in letters if x != unsized[0]]
-                if len(others) == len(letters) - 1 and len(letters) == len(composite.args):
+            elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
+                others = [x for x in parts if x != unsized[0]]
+                if len(parts) == len(composite.args):
                     if not others:
                         self._union(unsized[0], key)
                     else:
@@ -359,7 +367,7 @@ class Sizes:
     def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
         """A letter on no axis that is compared with another takes its size."""
         for sides in self.comparisons:
-            letters = dict.fromkeys(x for side in sides for x in _compared(side))
+            letters = dict.fromkeys(x for side in sides for x in compared(side))
             unsized = [x for x in letters if not self._sized(x)]
             sized = [x for x in letters if self._sized(x)]
             if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:
@@ -393,6 +401,12 @@ class Sizes:
         """The extent of an axis."""
         return self._names[self._root(f"{tensor}@{n}")]
 
+    def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
+        """The parts of an axis, as some tensor with the same axis has them; none if it has none."""
+        root = self._root(f"{tensor}@{n}")
+        own = (c for key, c, _ in self._composites if self._root(key) == root)
+        return next((c.args for c in own), ())
+
     def named(self, e: Expr) -> Expr:
         """e with the extents in place of the letters."""
 
@@ -421,29 +435,3 @@ class Sizes:
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
         return tuple(ordered(result))
-
-
-def _atoms(position: Affine) -> Iterable[Size]:
-    """The sizes that the range of an affine position depends on."""
-    for part in (position.constant, *position.coefficients.values()):
-        for key in part.terms:
-            yield from (atom for atom in key if isinstance(atom, Size))
-    for index in position.coefficients:
-        yield Size(index.extent)
-
-
-def _compared(e: Expr) -> Iterator[str]:
-    """The letters of e that stand for their own position, not in an access or a reduction."""
-    if isinstance(e, Index):
-        yield e.extent
-    elif isinstance(e, Add | Mul):
-        for part in e.args:
-            yield from _compared(part)
-
-
-def _letters(composite: Composite) -> list[str]:
-    return [p.extent for p in composite.args if isinstance(p, Index)]
-
-
-def _product(composite: Composite) -> Expr:
-    return product(Size(p.extent) for p in composite.args if isinstance(p, Index))

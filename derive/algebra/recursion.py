@@ -1,0 +1,61 @@
+"""Recursion of any depth, each value found once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, MutableMapping
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Recursion"]
+
+_DEEPEST = 16
+"""How many calls may wait, each for the next."""
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class _Later(Exception):
+    """A value that has to be found before the ones that wait for it."""
+
+    def __init__(self, of: object, key: Any) -> None:
+        super().__init__(of, key)
+        self.of = of
+        self.key = key
+
+
+class Recursion(Generic[_Key, _Value]):
+    """A function that asks for its own values at other keys.
+
+    Where too many calls wait for one another, all are given up for the innermost, and made
+    again when that is known: what ``find`` does before it asks may happen twice.
+
+    >>> steps = Recursion(lambda n: 0 if n == 0 else steps(n - 1) + 1)
+    >>> steps(5000)
+    5000
+    """
+
+    def __init__(
+        self, find: Callable[[_Key], _Value], known: MutableMapping[_Key, _Value] | None = None
+    ) -> None:
+        self._find = find
+        self._known: MutableMapping[_Key, _Value] = {} if known is None else known
+        self._depth = 0
+
+    def __call__(self, key: _Key) -> _Value:
+        """The value at the key."""
+        if key not in self._known:
+            if self._depth == _DEEPEST:
+                raise _Later(self, key)
+            pending = [key]
+            while pending:
+                try:
+                    self._depth += 1
+                    self._known[pending[-1]] = self._find(pending[-1])
+                    pending.pop()
+                except _Later as later:
+                    if later.of is not self or self._depth > 1:
+                        raise
+                    pending.append(later.key)
+                finally:
+                    self._depth -= 1
+        return self._known[key]

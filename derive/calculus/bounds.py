@@ -1,0 +1,327 @@
+"""What is certain of integers made of indices and sizes, whatever the sizes are.
+
+    0 <= i <= size(i) - 1 for every index, 0 <= size(i), and size(m) = size(k) + size(l) where the
+    operation gives the size of m so
+
+An inequality is proved by showing that its opposite contradicts these: the variables of the
+linear system are eliminated one after the other (Fourier and Motzkin). A product of sizes is a
+variable of its own. What is not proved is unknown; it need not be wrong.
+
+A size that its definition makes negative is refused when the code runs, so none is less than 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Add,
+    And,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Rel,
+    Size,
+    free_indices,
+)
+from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
+from derive.spec.affine import Monomial, Polynomial
+from derive.spec.operation import Extent, Operation, SizeOf
+
+__all__ = ["Bounds", "as_poly"]
+
+_MOST_CONSTRAINTS = 120
+"""A larger system is given up: the answer is unknown."""
+
+_MOST_TERMS = 12
+"""A longer form is not read: a position that a person writes is shorter."""
+
+_ONE = Polynomial.of(1)
+
+_System = list[Mapping[Monomial, Fraction]]
+
+
+class Bounds:
+    """The extents of one operation, as a store of facts.
+
+    ``integers`` names the parameters that are integers; of their sign nothing is known.
+
+    >>> bounds = Bounds([Extent("k"), Extent("l"), Extent("m", size=Size("k") + Size("l"))])
+    >>> bounds.holds(Rel("<", Index("j", "k"), Size("m")))
+    True
+    >>> bounds.holds(Rel("<", Index("j", "m"), Size("k"))) is None
+    True
+    """
+
+    def __init__(self, extents: Sequence[Extent] = (), integers: Iterable[str] = ()) -> None:
+        self._extents = {e.name: e for e in extents}
+        self._integers = frozenset(integers)
+        self._sizes: dict[str, Polynomial] = {}
+        self._proved: dict[Polynomial, bool] = {}
+
+    @classmethod
+    def of(cls, op: Operation) -> Bounds:
+        """The facts of an operation."""
+        whole = (
+            p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
+        )
+        return cls(op.extents, whole)
+
+    def size(self, extent: str) -> Polynomial:
+        """The number of values of an extent, in terms of sizes that are no sums of others."""
+        found = self._sizes.get(extent)
+        if found is None:
+            own = Polynomial.of(Size(extent))
+            # Where a size leads back to itself, it stands for itself.
+            self._sizes[extent] = own
+            found = self._definition(extent)
+            if found is None or any(isinstance(a, Call) for key in found.terms for a in key):
+                found = own
+            self._sizes[extent] = found
+        return found
+
+    def _definition(self, extent: str) -> Polynomial | None:
+        known = self._extents.get(extent)
+        if known is None or known.size is None or known.group:
+            return None
+        return self.form(known.size)
+
+    def extents_of(self, size: Polynomial) -> list[str]:
+        """The extents that have this size for certain, in the order of the operation."""
+        return [n for n, e in self._extents.items() if not e.group and self.size(n) == size]
+
+    def form(self, e: Expr) -> Polynomial | None:
+        """e as a sum of integer multiples of products of indices, sizes and integer parameters.
+
+        None where it is no such sum.
+        """
+        found = self._form(e)
+        if found is None or len(found.terms) > _MOST_TERMS:
+            return None
+        return found if all(c.denominator == 1 for c in found.terms.values()) else None
+
+    def _form(self, e: Expr) -> Polynomial | None:
+        match e:
+            case Num():
+                return Polynomial.of(e)
+            case Size(extent):
+                return self.size(extent)
+            case Index(_, _, False):
+                return Polynomial.of(e)
+            case Param(name) if name in self._integers:
+                return Polynomial.of(e)
+            case Call("floordiv" | "minimum" | "maximum") if not free_indices(e):
+                return Polynomial.of(e)
+            case Add(args):
+                return self._sum(args)
+            case Poly(terms):
+                return self._sum(terms) if len(terms) <= _MOST_TERMS else None
+            case Group(body):
+                return self._form(body)
+            case Mul(args):
+                return self._product(Fraction(1), args)
+            case Term(coef, (), factors):
+                return self._product(coef, factors)
+            case Pow(base, Num(exponent)) if exponent.denominator == 1 and 0 < exponent <= 4:
+                return self._product(Fraction(1), (base,) * int(exponent))
+        return None
+
+    def _sum(self, args: Iterable[Expr]) -> Polynomial | None:
+        result = Polynomial({})
+        for a in args:
+            part = self._form(a)
+            if part is None:
+                return None
+            result = result + part
+        return result
+
+    def _product(self, coef: Fraction, args: Iterable[Expr]) -> Polynomial | None:
+        result = Polynomial({(): coef} if coef else {})
+        for a in args:
+            part = self._form(a)
+            if part is None or len(part.terms) * len(result.terms) > 4 * _MOST_TERMS:
+                return None
+            result = result * part
+        return result
+
+    def holds(self, condition: Expr) -> bool | None:
+        """Whether the condition holds for all sizes and all values of its indices.
+
+        False where it never holds, None where that depends or is not known.
+        """
+        match condition:
+            case Rel(op, left, right):
+                a = self.form(left)
+                b = None if a is None else self.form(right)
+                return None if a is None or b is None else self._relation(op, a, b)
+            case Not(arg):
+                inner = self.holds(arg)
+                return None if inner is None else not inner
+            case Iverson(inside):
+                return self.holds(inside)
+            case And(args) | Or(args):
+                absorbing = isinstance(condition, Or)
+                found = [self.holds(a) for a in args]
+                if absorbing in found:
+                    return absorbing
+                return None if None in found else not absorbing
+        return None
+
+    def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
+        if op in (">", ">="):
+            return self._relation({">": "<", ">=": "<="}[op], b, a)
+        if op in ("==", "!="):
+            if a == b:
+                return op == "=="
+            apart = self.at_most(a + _ONE, b) or self.at_most(b + _ONE, a)
+            return op == "!=" if apart else None
+        low = a + _ONE if op == "<" else a
+        if self.at_most(low, b):
+            return True
+        return False if self.at_most(b + _ONE, low) else None
+
+    def edge(self, condition: Expr, i: Index) -> tuple[bool, Polynomial] | None:
+        """(True, b) where the condition says b <= i, (False, b) where it says i < b.
+
+        None where it says something else; b has no i in it.
+        """
+        match condition:
+            case Not(arg):
+                inner = self.edge(arg, i)
+                return None if inner is None else (not inner[0], inner[1])
+            case Iverson(inside):
+                return self.edge(inside, i)
+            case Rel("<" | "<=" | ">" | ">=" as op, left, right):
+                low, high = (left, right) if op in ("<", "<=") else (right, left)
+                a = self.form(low)
+                b = None if a is None else self.form(high)
+                if a is None or b is None:
+                    return None
+                # low < high is 0 <= gap, and gap = coefficient*i + rest.
+                gap = b - a - _ONE if op in ("<", ">") else b - a
+                coefficient = gap.terms.get((i,))
+                if coefficient not in (1, -1) or sum(i in key for key in gap.terms) > 1:
+                    return None
+                rest = gap - Polynomial({(i,): coefficient})
+                return (True, -rest) if coefficient == 1 else (False, rest + _ONE)
+        return None
+
+    def at_most(self, low: Polynomial, high: Polynomial) -> bool:
+        """Whether low <= high is certain."""
+        gap = high - low
+        number = gap.number
+        if number is not None:
+            return number >= 0
+        known = self._proved.get(gap)
+        if known is None:
+            opposite = -gap - _ONE
+            known = self._proved[gap] = _contradictory([opposite.terms, *self._facts(opposite)])
+        return known
+
+    def _facts(self, about: Polynomial) -> _System:
+        """What is certain of the variables, and of those that it brings in: each is >= 0."""
+        facts: dict[Polynomial, None] = {}
+        seen: set[Monomial] = set()
+        pending = [key for key in about.terms if key]
+        while pending and len(facts) < _MOST_CONSTRAINTS // 2:
+            key = pending.pop(0)
+            if key in seen:
+                continue
+            seen.add(key)
+            new = [Polynomial({key: Fraction(1)})] if all(map(_is_count, key)) else []
+            for part in key:
+                new += self._of_atom(part)
+            new += [s for n in self._extents if key in (s := self.size(n)).terms]
+            for fact in new:
+                facts.setdefault(fact)
+                pending += [k for k in fact.terms if k]
+        return [fact.terms for fact in facts]
+
+    def _of_atom(self, e: Expr) -> list[Polynomial]:
+        own = Polynomial.of(e)
+        match e:
+            case Size(extent):
+                given = self._definition(extent) or own
+                return [given - own, own - given] if self.size(extent) == own != given else []
+            case Index(_, extent):
+                return [self.size(extent) - _ONE - own]
+            case Call("floordiv", (above, below)):
+                a, b = self.form(above), self.form(below)
+                step = None if b is None else b.number
+                if a is None or step is None or step <= 0:
+                    return []
+                multiple = own * Polynomial({(): step})
+                return [a - multiple, multiple + Polynomial({(): step - 1}) - a]
+            case Call("minimum" | "maximum" as name, args):
+                forms = [f for f in map(self.form, args) if f is not None]
+                return [f - own if name == "minimum" else own - f for f in forms]
+        return []
+
+
+def _is_count(e: Expr) -> bool:
+    return isinstance(e, Index | Size)
+
+
+def _contradictory(system: _System) -> bool:
+    """Whether no numbers make every form of the system >= 0."""
+    while True:
+        kept: dict[frozenset[tuple[Monomial, Fraction]], Mapping[Monomial, Fraction]] = {}
+        for form in system:
+            total = sum(abs(c) for k, c in form.items() if k)
+            number = form.get((), Fraction(0))
+            if not total:
+                if number < 0:
+                    return True
+                continue
+            # Of forms that differ by a number, the smaller says more.
+            same = {k: c / total for k, c in form.items() if k}
+            key = frozenset(same.items())
+            if key not in kept or number / total < kept[key][()]:
+                kept[key] = {**same, (): number / total}
+        system = list(kept.values())
+        if not system or len(system) > _MOST_CONSTRAINTS:
+            return False
+        system = _without(_cheapest(system), system)
+
+
+def _cheapest(system: _System) -> Monomial:
+    """The variable whose elimination leaves the smallest system."""
+    above: dict[Monomial, int] = {}
+    below: dict[Monomial, int] = {}
+    for form in system:
+        for key, coef in form.items():
+            if key:
+                side = above if coef > 0 else below
+                side[key] = side.get(key, 0) + 1
+    every = dict.fromkeys((*above, *below))
+    return min(every, key=lambda k: above.get(k, 0) * below.get(k, 0))
+
+
+def _without(key: Monomial, system: _System) -> _System:
+    """The system that follows, without the variable."""
+    above = [f for f in system if f.get(key, 0) > 0]
+    below = [f for f in system if f.get(key, 0) < 0]
+    result = [f for f in system if not f.get(key)]
+    for a in above:
+        for b in below:
+            joined = {k: -b[key] * c for k, c in a.items()}
+            for k, c in b.items():
+                joined[k] = joined.get(k, Fraction(0)) + a[key] * c
+            result.append({k: c for k, c in joined.items() if c})
+    return result
+
+
+def as_poly(form: Polynomial) -> Poly:
+    """The form as a flat sum."""
+    terms = (
+        scale(mul(*map(atom, key)) if key else constant(1), c) for key, c in form.terms.items()
+    )
+    return add(constant(0), *terms)

@@ -1,0 +1,182 @@
+"""Conditions of a term that its own ranges and brackets decide, and the guards of what it reads.
+
+A guard keeps a read in range where the bracket beside it is 0. So it stands around the whole
+position of a read, or of a delta, which places values: elsewhere it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    replace,
+    walk,
+)
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    as_atom,
+    atom,
+    make_term,
+    mul,
+    poly,
+    scale,
+    sum_over,
+)
+from derive.calculus.bounds import Bounds
+
+__all__ = [
+    "beside",
+    "conditions_of",
+    "conjunction",
+    "known",
+    "plain_positions",
+    "rebuilt",
+    "settled",
+    "unguarded",
+    "with_guards_outside",
+    "without_guards",
+]
+
+
+def conditions_of(c: Expr) -> tuple[Expr, ...]:
+    """The conditions that hold together where c does."""
+    return tuple(p for a in c.args for p in conditions_of(a)) if isinstance(c, And) else (c,)
+
+
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """The condition that all of these hold."""
+    every = tuple(dict.fromkeys(conditions))
+    return every[0] if len(every) == 1 else And(every)
+
+
+def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:
+    """The term with these binders and factors, some of which may have become sums."""
+    if not any(isinstance(f, Poly) for f in factors):
+        return poly([make_term(t.coef, binders, factors)])
+    whole = mul(*(f if isinstance(f, Poly) else atom(f) for f in factors))
+    return scale(sum_over(whole, binders), t.coef)
+
+
+def settled(bounds: Bounds, e: Expr) -> Expr:
+    """e with no guard whose condition always holds, no condition in one that does, none nested."""
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Guard):
+            return None
+        condition, position = replace(part.condition, visit), replace(part.position, visit)
+        every = conditions_of(condition)
+        if isinstance(position, Guard):
+            # Where the inner condition fails both are 0.
+            inner = position
+            every = tuple(
+                replace(c, lambda e: inner.position if e is inner else None) for c in every
+            )
+            every = (*conditions_of(inner.condition), *every)
+            position = inner.position
+        left = [c for c in every if bounds.holds(c) is not True]
+        return Guard(conjunction(left), position) if left else position
+
+    return plain_positions(replace(e, visit))
+
+
+def plain_positions(e: Expr) -> Expr:
+    """e with positions that are a lone atom stored as that atom."""
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Access | Guard | Delta):
+            return None
+        inner = part.map(plain_positions)
+        if isinstance(inner, Access):
+            return Access(inner.tensor, tuple(_plain(p) for p in inner.positions))
+        if isinstance(inner, Guard):
+            return Guard(inner.condition, _plain(inner.position))
+        assert isinstance(inner, Delta)
+        return Delta(_plain(inner.axis), _plain(inner.position))
+
+    return replace(e, visit)
+
+
+def _plain(position: Expr) -> Expr:
+    return as_atom(position) if isinstance(position, Poly) else position
+
+
+def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
+    """e without the guards in it whose conditions are all among these."""
+
+    def visit(part: Expr) -> Expr | None:
+        if isinstance(part, Guard) and beside.issuperset(conditions_of(part.condition)):
+            return replace(part.position, visit)
+        return None
+
+    return plain_positions(replace(e, visit))
+
+
+def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
+    """e with the guards of these conditions around whole positions, and nowhere else."""
+
+    def within(part: Expr, found: list[Expr]) -> Expr | None:
+        """Guards are taken out and noted; what is read further inside has its own."""
+        if isinstance(part, Guard) and beside.issuperset(conditions_of(part.condition)):
+            found += conditions_of(part.condition)
+            return replace(part.position, lambda e: within(e, found))
+        if isinstance(part, Access):
+            return Access(part.tensor, tuple(map(whole, part.positions)))
+        if isinstance(part, Delta):
+            return Delta(replace(part.axis, lambda e: within(e, [])), whole(part.position))
+        return None
+
+    def whole(position: Expr) -> Expr:
+        found: list[Expr] = []
+        inner = replace(position, lambda e: within(e, found))
+        return Guard(conjunction(found), _plain(inner)) if found else inner
+
+    return plain_positions(replace(e, lambda part: within(part, [])))
+
+
+def beside(t: Term, factor: Expr) -> frozenset[Expr]:
+    """The conditions of the other brackets of a term."""
+    others = [f for f in t.factors if isinstance(f, Iverson) and f is not factor]
+    return frozenset(c for f in others for c in conditions_of(f.condition))
+
+
+def unguarded(t: Term) -> Poly | None:
+    """The term with every guard whose bracket is another factor around a whole position."""
+    if not any(isinstance(f, Iverson) for f in t.factors):
+        return None
+    for f in t.factors:
+        if not any(isinstance(part, Guard) for part in walk(f)):
+            continue
+        new = with_guards_outside(f, beside(t, f))
+        if new is not f:
+            return rebuilt(t, t.binders, [new if x is f else x for x in t.factors])
+    return None
+
+
+def known(bounds: Bounds, t: Term) -> Poly | None:
+    """The term without the conditions that always hold; 0 where one never does."""
+    factors: list[Expr] = []
+    changed = False
+    for f in t.factors:
+        if not isinstance(f, Iverson):
+            factors.append(f)
+            continue
+        conditions = conditions_of(f.condition)
+        found = [bounds.holds(c) for c in conditions]
+        if False in found:
+            return ZERO
+        left = [c for c, holds in zip(conditions, found, strict=True) if not holds]
+        changed = changed or len(left) < len(conditions)
+        if left:
+            factors.append(Iverson(conjunction(left)))
+    if not changed:
+        return None
+    return rebuilt(t, t.binders, [settled(bounds, f) for f in factors])

@@ -1,0 +1,156 @@
+"""Which adjoints keep a name of their own: those whose name pays for itself.
+
+    grad_x = f'(x)*grad_y,  grad_y = ...     or     grad_x = f'(x)*(...)
+
+An adjoint is opened where the cost of the whole does not rise. What several gradients have in
+common counts once, so that a sum which a gradient needs anyway is free for another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from derive.algebra.expr import Expr, tensors
+from derive.algebra.poly import Poly
+from derive.algebra.rules import DELTA_RULES, Rule, Step
+from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.fold import fold_rules
+from derive.calculus.lets import inline
+from derive.calculus.solve import solved
+
+__all__ = ["inline_adjoints"]
+
+_MOST_TERMS = 6
+"""An adjoint with more terms than this is never inlined: sums multiply out."""
+
+_LARGEST = 40
+"""A formula with more factors and bound indices than this takes in nothing that makes it larger.
+
+A name in a chain of any length thus stands for a bounded part of it.
+"""
+
+_NAME = 200.0
+"""What a name costs: less than one pass over a matrix, as costs count it."""
+
+Pieces = Callable[[Poly], Mapping[Expr, float]]
+
+
+class _Bill:
+    """The cost of a set of formulas; each distinct operation in them is paid once."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = lru_cache(maxsize=256)(pieces)
+        self._uses: Counter[Expr] = Counter()
+
+    def add(self, polys: Iterable[Poly]) -> float:
+        """The rise by formulas that come in."""
+        rise = 0.0
+        for p in polys:
+            for operation, price in self._pieces(p).items():
+                rise += 0.0 if self._uses[operation] else price
+                self._uses[operation] += 1
+        return rise
+
+    def remove(self, polys: Iterable[Poly]) -> float:
+        """The fall by formulas that go."""
+        fall = 0.0
+        for p in polys:
+            for operation, price in self._pieces(p).items():
+                self._uses[operation] -= 1
+                fall += 0.0 if self._uses[operation] else price
+        return fall
+
+
+class _Formulas:
+    """Adjoints and gradients by name, and which of them read which."""
+
+    def __init__(self, formulas: Sequence[Adjoint]) -> None:
+        self._by_name = {a.name: a for a in formulas}
+        self._readers: dict[str, dict[str, None]] = {a.name: {} for a in formulas}
+        for a in formulas:
+            self._note(a)
+
+    def _note(self, reader: Adjoint) -> None:
+        for name in tensors(reader.body):
+            if name in self._readers:
+                self._readers[name][reader.name] = None
+
+    def __contains__(self, a: Adjoint) -> bool:
+        return a.name in self._by_name
+
+    def __getitem__(self, name: str) -> Adjoint:
+        return self._by_name[name]
+
+    def readers(self, name: str) -> list[Adjoint]:
+        """The formulas that read this one."""
+        found = (self._by_name[r] for r in self._readers[name] if r in self._by_name)
+        return [a for a in found if name in tensors(a.body)]
+
+    def replace(self, gone: Adjoint, new: Sequence[Adjoint]) -> None:
+        """The formulas without one of them, whose readers have become these."""
+        del self._by_name[gone.name]
+        for a in new:
+            self._by_name[a.name] = a
+            self._note(a)
+
+
+def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
+    """Open every adjoint whose name does not pay for itself.
+
+    Adjoints are visited in program order and then in reverse. ``pieces`` gives the distinct
+    operations of a formula with their costs.
+    """
+    rules = fold_rules(backward.lets, {a.name: a.as_let() for a in backward.adjoints})
+    formulas = _Formulas((*backward.adjoints, *backward.gradients))
+    bill = _Bill(pieces)
+    bill.add(a.body for a in (*backward.adjoints, *backward.gradients))
+    candidates = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    for order in (candidates[::-1], candidates):
+        for candidate in order:
+            if candidate not in formulas:
+                continue
+            adjoint = formulas[candidate.name]
+            if len(adjoint.body.terms) > _MOST_TERMS:
+                continue
+            readers = formulas.readers(adjoint.name)
+            opened = [_opened(r, adjoint, rules, backward.lets.say) for r in readers]
+            pairs = zip(readers, opened, strict=True)
+            if any(_size(o.body) > max(_size(r.body), _LARGEST) for r, o in pairs):
+                continue
+            old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
+            fall = bill.remove(old)
+            if bill.add(new) <= fall + _NAME:
+                formulas.replace(adjoint, opened)
+            else:
+                bill.remove(new)
+                bill.add(old)
+    kept = replace(
+        backward,
+        adjoints=tuple(formulas[a.name] for a in backward.adjoints if a in formulas),
+        gradients=tuple(formulas[a.name] for a in backward.gradients),
+    )
+    return solved(kept)
+
+
+def _size(p: Poly) -> int:
+    return sum(len(t.factors) + len(t.binders) for t in p.terms)
+
+
+def _opened(
+    reader: Adjoint, adjoint: Adjoint, rules: Sequence[Rule], say: Callable[[str], str]
+) -> Adjoint:
+    """A formula with the adjoint's name replaced by what it stands for."""
+    body = inline(reader.body, adjoint.as_let())
+    spoken = say(adjoint.name)
+    log: Log = [
+        Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
+    ]
+    body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
+    known = set(reader.steps)
+    shared = [s for s in adjoint.steps if s not in known]
+    own = said_of((reader.name, reader.formals), log)
+    return replace(reader, body=body, steps=(*shared, *reader.steps, *own))

@@ -1,0 +1,39 @@
+"""Formulas with their shifted deltas solved: the last thing that is done to them.
+
+Solving puts what a formula reads at a computed position. An adjoint that is opened is read at
+plain indices, so that the deltas of both meet in one sum; then what is left is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.rules import Rule
+from derive.algebra.simplify import Log, simplify
+from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.fold import fold_rules
+from derive.calculus.shifts import shift_rules
+
+__all__ = ["solved"]
+
+
+def solved(backward: Backward) -> Backward:
+    """The adjoints and gradients without the deltas that their ranges let be solved."""
+    shifts = shift_rules(backward.bounds)
+    made = {a.name: a.as_let() for a in backward.adjoints}
+    folds = fold_rules(backward.lets, made)
+
+    def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
+        return tuple(_solved(a, shifts, folds) for a in formulas)
+
+    return replace(backward, adjoints=each(backward.adjoints), gradients=each(backward.gradients))
+
+
+def _solved(a: Adjoint, shifts: Sequence[Rule], folds: Sequence[Rule]) -> Adjoint:
+    log: Log = []
+    body = simplify(a.body, shifts, log)
+    if not log:
+        return a
+    body = simplify(body, (*shifts, *folds), log)
+    return replace(a, body=body, steps=(*a.steps, *said_of((a.name, a.formals), log)))

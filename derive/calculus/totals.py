@@ -1,0 +1,280 @@
+"""Sums with a value that the definitions give.
+
+    Sum_k S[.., k, ..] = 1, 0, ...     where the definition of S says so
+    Sum_k a[k]*b[k]    = v             where v = Sum_k a[k]*b[k] is in the spec
+
+Both are found from the definitions, those of the forward and those of the adjoints; no operation
+is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Call, Expr, Index, Iverson, free_indices, substitute, walk
+from derive.algebra.match import match
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import (
+    Poly,
+    Term,
+    add,
+    atom,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.algebra.recursion import Recursion
+from derive.algebra.rules import Rule, Step
+from derive.algebra.simplify import Log, simplify
+from derive.calculus.lets import Let, Lets, inline, tensors_of
+
+__all__ = ["total_rules"]
+
+_NAMED = "a defining sum of products is its name"
+
+_MOST_ROUNDS = 12
+"""How often a name is opened to find that a sum is constant."""
+
+_LARGEST = 24
+"""A sum that has grown to more factors and bound indices than this is taken to be no constant."""
+
+_MOST_SHOWN = 48
+"""A longer way to a constant, by constants of other sums, is shown from where its end begins."""
+
+
+@dataclass(frozen=True)
+class _Total:
+    """The constant that a sum is, and the steps to it."""
+
+    value: Poly
+    steps: tuple[Step, ...]
+
+
+def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
+    """The rules for these definitions; they see lets and adjoints that are added later."""
+    normalised = Rule(
+        "normalised exponential",
+        "Σₖ exp(f − logsumexpₖ f) = 1",
+        "the number of summed indices",
+        lambda t: _sum_of_normalised(lets, t),
+    )
+
+    def total_of(key: tuple[str, tuple[int, ...]]) -> _Total | None:
+        name, axes = key
+        let = adjoints.get(name) or lets.get(name)
+        if let is None or let.kind != "sum" or let.dtype != "float":
+            return None
+        return _constant_sum(lets, adjoints, (normalised, known), let, axes)
+
+    value = Recursion(total_of, lets.found_totals)
+
+    def known_sum(t: Term) -> Poly | None:
+        return next(
+            (
+                mul(total.value, rest)
+                for rest, name, axes in _lone_sums(t)
+                if (total := value((name, axes))) is not None
+            ),
+            None,
+        )
+
+    def shown(t: Term) -> tuple[Step, ...]:
+        totals = (value((name, axes)) for _, name, axes in _lone_sums(t))
+        return next(total.steps for total in totals if total is not None)
+
+    known = Rule(
+        "known sum",
+        "Σₖ v(k) is constant by v's definition",
+        "the number of summed indices",
+        known_sum,
+        shown,
+    )
+    named = Rule(
+        "fold total",
+        _NAMED,
+        "the number of summed indices",
+        lambda t: _named_total(lets, t, ()),
+    )
+    return normalised, known, named
+
+
+def _uses(t: Term, index: Index) -> list[Expr]:
+    return [f for f in t.factors if index in free_indices(f)]
+
+
+# -------------------------------------------------------------------- Sum_k exp(f - lse) = 1
+
+
+def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
+    for k in t.binders:
+        uses = _uses(t, k)
+        for f in uses:
+            let_condition = _normalised_over(lets, f, k)
+            if let_condition is None:
+                continue
+            if [u for u in uses if u is not f] == let_condition:
+                rest = [x for x in t.factors if x not in uses]
+                return poly([make_term(t.coef, [i for i in t.binders if i is not k], rest)])
+    return None
+
+
+def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
+    """Where f = exp(body - lse) with lse over k: the mask factors that must stand beside it."""
+    if not (isinstance(f, Call) and f.function == "exp"):
+        return None
+    (u,) = f.args
+    assert isinstance(u, Poly)
+    for t in u.terms:
+        if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+            continue
+        lse = t.factors[0]
+        let = lets.get(lse.tensor)
+        if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
+            continue
+        mapping: dict[Index, Expr] = dict(zip(let.formals, lse.positions, strict=True))
+        mapping[let.binders[0]] = k
+        if k in free_indices(lse) or let.binders[0].extent != k.extent:
+            continue
+        if substitute(let.body, mapping) is not add(u, atom(lse)):
+            continue
+        if let.condition is None:
+            return []
+        return [Iverson(substitute(let.condition, mapping))]
+    return None
+
+
+# -------------------------------------------------------------------- Sum_k v[k] = constant
+
+
+def _lone_sums(t: Term) -> Iterator[tuple[Poly, str, tuple[int, ...]]]:
+    """(the rest of t, a name, axes) where a name alone is summed over some of its axes.
+
+    All such axes together come first, then each by itself.
+    """
+    for f in t.factors:
+        if not isinstance(f, Access):
+            continue
+        alone = [k for k in t.binders if _uses(t, k) == [f]]
+        places = {k: [n for n, p in enumerate(f.positions) if k in free_indices(p)] for k in alone}
+        plain = [k for k in alone if len(places[k]) == 1 and f.positions[places[k][0]] is k]
+        sets = [plain, *([k] for k in plain)] if len(plain) > 1 else [plain]
+        for summed in sets:
+            if summed:
+                binders = [i for i in t.binders if i not in summed]
+                rest = [x for x in t.factors if x is not f]
+                axes = tuple(places[k][0] for k in summed)
+                yield poly([make_term(t.coef, binders, rest)]), f.tensor, axes
+
+
+def _constant_sum(
+    lets: Lets, adjoints: Mapping[str, Let], rules: Sequence[Rule], let: Let, axes: Sequence[int]
+) -> _Total | None:
+    """Sum over some axes of a let, where it is a number (with sizes) by the definitions.
+
+    Names are opened one at a time, the one that is computed last first, so that what several
+    terms have in common cancels before it is taken apart. Sums that the spec names become
+    their names, unless these have been opened.
+    """
+    summed = [let.formals[n] for n in axes]
+    formals = tuple(i for i in let.formals if i not in summed)
+    letters = ",".join(("*" if k.group else "") + lets.say(k.name) for k in summed)
+    subject = (f"Σ[{letters}] {lets.say(let.name)}", formals)
+    total = sum_over(let.body, summed)
+    whole = to_tree(sum_over(atom(let.access), summed))
+    if _size(total) > _LARGEST:
+        return None
+    log: Log = [Step(*_opening(lets, let.name), whole, total, subject)]
+    order = {name: n for n, name in enumerate((*lets.by_name, *adjoints))}
+    opened = {let.name}
+    for _ in range(_MOST_ROUNDS):
+        total = simplify(total, rules, log)
+        total = _with_totals_named(lets, total, opened, log)
+        if not _reads(total):
+            if free_indices(total):
+                return None
+            steps = dict.fromkeys(s if s.subject[0] else replace(s, subject=subject) for s in log)
+            return _Total(total, tuple(steps)[-_MOST_SHOWN:])
+        latest = max(_names(lets, adjoints, total), key=order.__getitem__, default=None)
+        if latest is None or latest in opened:
+            return None
+        opened.add(latest)
+        before, total = total, inline(total, adjoints.get(latest) or lets[latest])
+        log.append(Step(*_opening(lets, latest), before, total))
+        if _size(total) > _LARGEST:
+            return None
+    return None
+
+
+def _opening(lets: Lets, name: str) -> tuple[str, str]:
+    spoken = lets.say(name)
+    return f"substitute {spoken}", f"{spoken} by its definition"
+
+
+def _size(p: Poly) -> int:
+    return sum(len(t.factors) + len(t.binders) for t in p.terms)
+
+
+def _reads(p: Poly) -> bool:
+    return any(isinstance(e, Access) for t in p.terms for f in t.factors for e in walk(f))
+
+
+def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:
+    """The names with a plain definition that stand as factors."""
+    for t in p.terms:
+        for f in t.factors:
+            base, _ = base_and_power(f)
+            if isinstance(base, Access):
+                let = adjoints.get(base.tensor) or lets.get(base.tensor)
+                if let is not None and let.kind == "sum":
+                    yield base.tensor
+
+
+def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
+    parts = [_named_total(lets, t, opened) for t in p.terms]
+    if not any(parts):
+        return p
+    kept = (poly([t]) if new is None else new for t, new in zip(p.terms, parts, strict=True))
+    result = add(poly(()), *kept)
+    log.append(Step("fold total", _NAMED, p, result))
+    return result
+
+
+# -------------------------------------------------------------------- Sum_k a[k]*b[k] = v
+
+
+def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
+    """t with a sum of products that defines a name replaced by the name."""
+    for binders, factors in _sums_apart(t):
+        target = make_term(Fraction(1), binders, factors)
+        for let in lets.totals(tensors_of(factors)):
+            if let.name in opened:
+                continue
+            (definition,) = let.body.terms
+            pattern = Term(target.coef, definition.binders, definition.factors)
+            for binding in match(pattern, target, frozenset(let.formals), {}):
+                if all(i in binding for i in let.formals):
+                    name = Access(let.name, tuple(binding[i] for i in let.formals))
+                    outer = [i for i in t.binders if i not in binders]
+                    rest = [f for f in t.factors if f not in factors]
+                    coef = t.coef / definition.coef
+                    return poly([make_term(coef, outer, [*rest, name])])
+    return None
+
+
+def _sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
+    """The parts of t that are sums of their own: bound indices and the factors that have them."""
+    pending = list(t.binders)
+    while pending:
+        bound = {pending.pop(0)}
+        while True:
+            factors = [f for f in t.factors if free_indices(f) & bound]
+            reached = {i for f in factors for i in free_indices(f) if i in t.binders}
+            if reached <= bound:
+                break
+            bound |= reached
+        pending = [i for i in pending if i not in bound]
+        yield tuple(i for i in t.binders if i in bound), tuple(factors)

@@ -1,0 +1,343 @@
+"""How the tensors of an operation look from outside and from inside, and lines between the two.
+
+A name in a line may hold a tensor in either layout. Where only composite axes differ one layout
+is a view of the other: each name holds the one that takes fewer views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.algebra.expr import Composite, Expr, Index
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Literal,
+    Method,
+    Name,
+    Subscript,
+    Tuple,
+    Unary,
+    literal,
+    text,
+)
+from derive.lowering.groups import SizeFrame, groups_of, shape_name
+from derive.lowering.program import WIDTH
+from derive.lowering.resolve import Shapes, Source, axes_of
+from derive.lowering.tidy import Line, cut, names_in
+from derive.lowering.value import Frame
+from derive.lowering.views import flattened, in_place_of, unflattened, unflattenings, views
+from derive.spec.operation import Equation, KeepDim, Operation, Tensor
+from derive.spec.split import Inside
+
+__all__ = [
+    "Border",
+    "Piece",
+    "enter",
+    "finished",
+    "leave",
+    "lines_read",
+    "loses_axis",
+    "outer_shape",
+    "own_shapes",
+    "replaced",
+    "shapes_before",
+    "store",
+    "swapped",
+]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A line, and the part of the program that it belongs to: the gradients that need it."""
+
+    line: Line
+    part: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> set[str]:
+        """The names that the line reads."""
+        return set(names_in(self.line.code))
+
+
+@dataclass
+class Border:
+    """How each tensor looks from outside and inside; sizes are read by ``shapes``."""
+
+    op: Operation
+    inside: Mapping[str, tuple[tuple[Index, ...], ...]]
+    shapes: Shapes
+    outside: dict[str, tuple[Expr, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outside = {t.name: t.axes for t in self.op.inputs}
+        self.outside |= {e.name: e.axes for e in self.op.equations}
+
+    @classmethod
+    def of(cls, op: Operation, inside: Inside) -> Border:
+        """The border of an operation, every size read on the shape of an input."""
+        sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in op.inputs]
+        named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
+        extents = {e.name: e for e in op.extents}
+        return cls(op, inside.axes, Shapes(extents, SizeFrame(), (), sources, groups=named))
+
+    def again(self) -> Border:
+        """The same, no shape being read so far."""
+        shapes = self.shapes
+        fresh = Shapes(shapes.extents, shapes.frame, (), shapes.kept, groups=shapes.groups)
+        return replace(self, shapes=fresh)
+
+    def changes(self, tensor: str) -> bool:
+        """Whether the tensor has other axes inside."""
+        return self._flat(tensor) or any(len(inner) != 1 for inner in self.inside[tensor])
+
+    def reshapes(self, tensor: str) -> bool:
+        """Whether more than composite axes differs."""
+        kept = any(e.name == tensor and loses_axis(self.op, e) for e in self.op.equations)
+        return kept or self._flat(tensor) or any(not inner for inner in self.inside[tensor])
+
+    def _flat(self, tensor: str) -> bool:
+        """Whether a group is one axis inside."""
+        outer, inner = self.outside[tensor], self.inside[tensor]
+        return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
+
+    def single(self, tensor: str, shape: Code) -> dict[Code, Code]:
+        """What reads one size of the inner shape, and the size."""
+        axes = tuple(i for axis in self.inside[tensor] for i in axis)
+        return {
+            Subscript(shape, (Frame().position(axes, n),)): self.shapes.size(i.extent)
+            for n, i in enumerate(axes)
+            if not i.group
+        }
+
+    def sizes(self, tensor: str) -> Tuple:
+        """The inner shape."""
+        inner = [i for axis in self.inside[tensor] for i in axis]
+        sizes = self.shapes
+        return Tuple(
+            tuple(
+                Unary("*", Name(shape_name(i))) if i.group else sizes.size(i.extent) for i in inner
+            )
+        )
+
+    def entered(self, tensor: str, code: Code) -> Code:
+        """What the tensor is inside, the code being what it is outside."""
+        if self.reshapes(tensor):
+            return Method(code, "reshape", (self.sizes(tensor),))
+        for n, axis in reversed(list(enumerate(self.inside[tensor]))):
+            if len(axis) > 1:
+                sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
+                code = unflattened(code, self._place(tensor, n), sizes)
+        return code
+
+    def left(self, tensor: str, code: Code) -> Code:
+        """What the tensor is outside, the code being what it is inside."""
+        for n, axis in enumerate(self.inside[tensor]):
+            if len(axis) > 1:
+                start = self._place(tensor, n)
+                more = len(axis) - 1
+                ends = (start - more, start) if start < 0 else (start, start + more)
+                code = flattened(code, *ends)
+        return code
+
+    def _place(self, tensor: str, n: int) -> int:
+        """The position of an outer axis, from the end that no group stands before."""
+        outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
+        return int(text(Frame().position(outer, n)))
+
+
+def _group(i: Expr) -> bool:
+    return isinstance(i, Index) and i.group
+
+
+def loses_axis(op: Operation, equation: Equation) -> bool:
+    """Whether a flag may keep an axis that the equation lacks."""
+    return any(isinstance(p, KeepDim) and p.index not in equation.axes for p in op.parameters)
+
+
+def enter(
+    border: Border, pieces: list[Piece], name: str, tensor: str, part: tuple[str, ...]
+) -> tuple[list[Piece], list[Piece]]:
+    """The lines, and the line that gives the tensor its inner axes where they need one."""
+    whole = Name(name)
+    if not border.reshapes(tensor):
+        shape = Attribute(whole, "shape")
+        seen: dict[Code, Code] = {whole: border.entered(tensor, whole)}
+        tried = swapped(pieces, border.single(tensor, shape))
+        sliced = any(_slices(p.line.code, shape) for p in tried)
+        tried = swapped(tried, {shape: border.sizes(tensor)})
+        tried = _mapped(tried, lambda code: in_place_of(code, seen))
+        if not sliced and sum(unflattenings(p.line.code, name) for p in tried) <= 1:
+            return tried, []
+    return pieces, [Piece(Line(name, border.entered(tensor, whole)), part)]
+
+
+def _slices(code: Code, shape: Code) -> bool:
+    """Whether the code reads a part of the shape."""
+    if isinstance(code, Subscript) and code.obj is shape:
+        return True
+    return any(_slices(part, shape) for part in code.parts())
+
+
+def store(border: Border, pieces: list[Piece], owners: Mapping[str, str]) -> list[Piece]:
+    """Names that hold a tensor hold it as it looks outside, unless that takes more views."""
+    for name, tensor in owners.items():
+        if border.changes(tensor) and not border.reshapes(tensor):
+            tried = _outside(border, pieces, name, tensor)
+            if sum(views(p.line.code) for p in tried) <= sum(views(p.line.code) for p in pieces):
+                pieces = tried
+    return pieces
+
+
+def _outside(border: Border, pieces: Sequence[Piece], name: str, tensor: str) -> list[Piece]:
+    """The lines with the name holding the tensor as it looks outside."""
+    seen: dict[Code, Code] = {Name(name): border.entered(tensor, Name(name))}
+    made = _mapped(pieces, lambda code: in_place_of(code, seen))
+    return _redefined(made, name, lambda code: border.left(tensor, code))
+
+
+def leave(
+    border: Border, pieces: list[Piece], name: str, tensor: str, shape: Code
+) -> tuple[list[Piece], Code]:
+    """The lines, and what is at their end the tensor that the name holds as it looks outside."""
+    if not border.reshapes(tensor):
+        tried = _outside(border, pieces, name, tensor)
+        if sum(unflattenings(p.line.code, name) for p in tried) <= 1:
+            return tried, Name(name)
+        return pieces, border.left(tensor, Name(name))
+    if any(name in p.reads for p in pieces):
+        return pieces, Method(Name(name), "reshape", (shape,))
+    made = _redefined(pieces, name, lambda code: Method(code, "reshape", (shape,)))
+    return made, Name(name)
+
+
+def _redefined(pieces: Sequence[Piece], name: str, f: Callable[[Code], Code]) -> list[Piece]:
+    """The lines with f of what the name was."""
+    return [
+        replace(p, line=replace(p.line, code=f(p.line.code))) if p.line.name == name else p
+        for p in pieces
+    ]
+
+
+def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]:
+    """The lines without superfluous names, none too long, names of the engine's numbered anew.
+
+    ``own`` are the names that are not the engine's.
+    """
+    named = [p.line.name for p in pieces if p.line.name not in own]
+    pieces = _cleared(pieces, named)
+    pieces = [Piece(line, p.part) for p in pieces for line in cut([p.line], taken, WIDTH)]
+    named += [p.line.name for p in pieces if p.line.name not in own and p.line.name not in named]
+    return _renumbered(pieces, named)
+
+
+def _cleared(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
+    """The lines without names that only stand for another, or whose one reader has room."""
+    for name in named:
+        own = next(p for p in pieces if p.line.name == name)
+        new: dict[Code, Code] = {Name(name): own.line.code}
+        if not isinstance(own.line.code, Name):
+            readers = [p for p in pieces for read in names_in(p.line.code) if read == name]
+            if len(readers) != 1 or readers[0].part != own.part:
+                continue
+            whole = text(replaced(readers[0].line.code, new))
+            if len(f"{readers[0].line.name} = {whole}") > WIDTH:
+                continue
+        pieces = swapped([p for p in pieces if p is not own], new)
+    return pieces
+
+
+def _renumbered(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
+    """The lines with the names, of which some are gone, numbered by appearance."""
+    pools: dict[str, list[str]] = {}
+    for name in sorted(named, key=lambda n: (len(n), n)):
+        pools.setdefault(name.rstrip("0123456789"), []).append(name)
+    left = [p.line.name for p in pieces if p.line.name in named]
+    new = {name: pools[name.rstrip("0123456789")].pop(0) for name in left}
+    codes: dict[Code, Code] = {Name(name): Name(other) for name, other in new.items()}
+    return [
+        replace(p, line=replace(p.line, name=new.get(p.line.name, p.line.name)))
+        for p in swapped(pieces, codes)
+    ]
+
+
+def own_shapes(pieces: Sequence[Piece], tensors: set[str]) -> list[Piece]:
+    """The lines with the shapes of the tensors read on the tensors."""
+    return swapped(pieces, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
+
+
+def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:
+    """The shapes of inputs that later lines read, before the tensors change theirs."""
+    names = {name for line in later for name in names_in(line.code)}
+    return [
+        Line(f"{name}_shape", Attribute(Name(name), "shape"))
+        for name in border.shapes.used
+        if f"{name}_shape" in names
+    ]
+
+
+def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
+    """The lines that a later one reads."""
+    wanted = {name for line in later for name in names_in(line.code)}
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line.name in wanted:
+            kept.insert(0, line)
+            wanted |= set(names_in(line.code))
+    return kept
+
+
+def swapped(pieces: Sequence[Piece], new: Mapping[Code, Code]) -> list[Piece]:
+    """The lines with codes replaced."""
+    return _mapped(pieces, lambda code: replaced(code, new))
+
+
+def _mapped(pieces: Sequence[Piece], f: Callable[[Code], Code]) -> list[Piece]:
+    return [replace(p, line=replace(p.line, code=f(p.line.code))) for p in pieces]
+
+
+def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
+    """The code with parts replaced."""
+    if code in new:
+        return new[code]
+    return code.map(lambda part: replaced(part, new))  # type: ignore[no-any-return]
+
+
+def outer_shape(op: Operation, shapes: Shapes, owner: Equation | Tensor, name: str) -> Code:
+    """The shape that a person sees, from the sizes of the inner axes."""
+    items: list[Code] = []
+    kept = {
+        _kept_place(op, owner, p): p.name
+        for p in op.parameters
+        if isinstance(owner, Equation) and isinstance(p, KeepDim) and p.index not in owner.axes
+    }
+    for n, axis in enumerate((*owner.axes, None)):
+        if n in kept:
+            flag = Conditional(Name(kept[n]), Literal("(1,)"), Literal("()"))
+            items.append(Unary("*", flag))
+        if axis is None:
+            continue
+        if isinstance(axis, Index) and axis.group:
+            items.append(Unary("*", Name(shape_name(axis))))
+        elif isinstance(axis, Index):
+            items.append(shapes.size(axis.extent))
+        elif isinstance(axis, Composite):
+            parts = [shapes.size(i.extent) for i in axis.args if isinstance(i, Index)]
+            code: Code = parts[0] if parts else literal(1)
+            for part in parts[1:]:
+                code = Binary("*", code, part)
+            items.append(code)
+        else:
+            items.append(literal(1))
+    return Tuple(tuple(items))
+
+
+def _kept_place(op: Operation, owner: Equation | Tensor, p: KeepDim) -> int:
+    home = next(t.axes for t in op.inputs if p.index in t.axes)
+    n = home.index(p.index)
+    before = [owner.axes.index(i) for i in home[:n] if i in owner.axes]
+    after = [owner.axes.index(i) for i in home[n + 1 :] if i in owner.axes]
+    return before[-1] + 1 if before else (after[0] if after else len(owner.axes))

@@ -1,0 +1,103 @@
+"""Sizes in expressions: which indices one depends on, and when two products are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from derive.algebra.expr import (
+    Add,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Param,
+    Size,
+    replace,
+    sort_key,
+    walk,
+)
+from derive.spec import raw
+from derive.spec.affine import Affine
+from derive.spec.build import product
+from derive.spec.declare import Declared
+from derive.spec.shapes import Shapes
+
+__all__ = ["atoms", "compared", "composed", "factors", "letters", "pinned", "shown"]
+
+
+def atoms(position: Affine) -> Iterable[Size]:
+    """The sizes that the range of an affine position depends on."""
+    for part in (position.constant, *position.coefficients.values()):
+        for key in part.terms:
+            yield from (atom for atom in key if isinstance(atom, Size))
+    for index in position.coefficients:
+        yield Size(index.extent)
+
+
+def compared(e: Expr) -> Iterator[str]:
+    """The letters of e that stand for their own position, not in an access or a reduction."""
+    if isinstance(e, Index):
+        yield e.extent
+    elif isinstance(e, Add | Mul):
+        for part in e.args:
+            yield from compared(part)
+
+
+def letters(composite: Composite) -> list[str]:
+    """The letters of the parts, constants left out."""
+    return [p.extent for p in composite.args if isinstance(p, Index)]
+
+
+def composed(composite: Composite) -> Expr:
+    """The size of a composite axis."""
+    return product(map(Size, letters(composite)))
+
+
+def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
+    """What is multiplied, in one order; sizes that are known as numbers are one number."""
+
+    def number(part: Expr) -> Expr | None:
+        found = known(part.extent) if isinstance(part, Size) else None
+        return found if isinstance(found, Num) else None
+
+    whole = replace(size, number)
+    if isinstance(whole, Mul):
+        whole = product(whole.args)
+    return sorted(whole.args if isinstance(whole, Mul) else (whole,), key=sort_key)
+
+
+def shown(size: Expr, say: Callable[[str], str]) -> str:
+    """The text of a size, for messages."""
+    match size:
+        case Num(value) if value.denominator == 1:
+            return str(value.numerator)
+        case Size(extent):
+            return f"size({say(extent)})"
+        case Param(name):
+            return name
+        case Mul(args):
+            return "*".join(shown(a, say) for a in args)
+        case Add(args):
+            return f"({' + '.join(shown(a, say) for a in args)})"
+        case Call(name, args):
+            return f"{name}({', '.join(shown(a, say) for a in args)})"
+    return "another"
+
+
+def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr | None]:
+    """Letters whose size no affine reading decides, with the size if it is a parameter."""
+    found: dict[str, Expr | None] = {}
+    for tensor in d.tensors:
+        for axis in shapes.declared.get(tensor, ()):
+            found.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
+    for name, parameter in d.parameters.items():
+        match parameter.value:
+            case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
+                if found.get(letter) is not None or letter in d.fixed:
+                    raw.fail(parameter.at, f"index {letter} has two sizes; remove one")
+                found[letter] = Param(name)
+    for letter in given:
+        found.setdefault(letter, None)
+    return found

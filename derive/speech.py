@@ -1,0 +1,110 @@
+"""From the engine's names and axes back to those that an operation was given with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import Access, And, Expr, Index, Reduce, Rel, accesses, fresh, substitute
+from derive.algebra.factor import factor
+from derive.algebra.nested import to_tree
+from derive.algebra.rules import Step
+from derive.calculus.adjoint import Adjoint
+from derive.calculus.canonical import renamed
+from derive.calculus.lets import Let, Lets
+from derive.result import DerivationStep, Formula
+from derive.spec.given import Given, given_axes, letters_of, on_given_axes, with_letters
+from derive.spec.operation import Operation
+
+__all__ = ["Speech", "definitions", "formula", "steps_of"]
+
+
+@dataclass(frozen=True)
+class Speech:
+    """From canonical names and axes to those that the operation was given with."""
+
+    say: Callable[[str], str]
+    owners: Mapping[str, Given]
+    letters: Mapping[tuple[str, ...], Index]
+    """One index for several side by side, by the extents of those."""
+    _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, op: Operation, lets: Lets) -> Speech:
+        """For an operation as it was given and its definitions."""
+        say = lets.say
+        owners = given_axes(op)
+        for adjoint, tensor in lets.derived_from.items():
+            owners[say(adjoint)] = owners[say(tensor)]
+        return cls(say, owners, letters_of(op))
+
+    def _in_words(self, e: Expr) -> Expr:
+        if e not in self._said:
+            # What one step ends with the next begins with.
+            self._said[e] = on_given_axes(renamed(e, self.say), self.owners)
+        return self._said[e]
+
+    def equation(
+        self, name: str, axes: Sequence[Expr], *bodies: Expr
+    ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
+        """name[axes] = body as a reader knows it, for several bodies."""
+        spoken = [self._in_words(e) for e in (Access(name, tuple(axes)), *bodies)]
+        access, *rest = with_letters(spoken, self.letters)
+        assert isinstance(access, Access)
+        return access.tensor, access.positions, tuple(rest)
+
+
+def formula(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The adjoint in nested form; factoring is the last of its steps."""
+    nested, last = factor(adjoint.body), to_tree(adjoint.body)
+    log = list(adjoint.steps)
+    subject = (adjoint.name, adjoint.formals)
+    if nested is not last:
+        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+    name, axes, (body,) = speech.equation(*subject, nested)
+    return Formula(name, axes, body, steps_of(log, speech))
+
+
+def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
+    """The steps, those of one subject in the same letters."""
+    about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
+    for step in log:
+        about.setdefault(step.subject, []).append(step)
+    told: dict[Step, DerivationStep] = {}
+    for subject, steps in about.items():
+        bodies = [to_tree(e) for step in steps for e in (step.before, step.after)]
+        name, axes, spoken = speech.equation(*subject, *bodies)
+        for step, before, after in zip(steps, spoken[::2], spoken[1::2], strict=True):
+            told[step] = DerivationStep(name, axes, step.rule, step.states, before, after)
+    return tuple(told[step] for step in log)
+
+
+def _definition(let: Let, speech: Speech) -> Formula:
+    """A name of the engine's own as an equation."""
+    body = factor(let.body)
+    condition = None if let.condition is None else factor(let.condition)
+    if let.kind == "others":
+        (k,) = let.binders
+        other = fresh(k, let.formals)
+        body = substitute(body, {k: other})
+        apart: Expr = Rel("!=", other, k)
+        if condition is not None:
+            apart = And((substitute(condition, {k: other}), apart))
+        body = Reduce("prod", (other,), body, apart)
+    elif let.kind != "sum":
+        body = Reduce(let.kind, let.binders, body, condition)
+    name, axes, (body,) = speech.equation(let.name, let.formals, body)
+    return Formula(name, axes, body)
+
+
+def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
+    """The engine's own names that the expressions read, in order of definition."""
+    wanted: set[str] = set()
+    pending = list(expressions)
+    while pending:
+        for access in accesses(pending.pop()):
+            let = lets.get(access.tensor)
+            if let is not None and let.internal and let.name not in wanted:
+                wanted.add(let.name)
+                pending.append(let.body)
+    return tuple(_definition(let, speech) for let in lets if let.name in wanted)

@@ -1,0 +1,166 @@
+"""What a network's depth costs: lines and formulas are counted here, time in a benchmark."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from chains import CHAINS
+
+import derive
+from derive.calculus.flatten import flatten_operation
+from derive.pipeline import derivation, load, source
+from derive.result import Derivation
+
+torch = pytest.importorskip("torch")
+
+DEPTHS = (12, 14, 16)
+"""Deep enough that each list of names has a line for each name."""
+
+SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
+"""Gradients of what every layer reads: sums of a term, or two, for each layer."""
+
+
+def made(name: str, depth: int) -> Any:
+    return derive.parse(CHAINS[name](depth))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_lines_rise_by_the_same_for_each_layer(name):
+    counts = [len(source(made(name, depth)).splitlines()) for depth in DEPTHS]
+    first, second = (b - a for a, b in pairwise(counts))
+    assert abs(second - first) <= 0.1 * first, counts
+
+
+def formulas(d: Derivation) -> dict[str, str]:
+    """The text of each formula without the numbers of layers."""
+    every = (*d.definitions, *d.adjoints, *d.gradients.values())
+    return {f.name: re.sub(r"\d+", "0", str(f)) for f in every}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_no_formula_grows_but_the_sum_over_all_layers(name):
+    few, many = (formulas(derivation(made(name, depth))) for depth in (8, 16))
+    longest = max(len(text) for of, text in few.items() if of not in SUMMED.get(name, ()))
+    # An elementwise chain is cut where a formula has become long, wherever that is.
+    limit = max(longest, 250) if name == "elementwise" else longest
+    assert all(len(t) <= limit for of, t in many.items() if of not in SUMMED.get(name, ()))
+    for of in SUMMED.get(name, ()):
+        assert len(many[of]) <= 2.2 * len(few[of])
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_steps_rise_no_faster_than_layers(name):
+    """Sums over all layers aside, which have steps for each layer."""
+    few, many = (derivation(made(name, depth)) for depth in (8, 16))
+    left_out = SUMMED.get(name, ())
+
+    def steps(d: Derivation) -> int:
+        every = (*d.adjoints, *d.gradients.values())
+        return sum(len(f.steps) for f in every if f.name not in left_out)
+
+    assert steps(many) <= 2.3 * steps(few)
+
+
+def conditions(text: str) -> Iterator[ast.expr]:
+    """What is asked in a module, or given a name to be asked."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.If):
+            yield node.test
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BoolOp):
+            yield node.value
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_no_condition_lists_all_inputs(name):
+    for e in conditions(source(made(name, 16))):
+        assert not isinstance(e, ast.BoolOp) or len(e.values) <= 4, ast.unparse(e)
+
+
+@pytest.mark.parametrize("name", ["linear", "residual", "batch_norm"])
+def test_no_line_grows(name):
+    few, many = (re.sub(r"\d+", "0", source(made(name, depth))) for depth in (8, 16))
+    assert max(map(len, many.splitlines())) <= max(map(len, few.splitlines()))
+
+
+# -------------------------------------------------------------------- the same gradients
+
+
+def arrays(op: Any, requires_grad: Any = None) -> dict[str, Any]:
+    """Inputs of different extents, some of which want their gradients."""
+    sizes = {e.name: 2 + n for n, e in enumerate(op.extents)}
+    generator = torch.Generator().manual_seed(3)
+    result = {}
+    for t in op.inputs:
+        shape = [sizes[i.extent] for i in t.axes]
+        if t.kind == "int":
+            result[t.name] = torch.randint(2, shape, generator=generator)
+        else:
+            value = torch.randn(shape, generator=generator, dtype=torch.float64) / 2
+            wanted = requires_grad is None or t.name in requires_grad
+            result[t.name] = value.requires_grad_(wanted)
+    return result
+
+
+def gradients(results: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+    results = results if isinstance(results, tuple) else (results,)
+    generator = torch.Generator().manual_seed(5)
+    total = sum(
+        (r * torch.randn(r.shape, generator=generator, dtype=r.dtype)).sum() for r in results
+    )
+    wanted = [name for name, t in tensors.items() if t.requires_grad]
+    found = torch.autograd.grad(total, [tensors[n] for n in wanted])
+    return dict(zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_any_of_the_gradients_are_those_of_all(name):
+    """What is computed under a condition is there whenever something reads it."""
+    op = made(name, 4)
+    function = load(op)
+    floats = [t.name for t in op.inputs if t.kind == "float"]
+    tensors = arrays(op)
+    every = gradients(function(*tensors.values()), tensors)
+    assert list(every) == floats
+    for n in range(len(floats)):
+        for wanted in ({floats[n]}, {floats[n], floats[-1]}, {*floats} - {floats[n]}):
+            some = arrays(op, wanted)
+            for of, value in gradients(function(*some.values()), some).items():
+                torch.testing.assert_close(value, every[of], rtol=1e-12, atol=1e-12)
+
+
+def plainly(tensors: dict[str, Any], depth: int, norm: bool) -> Any:
+    """The chain as one writes it for autograd."""
+    h = tensors["x"]
+    for n in range(1, depth + 1):
+        h = h @ tensors[f"W{n}"] + tensors[f"b{n}"]
+        if norm:
+            h = (h - h.mean(0)) * (h.var(0) + 1e-5) ** -0.5
+            h = h * tensors[f"g{n}"] + tensors[f"c{n}"]
+        h = h.tanh()
+    return h
+
+
+@pytest.mark.parametrize(("name", "depth"), [("linear", 40), ("batch_norm", 24)])
+def test_a_deep_chain_has_the_gradients_of_autograd(name, depth):
+    """Deeper than a recursion through its layers could go."""
+    op = made(name, depth)
+    tensors = arrays(op)
+    found = gradients(load(op)(*tensors.values()), tensors)
+    expected = gradients(plainly(tensors, depth, name == "batch_norm"), tensors)
+    for of, value in expected.items():
+        torch.testing.assert_close(found[of], value, rtol=1e-9, atol=1e-9)
+
+
+def test_definitions_deeper_than_the_stack_are_derived_and_lowered():
+    assert "h90" in source(made("linear", 90))
+
+
+def test_the_forward_is_flattened_in_one_pass():
+    lets = flatten_operation(made("batch_norm", 6))
+    internal = [let for let in lets if let.internal]
+    assert len(internal) == 6, "one difference a - mu for each layer"
