@@ -386,7 +386,7 @@ def test_sizes_of_groups_and_parameters():
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        ({"q": [3]}, "character_model has no index q; it has c, d, j, n, o, t, v"),
+        ({"q": [3]}, "character_model has no index q; it has c, d, j, k, n, o, t, v"),
         ({"o": [3]}, r"size\(o\) follows from the operation"),
         ({"n": [0]}, r"size\(n\) must be positive, not 0"),
         ({"n": [2, 3]}, "n is one axis and has one size, not 2"),
@@ -419,7 +419,7 @@ def test_the_command_prints_the_table():
     assert done.returncode == 0, done.stdout + done.stderr
     title, *rows = done.stdout.splitlines()
     assert title.startswith("character_model: gradients of loss, float32, c=")
-    assert " j=5 n=6 " in title
+    assert " j=5 k=24 n=6 " in title
     names = [row.split(" | ")[0].strip() for row in rows]
     assert names == [n for n in backwards(MODEL) if n in (*INTERMEDIATES, *PARAMETERS)]
     assert all(" | approximate: True  | maxdiff: " in row for row in rows)

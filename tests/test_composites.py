@@ -437,7 +437,7 @@ def test_a_wrong_size_is_told_with_its_axis(spec, tensors, message):
     parameters = {"dim": -1} if "dim=" in spec else {}
     with pytest.raises(ValueError) as caught:
         load(parsed(spec))(*tensors, **parameters)
-    assert str(caught.value) == message
+    assert str(caught.value).splitlines()[0] == message
 
 
 def test_no_check_compares_a_size_with_itself():
@@ -471,4 +471,4 @@ REFUSED = {
 def test_what_cannot_be_is_an_error_with_its_line(spec):
     with pytest.raises(DeriveError) as caught:
         parsed(spec)
-    assert str(caught.value) == REFUSED[spec]
+    assert str(caught.value).splitlines()[0] == REFUSED[spec]

@@ -57,8 +57,8 @@ def simplify(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
                 progress = True
                 pairs = list(zip(p.terms, found, strict=True))
                 log.extend(why for t, new in pairs if new is not None for why in rule.because(t))
-                parts = [poly([t]) if new is None else new for t, new in pairs]
-                p = _logged(rule, p, add(ZERO, *parts), log)
+                terms = [x for t, new in pairs for x in ((t,) if new is None else new.terms)]
+                p = _logged(rule, p, poly(terms), log)
     return p
 
 

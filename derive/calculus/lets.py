@@ -25,10 +25,9 @@ from derive.algebra.expr import (
 )
 from derive.algebra.poly import (
     Poly,
-    add,
+    Term,
     atom,
     base_and_power,
-    constant,
     make_term,
     mul,
     poly,
@@ -258,10 +257,10 @@ def _shape(
 
 def inline(p: Poly, let: Let) -> Poly:
     """p with every factor that is let[...] replaced by its body."""
-    parts = []
+    terms: list[Term] = []
     for t in p.terms:
         if let.name not in tensors(t):
-            parts.append(poly([t]))
+            terms.append(t)
             continue
         rest = []
         bodies = []
@@ -273,5 +272,5 @@ def inline(p: Poly, let: Let) -> Poly:
                 rest.append(f)
         # The binders of the term are free indices of what it is the sum of.
         outside = poly([make_term(t.coef, (), rest)])
-        parts.append(sum_over(mul(outside, *bodies), t.binders) if bodies else poly([t]))
-    return add(constant(0), *parts)
+        terms += sum_over(mul(outside, *bodies), t.binders).terms if bodies else [t]
+    return poly(terms)
