@@ -309,8 +309,8 @@ def value_and_grad(
 
     ``wrt`` names float inputs and equations, all float inputs without it; an equation that is
     named keeps its adjoint. ``of`` is the output that is differentiated: the only one that can
-    be, or the only one that is a number. An output that is a number has the cotangent 1; that
-    of any other is a keyword argument ``G`` in its shape.
+    be, or the only one that has no axes. An output without axes has the cotangent 1; that of
+    any other is a keyword argument ``G`` in its shape.
 
     >>> op = parse("L = mean[n]((x[n] - y[n])**2)")
     >>> loss, gradients = value_and_grad(op, wrt=["x"])(torch.ones(3), torch.zeros(3))
