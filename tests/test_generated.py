@@ -882,7 +882,7 @@ WRONG = [
     ("embedding", (f64, f64), {}, TypeError, ["input", "int64", "float64"]),
     ("embedding", (torch.zeros(2).long(), f64[0]), {}, ValueError, ["weight", "2 axes", "1"]),
     ("flatten", (f64[0],), {}, ValueError, ["input", "2 axes", "1"]),
-    ("unflatten", (f64,), {"inner": 3}, ValueError, ["size(d) = 3", "4"]),
+    ("unflatten", (f64,), {"inner": 3}, ValueError, ["inner = 3", "4"]),
     ("unflatten", (f64,), {"inner": 0}, ValueError, ["inner", "positive", "0"]),
     ("concat", (f64, f64[:, :2]), {"dim": 0}, ValueError, ["A", "B", " ax", "4", "2"]),
     ("concat", (f64, f64[0]), {"dim": 0}, ValueError, ["B", "axes", "1"]),

@@ -61,7 +61,9 @@ def along_a_direction(op, tensors, weights, parameters, name):
         return sum(float((made[n] * w).sum()) for n, w in weights.items())
 
     coarse, fine = ((total(h) - total(-h)) / (2 * h) for h in (1e-3, 5e-4))
-    return np.asarray((4 * fine - coarse) / 3), lambda gradient: (gradient * torch.as_tensor(way)).sum()
+    return np.asarray((4 * fine - coarse) / 3), lambda gradient: (
+        gradient * torch.as_tensor(way)
+    ).sum()
 
 
 def assert_gradients(op, tensors, parameters, numeric=differences):
