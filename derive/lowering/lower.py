@@ -49,6 +49,7 @@ from derive.lowering.code import (
     literal,
 )
 from derive.lowering.conditions import lower_condition
+from derive.lowering.cumulative import cumulated, running
 from derive.lowering.products import lower_product
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope, number
@@ -59,6 +60,7 @@ from derive.spec.operation import Kind
 __all__ = ["Lowering"]
 
 _SMALLEST = Literal("-math.inf")
+_CUMULATIVE = {"logsumexp": "logcumsumexp", "prod": "cumprod"}
 
 
 @dataclass
@@ -88,6 +90,10 @@ class Lowering(Scope):
         """kind over the binders of the body, where the condition holds."""
         if let.kind == "others":
             return self._others(let)
+        if let.kind in _CUMULATIVE and let.condition is not None:
+            value = self._cumulative(let)
+            if value is not None:
+                return value
         order = with_binders(let.formals, let.binders, let.body)
         value = self.lower(factor(recognise(let.body, self.find, self.absent)), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
@@ -118,6 +124,20 @@ class Lowering(Scope):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))
         return reduced
+
+    def _cumulative(self, let: Let) -> Value | None:
+        """A reduction over the positions up to one's own, if it is one."""
+        assert let.condition is not None
+        along = running(self.frame.bounds, let.binders, let.condition)
+        if along is None or len(let.binders) > 1 or along.is_strict:
+            return None
+        free = free_indices(let.body)
+        if along.within or along.outside or along.index in free or along.binder not in free:
+            return None
+        order = [along.binder if i is along.index else i for i in let.formals]
+        body = factor(recognise(let.body, self.find, self.absent))
+        value = self.frame.fit(self.as_float(self.lower(body, order)), order)
+        return cumulated(self, value, along, _CUMULATIVE[let.kind])
 
     def _others(self, let: Let) -> Value:
         """The product over all positions along an axis but one's own."""

@@ -10,9 +10,11 @@ from derive.calculus.lets import layout
 from derive.lowering.binders import keeps, with_binders
 from derive.lowering.code import literal
 from derive.lowering.contract import contract, times
+from derive.lowering.cumulative import cumulative_sum
 from derive.lowering.pieces import narrowed
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope
+from derive.lowering.segments import segment_sum
 from derive.lowering.value import Value
 
 __all__ = ["lower_sum"]
@@ -26,6 +28,11 @@ def lower_sum(
     if any(isinstance(a, Delta) for a in args):
         return scatter(scope, Reduce("sum", tuple(binders), body), order, None)[0]
     binders, args = narrowed(scope, binders, args)
+    if name == "sum":
+        for recognised in (cumulative_sum, segment_sum):
+            found = recognised(scope, binders, args, order)
+            if found is not None:
+                return found
     body = args[0] if len(args) == 1 else Mul(tuple(args))
     used = [i for i in order if i in free_indices(body)]
     inner = with_binders(used, binders, body)

@@ -1,0 +1,185 @@
+"""Sums over the places where an integer tensor has a value, and lookups of that value.
+
+    Sum_n [s[n] == g] f(n)  =  f added at s[n] along g
+    Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
+
+No mask of every n with every g is made. What lies outside is added to, or read from, one position
+more than the axis has, so that nothing goes wrong on an axis without values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Reduce,
+    Rel,
+    Size,
+    free_indices,
+    walk,
+)
+from derive.algebra.factor import factor
+from derive.calculus.conditions import conditions_of, conjunction
+from derive.calculus.lets import layout
+from derive.lowering.binders import with_binders
+from derive.lowering.code import Binary, Code, Dim, Method, Name, Shape, literal
+from derive.lowering.contract import contract
+from derive.lowering.gather import add_at, read_at
+from derive.lowering.scope import Scope
+from derive.lowering.value import Value, index_key
+from derive.lowering.windows import padded
+
+__all__ = ["segment_sum"]
+
+_ZERO = Num(Fraction(0))
+
+
+@dataclass(frozen=True)
+class _Match:
+    """[position == index], and the factors beside it."""
+
+    index: Index
+    position: Expr
+    rest: tuple[Expr, ...]
+
+
+def segment_sum(
+    scope: Scope, binders: Sequence[Index], args: Sequence[Expr], order: Sequence[Index]
+) -> Value | None:
+    """Sum over binders of the product of args by places or by lookup, where it is one."""
+    for match in _matches(args):
+        if match.index in binders:
+            found = _lookup(scope, match, binders, order)
+        else:
+            found = _added(scope, match, binders, order)
+        if found is not None:
+            return found
+    return None
+
+
+def _matches(args: Sequence[Expr]) -> Iterator[_Match]:
+    for mask in args:
+        if not isinstance(mask, Iverson):
+            continue
+        conditions = conditions_of(mask.condition)
+        for c in conditions:
+            if not isinstance(c, Rel) or c.op != "==":
+                continue
+            sides = factor(c.left), factor(c.right)
+            left = [x for x in conditions if x is not c]
+            beside = tuple(a for a in args if a is not mask)
+            rest = (Iverson(conjunction(left)), *beside) if left else beside
+            for index, position in (sides, sides[::-1]):
+                if isinstance(index, Index) and not index.group and _is_read(position):
+                    if index not in free_indices(position):
+                        yield _Match(index, position, rest)
+
+
+def _is_read(position: Expr) -> bool:
+    return any(isinstance(part, Access) for part in walk(position))
+
+
+def _added(
+    scope: Scope, match: _Match, binders: Sequence[Index], order: Sequence[Index]
+) -> Value | None:
+    summed = [i for i in binders if i in free_indices(match.position)]
+    inside = [a for a in match.rest if free_indices(a) & set(summed)]
+    beside = [a for a in match.rest if a not in inside]
+    if not summed or any(match.index in free_indices(a) for a in inside):
+        return None
+    if any(isinstance(a, Iverson) for a in beside):
+        return None
+    shared = [i for i in binders if any(i in free_indices(a) for a in beside)]
+    loose = tuple(i for i in binders if i not in summed and i not in shared)
+    around = with_binders(order, shared, _product(beside or inside))
+    placed = _placed(scope, match, _total(loose, inside), summed, around)
+    if placed is None or not beside:
+        return placed
+    operands = [scope.as_float(scope.lower(a, layout(a))) for a in beside]
+    return contract(scope.frame, [scope.as_float(placed), *operands], shared, around)
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    if not factors:
+        return Num(Fraction(1))
+    return factors[0] if len(factors) == 1 else Mul(tuple(factors))
+
+
+def _total(binders: tuple[Index, ...], factors: Sequence[Expr]) -> Expr:
+    content = _product(factors)
+    return Reduce("sum", binders, content) if binders else content
+
+
+def _placed(
+    scope: Scope, match: _Match, content: Expr, summed: Sequence[Index], order: Sequence[Index]
+) -> Value | None:
+    """The content added at the positions, summed over their indices."""
+    around = [i for i in order if i is not match.index]
+    inner = with_binders(around, summed, Mul((content, match.position)))
+    position = _place(scope, match, layout(match.position))
+    if position is None:
+        return None
+    source = scope.lower(content, inner)
+    if source.scalar or source.kind == "bool":
+        # Counted in integers, which are exact.
+        source = replace(source, kind="int")
+    like = position.code if source.kind == "int" else scope.like
+    if source.kind == "int" and not source.scalar:
+        source = replace(source, code=Method(source.code, "to", (Name("torch.int64"),)))
+    source = scope.frame.squeeze(source, ())
+    if source.scalar:
+        source = scope.frame.expand(source, position.indices, like)
+    result = [
+        i
+        for i in order
+        if i is match.index or (i in (*source.indices, *position.indices) and i not in summed)
+    ]
+    n = result.index(match.index)
+    one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
+    sizes = Shape(tuple(one_more if i is match.index else Name(index_key(i)) for i in result))
+    zeros = Method(like, "new_zeros", (sizes,))
+    value = add_at(scope.frame, source, match.index, position, summed, order, zeros, like)
+    args = (scope.frame.position(value.axes, n), literal(0), Dim(match.index.extent))
+    return Value(Method(value.code, "narrow", args), value.axes, source.kind)
+
+
+def _lookup(
+    scope: Scope, match: _Match, binders: Sequence[Index], order: Sequence[Index]
+) -> Value | None:
+    read = free_indices(match.position)
+    if not match.rest or any(match.index not in free_indices(a) for a in match.rest):
+        return None
+    within = tuple(i for i in binders if i is not match.index and i not in read)
+    after = [i for i in binders if i is not match.index and i in read]
+    content = _total(within, match.rest)
+    around = with_binders(order, after, _product((content, match.position)))
+    inner = with_binders(around, (match.index,), content)
+    value = scope.frame.squeeze(scope.lower(content, inner), ())
+    position = _place(scope, match, layout(match.position))
+    if position is None or value.scalar or match.index not in value.axes:
+        return None
+    n = value.axes.index(match.index)
+    value = padded(scope, value, n, literal(0), literal(1))
+    value = scope.frame.fit(read_at(scope.frame, value, n, position), around)
+    which = [m for m, i in enumerate(value.axes) if i in after]
+    return scope.frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _place(scope: Scope, match: _Match, order: Sequence[Index]) -> Value | None:
+    """The position, or that after the last where it is none of the axis."""
+    value = scope.lower(match.position, order)
+    if value.kind != "int" or value.scalar:
+        return None
+    size = Size(match.index.extent)
+    inside = And((Rel("<=", _ZERO, match.position), Rel("<", match.position, size)))
+    outside = Value(Dim(match.index.extent), kind="int", scalar=True)
+    return scope.where(scope.condition(inside, order), value, outside, order)

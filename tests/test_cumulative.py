@@ -1,0 +1,184 @@
+"""Sums up to one's own position, and sums and lookups by an integer tensor, without masks."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from derive import load, oracle, parse
+from derive.pipeline import source
+from derive.verify import checks_of
+
+CODE = {
+    "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (
+        ["y = A.cumsum(dim)"],
+        ["grad_A = G.flip(dim).cumsum(dim).flip(dim)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = sum[l | k<=l](A[n,l])": (
+        ["y = A.flip(1).cumsum(1).flip(1)"],
+        ["grad_A = G.cumsum(1)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = sum[l | l<k](A[n,l])": (
+        ["y = torch.nn.functional.pad(A, (1, 0)).cumsum(1).narrow(1, 0, A.shape[1])"],
+        [
+            "part = torch.nn.functional.pad(G.flip(1), (1, 0)).cumsum(1)",
+            "grad_A = part.narrow(1, 0, G.shape[1]).flip(1)",
+        ],
+    ),
+    "op f(A[n,k], B[k,n]) -> y\ny[n,k] = 2*B[k,n]*sum[l | l<k+1](exp(A[n,l])*B[l,n])": (
+        ["y = 2 * B.mT * (B.mT * A.exp()).cumsum(1)"],
+        None,
+    ),
+    "op f(A[n,k,d]) -> y\ny[k] = sum[l,n,d | l<=k and d<2](A[n,l,d])": (None, None),
+    "op f(A[n,k], m[k]: bool) -> y\ny[n,k] = sum[l | l<=k and m[l]](A[n,l]**2)": (
+        ["y = torch.where(m, A.square(), 0).cumsum(1)"],
+        ["grad_A = 2 * A * torch.where(m, G.flip(1).cumsum(1).flip(1), 0)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l<=k](A[n,l])": (["y = A.logcumsumexp(1)"], None),
+    "op f(A[k,n]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[l,n])": (
+        ["y = (2 * A.mT).flip(1).logcumsumexp(1).flip(1)"],
+        None,
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
+    "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
+    # Not cumulative: two ends, another size, a factor with both.
+    "op f(A[k]) -> y\ny[k] = sum[l | k-2<=l and l<=k](A[l])": (None, None),
+    "op f(A[k], B[t]) -> y\ny[t] = B[t]*sum[k | k<=t](A[k])": (None, None),
+    "op f(A[k]) -> y\ny[k] = sum[l | l<=k](sin(A[l]*A[k]))": (None, None),
+    "op f(A[k]) -> y\ny[k] = sum[l | l<=2*k](A[l])": (None, None),
+    # Segments.
+    "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])": (
+        [
+            "chosen = torch.where((s >= 0) & (s < num), s, num)",
+            "placed = A.new_zeros((num + 1, A.shape[1])).index_add(0, chosen, A)",
+            "y = placed.narrow(0, 0, num)",
+        ],
+        ["grad_A = torch.nn.functional.pad(G, (0, 0, 0, 1)).index_select(0, chosen)"],
+    ),
+    "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = mean[n | s[n]==g](A[n,d])": (None, None),
+    "op f(A[n,m,d], s[n,m]: int, B[g,e]) -> y\n"
+    "y[d,g,e] = B[g,e]*sum[n,m | g==s[n,m]](sin(A[n,m,d]))": (None, None),
+    "op f(A[n,m,d], s[n,b]: int; num=size(g)) -> y\ny[d,g,b] = sum[n,m | s[n,b]==g](A[n,m,d]**2)": (
+        None,
+        None,
+    ),
+    "op f(B[g,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d])": (
+        [
+            "chosen = torch.where((s >= 0) & (s < B.shape[0]), s, B.shape[0])",
+            "y = torch.nn.functional.pad(B.sum(1), (0, 1)).index_select(0, chosen)",
+        ],
+        None,
+    ),
+    "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])": (None, None),
+    "op f(w[n], s[n]: int; num=size(g)) -> y\n"
+    "y[g] = sum[n | s[n]==g](1)*sum[n | s[n]==g and w[n] > 0.7](w[n])": (None, None),
+    # Not by places: the summand has the place too.
+    "op f(A[n], B[g], s[n]: int) -> y\ny[g] = sum[n | s[n]==g](sin(A[n]*B[g]))": (None, None),
+}
+
+
+def named(text):
+    return text.partition("\n")[2].replace("\n", "; ")
+
+
+def made(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parse(text)
+
+
+def lines(text, function):
+    tree = ast.parse(text)
+    found = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
+    returned = [f"y = {ast.unparse(s.value)}" for s in found.body if isinstance(s, ast.Return)]
+    return [ast.unparse(s) for s in found.body] + returned
+
+
+@pytest.mark.parametrize("text", [t for t, code in CODE.items() if any(code)], ids=named)
+def test_the_code_that_an_expert_writes(text):
+    code = source(made(text))
+    for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
+        for line in expected or ():
+            assert line in lines(code, function)
+
+
+@pytest.mark.parametrize("text", CODE, ids=named)
+def test_the_whole_family_of_checks(text):
+    op = made(text)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed
+
+
+def run(text, tensors, **parameters):
+    """Values and gradients of the code, and those of the loops."""
+    op = made(text)
+    f = load(op)
+    given = {n: torch.tensor(t, requires_grad=t.dtype == np.float64) for n, t in tensors.items()}
+    y = f(*given.values(), **parameters)
+    expected = oracle.outputs(op, tensors, parameters)
+    G = {n: np.arange(1.0, v.size + 1).reshape(v.shape) for n, v in expected.items()}
+    wanted = {n: t for n, t in given.items() if t.requires_grad}
+    (name,) = G
+    found = torch.autograd.grad(y, list(wanted.values()), torch.tensor(G[name]))
+    np.testing.assert_allclose(y.detach().numpy(), expected[name], rtol=1e-12)
+    for n, g in zip(wanted, found, strict=True):
+        want = oracle.gradient(op, tensors, G, parameters, n)
+        np.testing.assert_allclose(g.numpy(), want, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("text", [t for t in CODE if "s[n" not in t and "B[t]" not in t], ids=named)
+def test_axes_without_or_with_one_value(text, size):
+    op = made(text)
+    sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for t in op.inputs:
+        shape = [sizes[i.extent] for i in t.axes]
+        tensors[t.name] = np.full(shape, True) if t.kind == "bool" else rng.uniform(0.5, 1, shape)
+    run(text, tensors, **{p.name: 1 for p in op.parameters})
+
+
+SEGMENTS = "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])"
+
+
+@pytest.mark.parametrize("num", [1, 2, 5])
+@pytest.mark.parametrize("n", [0, 1, 6])
+def test_segments_of_any_number(num, n):
+    A = np.random.default_rng(0).uniform(0.5, 1.5, (n, 3))
+    run(SEGMENTS, {"A": A, "s": np.arange(n) * 7 % 4 - 1}, num=num)
+
+
+def test_a_lookup_on_an_axis_without_values_is_zero():
+    text = "op f(B[g,d], s[n]: int) -> y\ny[n,d] = sum[g | s[n]==g](B[g,d])"
+    run(text, {"B": np.zeros((0, 3)), "s": np.array([0, 2, -1, 5])})
+
+
+def test_what_is_in_no_segment_is_not_read():
+    A = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]], requires_grad=True)
+    y = load(made(SEGMENTS))(A, torch.tensor([1, -1, 1]), num=2)
+    assert y.tolist() == [[0.0, 0.0], [4.0, 6.0]]
+    y.backward(torch.ones(2, 2))
+    assert A.grad.tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def test_a_nan_does_not_reach_positions_before_it():
+    A = torch.tensor([1.0, 2.0, torch.nan, 4.0])
+    for text, expected in (
+        ("y[k] = sum[l | l<=k](A[l])", [1.0, 3.0]),
+        ("y[k] = sum[l | l<k](A[l])", [0.0, 1.0, 3.0]),
+    ):
+        y = load(made(f"op f(A[k]) -> y\n{text}"))(A)
+        assert y[: len(expected)].tolist() == expected
+        assert y[len(expected) :].isnan().all()
+
+
+def test_counts_are_exact_integers():
+    op = made("op f(s[n]: int, x; num=size(g)) -> y, c\nc[g] = sum[n](where(s[n]==g, 1, 0))\ny = x")
+    _, c = load(op)(torch.tensor([0, 2, 2, 5]), torch.tensor(1.0), num=3)
+    assert c.dtype == torch.int64
+    assert c.tolist() == [1, 0, 2]
