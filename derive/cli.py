@@ -1,23 +1,35 @@
-"""The command line: the only file that prints or exits. Results on stdout, the rest on stderr."""
+"""The command line: the commands and their exit codes. What they print stands in `console`."""
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
+from math import prod
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from derive import __version__, catalog
 from derive.comparison import compare_all
+from derive.console import (
+    count,
+    print_differences,
+    print_generated,
+    print_json,
+    print_warning,
+    progress,
+    shown,
+    table,
+)
 from derive.errors import DeriveError, DeriveWarning, VerificationError
 from derive.inputs import sizes_of
 from derive.modules import PACKAGE, compare, remove, write
+from derive.parallel import sources
 from derive.pipeline import (
+    costs,
     derivation,
     names_with_gradient,
     options,
@@ -25,7 +37,15 @@ from derive.pipeline import (
     value_and_grad_source,
 )
 from derive.project import Project, find_project, lookup, operations_of, spec_files
-from derive.report import as_json, as_text, comparison_as_json, comparison_title, one_line
+from derive.report import (
+    as_json,
+    as_text,
+    comparison_as_json,
+    comparison_title,
+    cost_as_text,
+    one_line,
+    warnings_of,
+)
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
 
@@ -39,7 +59,6 @@ app = typer.Typer(
     help="Derive the backward of tensor operations from their index notation.",
 )
 
-_Item = TypeVar("_Item")
 _TORCH = "needs torch: pip install 'derive-backward[torch]'"
 
 
@@ -73,7 +92,7 @@ def main() -> None:
         stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     with warnings.catch_warnings():
         warnings.simplefilter("always", DeriveWarning)
-        warnings.showwarning = _warn
+        warnings.showwarning = print_warning
         try:
             app(prog_name="derive")
         except VerificationError as error:
@@ -85,10 +104,6 @@ def main() -> None:
 def _fail(error: Exception, code: int) -> NoReturn:
     typer.echo(f"derive: {error}", err=True)
     sys.exit(code)
-
-
-def _warn(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-    typer.echo(f"derive: warning: {message}", err=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -114,10 +129,10 @@ def list_(json_: Json = False) -> None:
     """The catalog and the project's own specs, one line each."""
     project = find_project(Path.cwd())
     own = operations_of(project.specs if project else ())
-    found = [(op, _shown(path)) for path, op in own.values()]
+    found = [(op, shown(path)) for path, op in own.values()]
     found += [(op, "catalog") for op in catalog.operations() if op.name not in own]
     if json_:
-        _json([{**one_line(op), "from": origin} for op, origin in found])
+        print_json([{**one_line(op), "from": origin} for op, origin in found])
         return
     width = max(len(op.name) for op, _ in found)
     for op, origin in found:
@@ -141,8 +156,13 @@ def show(
     every: Annotated[
         bool, typer.Option("--every", help="The gradient in every equation and input.")
     ] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="What the code costs.")] = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="n=32", help="With --cost: the size of an index; repeated."),
+    ] = None,
 ) -> None:
-    """The formulas derived from an operation, or its code.
+    """The formulas derived from an operation, its code, or what the code costs.
 
     With --wrt or --every the code is that of a function of the outputs and these gradients.
     """
@@ -152,11 +172,18 @@ def show(
         raise typer.BadParameter("--every is every name: leave out --wrt")
     if format_ is Format.code and steps:
         raise typer.BadParameter("--format code has no steps: leave out --steps")
+    if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
+        raise typer.BadParameter("--cost is of the whole code, as text or --format json alone")
+    if size and not cost:
+        raise typer.BadParameter("--size is for --cost")
     if spec is not None:
         op = parse(spec)
     else:
         assert name is not None
         op = lookup(name, find_project(Path.cwd()))
+    if cost:
+        _show_cost(op, format_, sizes_of(size or ()))
+        return
     if format_ is Format.code and not wrt and not every:
         typer.echo(source(op), nl=False)
         return
@@ -172,9 +199,32 @@ def show(
         return
     derivations = [derivation(op, option, names) for option, names in asked.items()]
     if format_ is Format.json:
-        _json([as_json(op, d, steps) for d in derivations])
+        print_json([as_json(op, d, steps) for d in derivations])
     else:
         typer.echo("\n\n".join(as_text(d, format_.value, steps) for d in derivations))
+
+
+def _show_cost(op: Operation, format_: Format, given: dict[str, list[int]]) -> None:
+    """What the code of every option costs; several sizes of a group are the axes that it has."""
+    sizes = {letter: prod(several) for letter, several in given.items()}
+    known = {letter for _, found in costs(op) for letter in found.letters}
+    for letter in sizes:
+        if letter not in known:
+            raise DeriveError(f"{op.name} has no size {letter}; it has {', '.join(sorted(known))}")
+    _warn_of_axes([op])
+    derivations = [derivation(op, option) for option, _ in options(op)]
+    if format_ is Format.json:
+        print_json([as_json(op, d, False, sizes) for d in derivations])
+    else:
+        typer.echo("\n\n".join(cost_as_text(d, sizes) for d in derivations))
+
+
+def _warn_of_axes(operations: Iterable[Operation]) -> None:
+    """Warn of intermediates with more axes than anything that was written."""
+    for op in operations:
+        for option, found in costs(op):
+            for text in warnings_of(op, option, found):
+                warnings.warn(text, DeriveWarning, stacklevel=2)
 
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
@@ -197,6 +247,7 @@ def generate(
     operations = _wanted(specs, project)
     folder = _folder(out, project)
     texts = _sources(operations)
+    _warn_of_axes(operations.values())
     failures = [] if no_verify else _failures(operations, texts)
     written, removed = [], []
     if not failures:
@@ -204,7 +255,7 @@ def generate(
         written = write(folder, files)
         removed = [] if specs else remove(folder, files)
     if json_:
-        _json(
+        print_json(
             {
                 "operations": list(texts),
                 "verified": not no_verify and not failures,
@@ -214,17 +265,9 @@ def generate(
             }
         )
     else:
-        for failure in failures:
-            typer.echo(f"wrong: {failure}")
-        for path in written:
-            typer.echo(f"wrote {_shown(path)}")
-        for path in removed:
-            typer.echo(f"removed {_shown(path)}: no spec asks for it")
-        state = "not verified" if no_verify else "verified"
-        if failures:
-            typer.echo(f"{len(failures)} of {_count(texts)} did not verify; nothing is written")
-        else:
-            typer.echo(f"{_count(texts)} {state}, {len(written)} files written to {_shown(folder)}")
+        verified = "not verified" if no_verify else "verified"
+        state = f"{verified}, {len(written)} files written to {shown(folder)}"
+        print_generated(failures, written, removed, (count(texts), state))
     raise typer.Exit(1 if failures else 0)
 
 
@@ -244,9 +287,8 @@ def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
     mend = " ".join(
         ["derive generate", *map(str, specs or ()), *(["--out", str(out)] if out else [])]
     )
-    stale = [d for d in found if d.kind == "stale" and specs]
     if json_:
-        _json(
+        print_json(
             {
                 "fresh": not found,
                 "operations": list(texts),
@@ -257,23 +299,10 @@ def check(specs: Specs = None, out: Out = None, json_: Json = False) -> None:
             }
         )
     else:
-        for d in found:
-            typer.echo(f"{d.kind}: {_shown(d.path)}{_WHY[d.kind]}")
-            typer.echo(d.patch, nl=False)
-        if found:
-            typer.echo(f"to mend it: {mend}")
-        for d in stale:
-            typer.echo(f"            rm {_shown(d.path)}")
+        print_differences(found, mend, bool(specs))
         if not found:
-            typer.echo(f"{_count(texts)} fresh in {_shown(folder)}")
+            typer.echo(f"{count(texts)} fresh in {shown(folder)}")
     raise typer.Exit(1 if found else 0)
-
-
-_WHY = {
-    "missing": "",
-    "stale": " (generated, but no spec asks for it)",
-    "differs": " (edited by hand, or its spec has changed)",
-}
 
 
 def _wanted(specs: Iterable[Path] | None, project: Project | None) -> dict[str, Operation]:
@@ -296,7 +325,9 @@ def _folder(out: Path | None, project: Project | None) -> Path:
 
 
 def _sources(operations: dict[str, Operation]) -> dict[str, str]:
-    return {op.name: source(op) for op in _progress(operations.values(), "deriving")}
+    found = list(operations.values())
+    shown = progress(zip(found, sources(found), strict=True), "deriving", len(found))
+    return {op.name: text for op, text in shown}
 
 
 def _named(texts: dict[str, str]) -> dict[str, str]:
@@ -311,7 +342,7 @@ def _failures(operations: dict[str, Operation], texts: dict[str, str]) -> list[s
     """What does not compute its operation, or the gradients of it."""
     verify_source = _verifying().verify_source
     found = []
-    for op in _progress(operations.values(), "verifying"):
+    for op in progress(operations.values(), "verifying", len(operations)):
         try:
             verify_source(op, texts[op.name])
         except VerificationError as error:
@@ -350,13 +381,13 @@ def verify(
         operations = list(catalog.operations())
     checks_of, load_source = _verifying().checks_of, _verifying().load_source
     rows = []
-    for op in _progress(operations, "verifying"):
+    for op in progress(operations, "verifying", len(operations)):
         rows += list(checks_of(op, load_source(op, _module_text(op, project))))
     wrong = [row for row in rows if not row.ok]
     if json_:
-        _json([vars(row) for row in rows])
+        print_json([vars(row) for row in rows])
     else:
-        _table(rows)
+        table(rows)
         for row in wrong:
             option = "" if row.option is None else f" ({row.option})"
             typer.echo(f"wrong: {row.operation}{option}: {row.check}, {row.case}: {row.detail}")
@@ -372,21 +403,6 @@ def _module_text(op: Operation, project: Project | None) -> str:
         if path.is_file():
             return path.read_text(encoding="utf-8")
     return source(op)
-
-
-def _table(rows: list[Any]) -> None:
-    """One line for each operation and option."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("operation", "option", "passed", "wrong")
-    lines = dict.fromkeys((row.operation, row.option) for row in rows)
-    for operation, option in lines:
-        mine = [r for r in rows if (r.operation, r.option) == (operation, option)]
-        wrong = ", ".join(dict.fromkeys(r.check for r in mine if not r.ok))
-        passed = f"{sum(r.ok for r in mine)} of {len(mine)}"
-        table.add_row(operation, option or "", passed, wrong)
-    Console(markup=False, highlight=False).print(table)
 
 
 # --------------------------------------------------------------------- compare
@@ -413,36 +429,5 @@ def compare_(
         if not json_:
             typer.echo(f"{comparison_title(made)}\n{made.comparison}")
     if json_:
-        _json([comparison_as_json(made) for made in found])
+        print_json([comparison_as_json(made) for made in found])
     raise typer.Exit(0 if all(made.comparison.approximate for made in found) else 1)
-
-
-# -------------------------------------------------------------------- printing
-
-
-def _json(value: Any) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-def _count(texts: dict[str, str]) -> str:
-    return f"{len(texts)} operation{'' if len(texts) == 1 else 's'}"
-
-
-def _shown(path: Path) -> str:
-    """The path from here where it lies below."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd().resolve()))
-    except ValueError:
-        return str(path)
-
-
-def _progress(items: Iterable[_Item], doing: str) -> Iterator[_Item]:
-    """The items; a bar on stderr where that is a terminal."""
-    found = list(items)
-    if not sys.stderr.isatty() or len(found) < 2:
-        yield from found
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(found, doing, console=Console(stderr=True), transient=True)

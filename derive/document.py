@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from derive.algebra.expr import Composite, Expr, Index, Num
-from derive.result import Derivation, Formula
+from derive.result import Formula, Formulas
 from derive.spec.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
 
 __all__ = ["Doc", "document", "document_joint"]
@@ -24,7 +24,7 @@ class Doc:
     function: tuple[str, ...]
 
 
-def document(op: Operation, derivations: Sequence[Derivation]) -> Doc:
+def document(op: Operation, derivations: Sequence[Formulas]) -> Doc:
     """What a reader of the module needs to know, formulas first."""
     equations: dict[str, None] = {}
     for d in derivations:
@@ -57,7 +57,7 @@ def _summary(op: Operation) -> str:
     return f"Returns {', '.join(op.outputs)}."
 
 
-def _gradients(d: Derivation) -> list[str]:
+def _gradients(d: Formulas) -> list[str]:
     """The gradients of one option and what their names stand for."""
     of = ", ".join(f"{name} the cotangent of {output}" for output, name in d.cotangents)
     title = "Gradients" if d.option is None else f"Gradients of {d.option}"

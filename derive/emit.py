@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,16 +14,14 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 from derive.document import Doc
 from derive.errors import LoweringError
 from derive.lowering.checks import Check, constant_text
-from derive.lowering.code import text
 from derive.lowering.needs import conditions
 from derive.lowering.program import Program
-from derive.lowering.tidy import Line, names_in
+from derive.lowering.tidy import names_in
 from derive.spec.operation import Choice, KeepDim, Operation
+from derive.statements import COLUMNS, assigned, called, indented, stated
 
 __all__ = [
     "Variant",
-    "assigned",
-    "called",
     "checked",
     "declared",
     "docstring",
@@ -31,10 +29,7 @@ __all__ = [
     "environment",
     "helpers_in",
     "imports_of",
-    "indented",
 ]
-
-_COLUMNS = 88
 
 
 @dataclass(frozen=True)
@@ -173,12 +168,13 @@ def _arguments(op: Operation) -> list[str]:
 def _function(op: Operation, variant: Variant) -> _Function:
     program = variant.program
     name, forward_name = _names(op, variant.option)
-    forward = [assigned(line) for line in program.forward]
+    forward = [s for line in program.forward[:-1] for s in assigned(line, 4)]
     results = list(program.outputs)
     last = program.forward[-1] if program.forward else None
     if last is not None and results == [last.name]:
-        forward[-1] = f"return {text(last.code)}"
+        forward += stated("return ", last.code, 4)
     else:
+        forward += assigned(last, 4) if last is not None else []
         forward += _returned(results, 4)
     return _Function(
         name=name,
@@ -206,17 +202,7 @@ def _cotangents(program: Program) -> list[str]:
 def _returned(values: Sequence[str], indent: int) -> list[str]:
     """A return statement."""
     whole = f"return {', '.join(values)}"
-    return [whole] if len(whole) + indent <= _COLUMNS else called("return (", values, ")", indent)
-
-
-def assigned(line: Line) -> str:
-    """A line as a statement."""
-    return f"{line.name} = {text(line.code)}"
-
-
-def indented(lines: Iterable[str], by: int) -> tuple[str, ...]:
-    """The lines moved to the right."""
-    return tuple(f"{' ' * by}{line}" if line else "" for line in lines)
+    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
 
 
 def _outcome(program: Program) -> str:
@@ -243,7 +229,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
             lines.append(f"{names[0]} = {_outcome(program)}")
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
-    lines += [assigned(line) for line in program.setup]
+    lines += [s for line in program.setup for s in assigned(line, 8)]
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in program.kept_shapes]
@@ -253,7 +239,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
         for s in program.saved:
             condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
             entry = f"{s.name} if {condition} else None"
-            short = len(entry) + 13 <= _COLUMNS and len(s.needs) < len(program.differentiable)
+            short = len(entry) + 13 <= COLUMNS and len(s.needs) < len(program.differentiable)
             entries.append(entry if short else s.name)
         lines += called("ctx.save_for_backward(", entries, ")", 8)
     return lines or ["pass"]
@@ -262,7 +248,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
 def _unpacked(names: Sequence[str], source: str) -> list[str]:
     """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
     whole = _unpack(names, source)
-    if len(whole) + 8 <= _COLUMNS:
+    if len(whole) + 8 <= COLUMNS:
         return [whole]
     return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
 
@@ -270,7 +256,7 @@ def _unpacked(names: Sequence[str], source: str) -> list[str]:
 def _unpacked_all(names: Sequence[str], source: str) -> list[str]:
     """The names from a tuple that is made anew each time that it is asked for."""
     whole = _unpack(names, source)
-    if len(whole) + 8 <= _COLUMNS:
+    if len(whole) + 8 <= COLUMNS:
         return [whole]
     return ["(", *(f"    {name}," for name in names), f") = {source}"]
 
@@ -301,7 +287,8 @@ def _backward(op: Operation, program: Program) -> list[str]:
         condition = asked.of[needs]
         if condition and condition != open_condition:
             lines += _any_of("if ", condition, ":")
-        lines.append(f"{'    ' if condition else ''}{assigned(line)}")
+        depth = 4 if condition else 0
+        lines += indented(assigned(line, 8 + depth), depth)
         open_condition = condition
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
@@ -311,7 +298,7 @@ def _backward(op: Operation, program: Program) -> list[str]:
 def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:
     """start + one alternative or another + end, taken apart where it is too long."""
     whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + 8 <= _COLUMNS:
+    if len(whole) + 8 <= COLUMNS:
         return [whole]
     first, *rest = alternatives
     return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
@@ -321,21 +308,10 @@ def _all_none(names: Sequence[str]) -> list[str]:
     """Statements that set the names to None, as many in one as fit a line."""
     chunks: list[list[str]] = [[]]
     for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > _COLUMNS:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > COLUMNS:
             chunks.append([])
         chunks[-1].append(name)
     return [" = ".join([*chunk, "None"]) for chunk in chunks]
-
-
-def called(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:
-    """start + arguments + end as a formatter writes it: on one line, hanging, or one each."""
-    whole = f"{start}{', '.join(arguments)}{end}"
-    if len(whole) + indent <= _COLUMNS:
-        return [whole]
-    hanging = f"    {', '.join(arguments)}"
-    if len(hanging) + indent <= _COLUMNS and start != "return (":
-        return [start, hanging, end]
-    return [start, *(f"    {a}," for a in arguments), end]
 
 
 # -------------------------------------------------------------------- the public function
@@ -382,7 +358,7 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     for v in variants:
         function, forward = _names(op, v.option)
         entry = f'    "{v.option}": ({function}, {forward}),'
-        if len(entry) <= _COLUMNS:
+        if len(entry) <= COLUMNS:
             lines.append(entry)
         else:
             lines += [
@@ -416,26 +392,38 @@ def checked(check: Check) -> list[str]:
     """The lines of one check."""
     lines = list(check.prepare)
     if check.test:
-        lines += _condition_line(check.test)
+        lines += _condition_lines(check.test)
         lines += [f"    {line}" for line in _raise(check)]
     return [*lines, *check.then]
 
 
-def _condition_line(test: str) -> list[str]:
-    if len(test) + 8 > _COLUMNS:
+def _condition_lines(test: str) -> list[str]:
+    """An if statement, taken apart before its operators where it is longer than a line."""
+    if len(test) + 8 <= COLUMNS:
+        return [f"if {test}:"]
+    operands = re.split(r" (?=or |!= )", test)
+    lines = [line for operand in operands for line in _operand_lines(operand)]
+    if any(len(line) + 8 > COLUMNS for line in lines):
         raise LoweringError(f"a check that is longer than a line: {test}")
-    return [f"if {test}:"]
+    return ["if (", *(f"    {line}" for line in lines), "):"]
+
+
+def _operand_lines(operand: str) -> list[str]:
+    if len(operand) + 8 <= COLUMNS or not operand.endswith("]"):
+        return [operand]
+    start, _, inside = operand.partition("[")
+    return [f"{start}[", f"    {inside[:-1]}", "]"]
 
 
 def _raise(check: Check) -> list[str]:
     """A raise statement; a long message is taken apart between words."""
     message = check.message.replace('"', "'")
     whole = f"raise {check.error}({_fstring(message)})"
-    if len(whole) + 8 <= _COLUMNS:
+    if len(whole) + 8 <= COLUMNS:
         return [whole]
     pieces = [""]
     for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
-        if len(pieces[-1]) + len(word) > _COLUMNS - 15 and word.strip():
+        if len(pieces[-1]) + len(word) > COLUMNS - 15 and word.strip():
             pieces.append("")
         pieces[-1] += word
     return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 
 from derive.document import Doc
 from derive.emit import (
-    assigned,
-    called,
     checked,
     declared,
     docstring,
     environment,
     helpers_in,
     imports_of,
-    indented,
 )
 from derive.lowering.checks import Check
 from derive.lowering.code import text
 from derive.lowering.joint import Cotangent, Joint
 from derive.spec.operation import Operation
+from derive.statements import assigned, called, indented
 
 __all__ = ["emit_joint"]
 
@@ -40,10 +38,10 @@ class _Module:
 def emit_joint(name: str, op: Operation, joint: Joint, checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module with one function, of that name."""
     body = [line for check in checks for line in checked(check)]
-    body += [assigned(line) for line in joint.forward]
+    body += [s for line in joint.forward for s in assigned(line, 4)]
     for cotangent in joint.cotangents:
         body += checked(_shape_check(op, cotangent))
-    body += [assigned(line) for line in joint.backward]
+    body += [s for line in joint.backward for s in assigned(line, 4)]
     body += _results(joint)
     helpers = tuple(helpers_in(body))
     signature = called(f"def {name}(", list(_arguments(op, joint)), "):", 0)

@@ -33,4 +33,4 @@ class VerificationError(DeriveError):
 
 
 class DeriveWarning(UserWarning):
-    """The operation has a meaning, but part of it does nothing."""
+    """The operation has a meaning, but part of it does nothing, or takes more than it seems."""

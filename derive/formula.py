@@ -37,6 +37,7 @@ from derive.algebra.expr import (
     substitute,
     walk,
 )
+from derive.legible import legible
 from derive.typeset import STYLES, Style
 
 __all__ = ["equation", "latex", "mathml", "unicode"]
@@ -67,7 +68,7 @@ def mathml(e: Expr) -> str:
 def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode") -> str:
     """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
     target = STYLES[style]
-    left, right = _named(Access(name, tuple(axes)), body)
+    left, right = _named(Access(name, tuple(axes)), legible(body))
     printer = _Printer(target)
     sides = printer.text(left), printer.text(right)
     return target.whole(target.relations["=="].join(sides))
@@ -75,7 +76,7 @@ def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode"
 
 def _expression(e: Expr, style: str) -> str:
     target = STYLES[style]
-    (shown,) = _named(e)
+    (shown,) = _named(legible(e))
     return target.whole(_Printer(target).text(shown))
 
 
@@ -186,12 +187,29 @@ class _Printer:
                 sides = self.text(left, _ADD), self.text(right, _ADD)
                 return style.relations[op].join(sides), _REL
             case And(args):
-                return style.conjunction.join(self.text(a, _NOT) for a in args) or "true", _AND
+                return self.conjunction(args)
             case Or(args):
                 return style.disjunction.join(self.text(a, _AND) for a in args) or "false", _OR
             case Not(arg):
                 return style.negation + self.text(arg, _ATOM), _NOT
         raise TypeError(f"{type(e).__name__} has no printed form; make it a tree first: {e}")
+
+    def conjunction(self, args: Sequence[Expr]) -> tuple[str, int]:
+        """Conditions that hold together; a ≤ x and x ≤ b is a chain."""
+        texts: list[str] = []
+        left = list(args)
+        while left:
+            first = left.pop(0)
+            ends = [b for b in left if _between(first, b)]
+            if not ends:
+                texts.append(self.text(first, _NOT))
+                continue
+            left.remove(ends[0])
+            assert isinstance(first, Rel) and isinstance(ends[0], Rel)
+            low = self.text(first.right, _ADD) + self.style.relations[_TURNED[first.op]]
+            texts.append(low + self.text(ends[0], _REL))
+        precedence = _AND if len(texts) > 1 else _REL
+        return self.style.conjunction.join(texts) or "true", precedence
 
     def position(self, e: Expr) -> str:
         """What stands between the brackets of an access: groups and composites are marked."""
@@ -204,9 +222,19 @@ class _Printer:
         return self.text(e)
 
     def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
-        """Terms with a Σ go last, before them the negative ones after the positive."""
+        """Terms with a Σ go last, before them the negative ones after the positive.
+
+        A number is added to a difference of what varies: a − b + eps.
+        """
         terms = [_split(term) for term in _flat(Add, args)]
-        terms.sort(key=lambda term: (bool(term.prefixed), term.coefficient < 0))
+        signs = {term.coefficient < 0 for term in terms if term.varies}
+        terms.sort(
+            key=lambda term: (
+                bool(term.prefixed),
+                len(signs) == 2 and not term.varies,
+                term.coefficient < 0,
+            )
+        )
         text = ""
         for n, term in enumerate(terms):
             negative = term.coefficient < 0
@@ -281,6 +309,16 @@ class _Printer:
         return operator + self.style.fence(self.text(e.body)), _ATOM
 
 
+_TURNED = {">": "<", ">=": "<="}
+
+
+def _between(a: Expr, b: Expr) -> bool:
+    """Whether a is x > low or x ≥ low and b is x < high or x ≤ high."""
+    if not isinstance(a, Rel) or not isinstance(b, Rel):
+        return False
+    return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
+
+
 class _Parts:
     """A product taken apart: coefficient * factors / divisors * prefixed (Σ and Π)."""
 
@@ -289,6 +327,12 @@ class _Parts:
         self.factors: list[Expr] = []
         self.divisors: list[Expr] = []
         self.prefixed: list[Expr] = []
+
+    @property
+    def varies(self) -> bool:
+        """Whether a tensor or an index stands in the product."""
+        parts = (p for e in (*self.factors, *self.divisors, *self.prefixed) for p in walk(e))
+        return any(isinstance(p, Access | Index) for p in parts)
 
 
 def _split(e: Expr) -> _Parts:

@@ -159,6 +159,10 @@ def _resized(
                 sized = {s.extent for s in inside if isinstance(s, Size)} <= found.keys()
                 if sized and {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
                     found[e.name] = int(oracle.evaluate(e.size, {}, found, {}, numbers))
+        missing = [e.name for e in op.extents if e.name not in found and e.name in known]
+        if count == len(found) and missing:
+            # Sizes that follow from each other: one of them stays as it is.
+            found[missing[0]] = known[missing[0]]
     return found
 
 

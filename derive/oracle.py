@@ -8,7 +8,8 @@ difference of the outputs. Every stage is held against it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -60,31 +61,70 @@ def gradient(
     The error is O(step^4), about 1e-10 for values of order 1. What stands under ``detach``
     keeps its value. Meaningless within a step of a kink.
     """
-    base = tensors[wrt]
-    if base is None:
-        raise ValueError(f"{wrt} is None, so it has no gradient")
-    base = np.array(base, np.float64)
-    still = _run(op, tensors, parameters)
+    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    result = np.empty_like(moved.base)
+    for place in np.ndindex(result.shape):
+        unit = np.zeros_like(result)
+        unit[place] = 1
+        result[place] = moved.slope(unit, max(1.0, abs(float(moved.base[place]))))
+    return result
 
-    def at(place: tuple[int, ...], value: float) -> dict[str, Array]:
-        moved = base.copy()
-        moved[place] = value
-        return _finished(op, _run(op, {**tensors, wrt: moved}, parameters, still), parameters)
 
-    def difference(place: tuple[int, ...], step: float) -> float:
-        above, below = at(place, base[place] + step), at(place, base[place] - step)
+def slopes(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    cotangents: Mapping[str, Array],
+    parameters: Mapping[str, Any],
+    wrt: str,
+    directions: Sequence[Array],
+) -> list[float]:
+    """Sum gradient*direction for each direction: two differences each, however large ``wrt`` is."""
+    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    return [moved.slope(direction, 1.0) for direction in directions]
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """An operation at an input that is moved from where it is."""
+
+    base: Array
+    at: Callable[[Array], dict[str, Array]]
+    cotangents: Mapping[str, Array]
+
+    @classmethod
+    def of(
+        cls,
+        op: Operation,
+        tensors: Mapping[str, Array | None],
+        cotangents: Mapping[str, Array],
+        parameters: Mapping[str, Any],
+        wrt: str,
+    ) -> _Moved:
+        base = tensors[wrt]
+        if base is None:
+            raise ValueError(f"{wrt} is None, so it has no gradient")
+        still = _run(op, tensors, parameters)
+
+        def at(moved: Array) -> dict[str, Array]:
+            return _finished(op, _run(op, {**tensors, wrt: moved}, parameters, still), parameters)
+
+        return cls(np.array(base, np.float64), at, cotangents)
+
+    def slope(self, direction: Array, scale: float) -> float:
+        """The derivative along a direction."""
+        step = _STEP * scale
+        near, far = (self._difference(direction, s) for s in (step / 2, step))
+        return (4 * near - far) / 3
+
+    def _difference(self, direction: Array, step: float) -> float:
+        above = self.at(self.base + step * direction)
+        below = self.at(self.base - step * direction)
         total = 0.0
-        for name, cotangent in cotangents.items():
+        for name, cotangent in self.cotangents.items():
             # Infinite values that stay as they are do not change.
             same = above[name] == below[name]
             total += float(np.sum(np.where(same, 0, _minus(above[name], below[name])) * cotangent))
         return total / (2 * step)
-
-    result = np.empty_like(base)
-    for place in np.ndindex(base.shape):
-        step = _STEP * max(1.0, abs(float(base[place])))
-        result[place] = (4 * difference(place, step / 2) - difference(place, step)) / 3
-    return result
 
 
 def _minus(a: Array, b: Array) -> Array:

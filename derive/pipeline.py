@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from derive.algebra.cost import pieces
-from derive.algebra.expr import accesses
+from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
-from derive.calculus.adjoint import Backward, differentiate
+from derive.calculus.adjoint import Adjoint, Backward, differentiate
 from derive.calculus.canonical import canonical
 from derive.calculus.flatten import flatten_operation
 from derive.calculus.inline import inline_adjoints
@@ -23,19 +23,21 @@ from derive.emit_joint import emit_joint
 from derive.errors import DeriveError, LoweringError
 from derive.lowering.checks import checks
 from derive.lowering.code import count
+from derive.lowering.cost import Costs, costs_of
 from derive.lowering.facade import through_facade
 from derive.lowering.joint import Joint, joint
 from derive.lowering.joint_facade import joint_through_facade
 from derive.lowering.program import Program, frame_of, program
 from derive.lowering.value import NeedsFlatGroups
 from derive.memory import imported
-from derive.result import Cost, Derivation, Formula
+from derive.result import Cost, Derivation, Formula, Formulas
 from derive.spec.operation import Choice, Operation
 from derive.spec.split import Inside, inner_operation, is_plain, split_axes
-from derive.speech import Speech, definitions, formula, steps_of
+from derive.speech import Speech, definitions, formula, formula_with_steps, steps_of
 
 __all__ = [
     "Derived",
+    "costs",
     "derivation",
     "derive_option",
     "load",
@@ -78,7 +80,8 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
             if equation.axes:
                 wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
     equations = tuple(reversed(kept))
-    return Operation.resolved(op.name, op.inputs, op.parameters, equations, outputs, op.extents)
+    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
+    return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
 @lru_cache(maxsize=256)
@@ -130,32 +133,58 @@ def derivation(
     """
     option = _known_option(op, option)
     given = dict(options(op))[option]
+    derived = derive_option(op, option, _known_names(given, wrt))
+    lets, speech = derived.lets, Speech.of(given, derived.lets)
+    code = program_of(op, option)
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    steps = [s for a in every for s in a.steps]
+    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
+    counted = [entry.line.code for entry in code.backward]
+    operations, contractions = count(counted)
+    return Derivation(
+        **vars(_formulas(op, option, wrt, formula_with_steps)),
+        rewritten=steps_of(lets.steps, speech),
+        step_definitions=definitions(lets, [*_trees(derived, speech), *in_steps], speech),
+        saved=tuple(s.name for s in code.saved),
+        cost=Cost(
+            **vars(costs_of(given, code)),
+            operations=operations,
+            contractions=contractions,
+            lines=len(counted),
+        ),
+    )
+
+
+def _formulas(
+    op: Operation,
+    option: str | None,
+    wrt: Sequence[str] | None = None,
+    told: Callable[[Adjoint, Speech], Formula] = formula,
+) -> Formulas:
+    """The formulas of one option, as ``told`` tells an adjoint."""
+    given = dict(options(op))[option]
     wanted = _known_names(given, wrt)
     derived = derive_option(op, option, wanted)
     backward, lets = derived.backward, derived.lets
     speech = Speech.of(given, lets)
-    code = program_of(op, option)
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    formulas = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
-    every = (*backward.adjoints, *backward.gradients)
-    trees = [factor(a.body) for a in every]
-    steps = [s for a in every for s in a.steps]
-    in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
-    counted = [entry.line.code for entry in code.backward]
-    return Derivation(
+    found = {lets.say(a.tensor): told(a, speech) for a in (*backward.gradients, *results)}
+    return Formulas(
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
         equations=tuple(Formula(e.name, e.axes, e.body) for e in given.equations),
-        rewritten=steps_of(lets.steps, speech),
-        definitions=definitions(lets, trees, speech),
-        step_definitions=definitions(lets, [*trees, *in_steps], speech),
-        adjoints=tuple(formula(a, speech) for a in kept),
-        gradients={name: formulas[name] for name in wanted or formulas},
-        saved=tuple(s.name for s in code.saved),
-        cost=Cost(*count(counted), len(counted)),
+        definitions=definitions(lets, _trees(derived, speech), speech),
+        adjoints=tuple(told(a, speech) for a in kept),
+        gradients={name: found[name] for name in wanted or found},
     )
+
+
+def _trees(derived: Derived, speech: Speech) -> list[Expr]:
+    """The bodies of all adjoints and gradients as formulas show them."""
+    every = (*derived.backward.adjoints, *derived.backward.gradients)
+    return [speech.written_out(factor(a.body)) for a in every]
 
 
 def _known_option(op: Operation, option: str | None) -> str | None:
@@ -192,7 +221,7 @@ def source(op: Operation) -> str:
     variants = []
     for option, _ in options(op):
         variants.append(Variant(option, program_of(op, option)))
-    derivations = [derivation(op, option) for option, _ in options(op)]
+    derivations = [_formulas(op, option) for option, _ in options(op)]
     return emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
 
 
@@ -218,6 +247,12 @@ def _adjoints(derived: Derived) -> dict[str, str]:
     """The equation of each adjoint."""
     say = derived.lets.say
     return {say(a.name): say(a.tensor) for a in derived.backward.adjoints}
+
+
+def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
+    """(option, what its code costs) for each option."""
+    for option, chosen in options(op):
+        yield option, costs_of(chosen, program_of(op, option))
 
 
 def load(op: Operation) -> Any:
@@ -252,9 +287,8 @@ def _without_choice(op: Operation, option: str | None) -> Operation:
     """The operation of one option, which leaves no choice."""
     chosen = dict(options(op))[option]
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
-    return Operation.resolved(
-        op.name, chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents
-    )
+    parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
+    return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
 def _target(op: Operation, of: str | None) -> str:

@@ -109,11 +109,15 @@ def operations_of(files: Sequence[Path]) -> dict[str, tuple[Path, Operation]]:
 def _named(name: str, project: Project | None) -> Iterator[Operation]:
     """The operations of this name, those of the project first.
 
-    A file in which the name does not stand is not read.
+    A file in which the name does not stand is not read; those in which it looks like one of an
+    operation, "name" or op name, come first.
     """
-    word = re.compile(rf"\b{re.escape(name)}\b")
-    for file in project.specs if project else ():
-        if file.is_file() and word.search(file.read_text(encoding="utf-8", errors="replace")):
+    word = re.escape(name)
+    files = [file for file in (project.specs if project else ()) if file.is_file()]
+    texts = {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
+    for pattern in (rf"[\"']{word}[\"']|\bop\s+{word}\b", rf"\b{word}\b"):
+        for file in [file for file in texts if re.search(pattern, texts[file])]:
+            del texts[file]
             yield from (op for op in read(file) if op.name == name)
     shipped = catalog.find(name)
     if shipped is not None:

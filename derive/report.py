@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from derive.algebra.amount import Amount
 from derive.comparison import Compared
 from derive.formula import equation
+from derive.lowering.cost import Costs, Work
 from derive.result import Derivation, DerivationStep, Formula
 from derive.spec.operation import Choice, Operation
 
-__all__ = ["as_json", "as_text", "comparison_as_json", "comparison_title", "one_line"]
+__all__ = [
+    "as_json",
+    "as_text",
+    "comparison_as_json",
+    "comparison_title",
+    "cost_as_text",
+    "one_line",
+    "warnings_of",
+]
 
 
 def one_line(op: Operation) -> dict[str, Any]:
@@ -65,8 +76,91 @@ def _text(f: Formula, style: str) -> str:
     return f.latex() if style == "latex" else str(f)
 
 
-def as_json(op: Operation, d: Derivation, steps: bool) -> dict[str, Any]:
-    """Everything that the text says, in Unicode and LaTeX."""
+def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
+    """What the code costs, forward and backward, with numbers where the sizes are given."""
+    cost, known = d.cost, d.cost.sizes(sizes)
+    lines = [d.name if d.option is None else f"{d.name} ({d.option})"]
+    for title, work in (("forward", cost.forward), ("backward, every gradient", cost.backward)):
+        largest = ", ".join(map(str, work.largest)) or "none"
+        if len(work.largest) > 1:
+            largest = f"max({largest})"
+        if work.largest and sizes:
+            largest += _equals([_value(a, known) for a in work.largest])
+        lines += [
+            "",
+            title,
+            f"  flops                         {work.flops}{_equals([_value(work.flops, known)])}",
+            f"  full-tensor passes            {work.passes}",
+            f"  largest intermediate          {largest}",
+        ]
+    names = ", ".join(name for name, _ in cost.saved) or "nothing"
+    held = f"{cost.saved_bytes}{_equals([_value(cost.saved_bytes, known)])}"
+    lines += [
+        "",
+        f"saved for backward: {names}",
+        f"  bytes                         {held}",
+        f"  bytes beyond inputs, outputs  {cost.own_bytes}",
+        "",
+        "flops: 2 for each product that a contraction sums, 1 an element elsewhere. A pass is one",
+        "operation that reads or writes a tensor of as many axes as the largest input or output;",
+        "a view is none. Intermediates are in elements, bytes those of float32, int64 and bool.",
+    ]
+    return "\n".join(lines)
+
+
+def _value(a: Amount, sizes: Mapping[str, int]) -> int | None:
+    return a.at(sizes) if a.needs() <= set(sizes) else None
+
+
+def _equals(values: Sequence[int | None]) -> str:
+    """= the largest of the numbers, where all are known."""
+    known = [n for n in values if n is not None]
+    return f" = {max(known)}" if known and len(known) == len(values) else ""
+
+
+def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
+    cost, known = d.cost, d.cost.sizes(sizes)
+
+    def amount(a: Amount) -> dict[str, Any]:
+        return {"formula": str(a), "value": _value(a, known)}
+
+    def work(w: Work) -> dict[str, Any]:
+        return {
+            "flops": amount(w.flops),
+            "contraction_flops": amount(w.contracted),
+            "passes": w.passes,
+            "largest_intermediate": [amount(a) for a in w.largest],
+        }
+
+    return {
+        "operations": cost.operations,
+        "contractions": cost.contractions,
+        "lines": cost.lines,
+        "sizes": known,
+        "forward": work(cost.forward),
+        "backward": work(cost.backward),
+        "saved_bytes": amount(cost.saved_bytes),
+        "own_bytes": amount(cost.own_bytes),
+        "saved": {name: amount(a) for name, a in cost.saved},
+        "wide": [{"of": w.owner, **amount(w.size)} for w in cost.wide],
+    }
+
+
+def warnings_of(op: Operation, option: str | None, costs: Costs) -> list[str]:
+    """The intermediates that have more axes than anything that was written."""
+    name = op.name if option is None else f"{op.name} ({option})"
+    return [
+        f"{name}: {w.owner} is computed through a tensor of {w.size} elements, and no input, "
+        f"equation, condition or access has more than {w.axes} ax{'is' if w.axes == 1 else 'es'}; "
+        "if it is meant, give it an equation of its own, or write stable after the op line's ';'"
+        for w in costs.wide
+    ]
+
+
+def as_json(
+    op: Operation, d: Derivation, steps: bool, sizes: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Everything that the text says, in Unicode and LaTeX; costs for these sizes too."""
     return {
         **one_line(op),
         "option": d.option,
@@ -77,11 +171,7 @@ def as_json(op: Operation, d: Derivation, steps: bool) -> dict[str, Any]:
         "adjoints": [_formula(f, steps) for f in d.adjoints],
         "gradients": {name: _formula(f, steps) for name, f in d.gradients.items()},
         "saved": list(d.saved),
-        "cost": {
-            "operations": d.cost.operations,
-            "contractions": d.cost.contractions,
-            "lines": d.cost.lines,
-        },
+        "cost": _cost_as_json(d, sizes or {}),
     }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.formula import equation
+from derive.lowering.cost import Costs
 
-__all__ = ["Cost", "Derivation", "DerivationStep", "Formula"]
+__all__ = ["Cost", "Derivation", "DerivationStep", "Formula", "Formulas"]
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,14 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What the emitted backward does.
+class Cost(Costs):
+    """What the emitted code does: formulas in the sizes, and what the backward is made of.
 
-    ``operations`` counts elementwise operations and reductions, ``contractions`` matrix products
-    and einsums, ``lines`` statements.
+    ``operations`` counts elementwise operations and reductions of the backward, ``contractions``
+    its matrix products and einsums, ``lines`` its statements.
+
+    >>> str(derivation(parse("C[i,j] = sum[k](A[i,k]*B[k,j])")).cost.forward.flops)
+    '2·i·j·k'
     """
 
     operations: int
@@ -76,13 +80,12 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Derivation:
-    """The backward of one operation (of one option, where it has a choice).
+class Formulas:
+    """The backward of one operation (of one option, where it has a choice), without its steps.
 
-    ``equations`` is the operation as given, ``rewritten`` what it became, ``definitions`` what
-    the engine named besides (a logsumexp, a winner), ``adjoints`` the cotangents of equations
-    that are kept by name, and ``gradients`` has one formula for each name that was asked for.
-    ``saved`` names what the backward keeps from the forward.
+    ``equations`` is the operation as given, ``definitions`` what the engine named besides (a
+    logsumexp, a winner), ``adjoints`` the cotangents of equations that are kept by name, and
+    ``gradients`` has one formula for each name that was asked for.
     """
 
     name: str
@@ -90,12 +93,22 @@ class Derivation:
     cotangents: tuple[tuple[str, str], ...]
     """(output, the name of its cotangent)."""
     equations: tuple[Formula, ...]
-    rewritten: tuple[DerivationStep, ...]
-    """Equations in the stable form that is computed and differentiated, where it is another."""
     definitions: tuple[Formula, ...]
-    step_definitions: tuple[Formula, ...]
-    """``definitions``, and those that only steps read."""
     adjoints: tuple[Formula, ...]
     gradients: Mapping[str, Formula]
+
+
+@dataclass(frozen=True)
+class Derivation(Formulas):
+    """The backward with its steps: those of each formula, and of the operation before them.
+
+    ``rewritten`` is what the operation became, ``saved`` names what the backward keeps from the
+    forward.
+    """
+
+    rewritten: tuple[DerivationStep, ...]
+    """Equations in the stable form that is computed and differentiated, where it is another."""
+    step_definitions: tuple[Formula, ...]
+    """``definitions``, and those that only steps read."""
     saved: tuple[str, ...]
     cost: Cost

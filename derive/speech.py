@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.algebra.expr import Access, And, Expr, Index, Reduce, Rel, accesses, fresh, substitute
+from derive.algebra.expr import (
+    Access,
+    And,
+    Expr,
+    Index,
+    Reduce,
+    Rel,
+    accesses,
+    fresh,
+    replace,
+    substitute,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
@@ -16,7 +28,7 @@ from derive.result import DerivationStep, Formula
 from derive.spec.given import Given, given_axes, letters_of, on_given_axes, with_letters
 from derive.spec.operation import Operation
 
-__all__ = ["Speech", "definitions", "formula", "steps_of"]
+__all__ = ["Speech", "definitions", "formula", "formula_with_steps", "steps_of"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class Speech:
     owners: Mapping[str, Given]
     letters: Mapping[tuple[str, ...], Index]
     """One index for several side by side, by the extents of those."""
+    find: Callable[[str], Let | None]
+    """The definition of a name."""
     _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -36,7 +50,19 @@ class Speech:
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
             owners[say(adjoint)] = owners[say(tensor)]
-        return cls(say, owners, letters_of(op))
+        return cls(say, owners, letters_of(op), lets.get)
+
+    def written_out(self, e: Expr) -> Expr:
+        """e, nested, with the engine's own names of short sums replaced by what they stand for."""
+
+        def opened(part: Expr) -> Expr | None:
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not _is_short(let):
+                return None
+            assert isinstance(part, Access)
+            return self.written_out(factor(let.body_at(part.positions)))
+
+        return replace(e, opened)
 
     def _in_words(self, e: Expr) -> Expr:
         if e not in self._said:
@@ -44,23 +70,61 @@ class Speech:
             self._said[e] = on_given_axes(renamed(e, self.say), self.owners)
         return self._said[e]
 
+    def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
+        """New names for axes that would be called as a later one is."""
+        taken: set[str] = set()
+        found: dict[Index, Expr] = {}
+        for i in reversed(axes):
+            new = i
+            while isinstance(new, Index) and self.say(new.name) in taken:
+                new = Index(f"{new.name}'", new.extent, new.group)
+            if isinstance(i, Index) and isinstance(new, Index):
+                taken.add(self.say(new.name))
+                if new is not i:
+                    found[i] = new
+        return found
+
     def equation(
         self, name: str, axes: Sequence[Expr], *bodies: Expr
     ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
         """name[axes] = body as a reader knows it, for several bodies."""
-        spoken = [self._in_words(e) for e in (Access(name, tuple(axes)), *bodies)]
+        whole: list[Expr] = [Access(name, tuple(axes)), *bodies]
+        names = self._apart(axes)
+        if names:
+            whole = [substitute(e, names) for e in whole]
+        spoken = [self._in_words(e) for e in whole]
         access, *rest = with_letters(spoken, self.letters)
         assert isinstance(access, Access)
         return access.tensor, access.positions, tuple(rest)
 
 
+def _is_short(let: Let) -> bool:
+    """Whether the let is a sum that the engine named, as long as an operand may be."""
+    if not let.internal or let.kind != "sum" or let.dtype != "float":
+        return False
+    return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
+
+
+_SHORT = 24
+
+
 def formula(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The adjoint in nested form, without its steps."""
+    nested = speech.written_out(factor(adjoint.body))
+    name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
+    return Formula(name, axes, body)
+
+
+def formula_with_steps(adjoint: Adjoint, speech: Speech) -> Formula:
     """The adjoint in nested form; factoring is the last of its steps."""
     nested, last = factor(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
     subject = (adjoint.name, adjoint.formals)
     if nested is not last:
         log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+    last, nested = nested, speech.written_out(nested)
+    if nested is not last:
+        log.append(Step("write out", "a name is what it is short for", last, nested, subject))
     name, axes, (body,) = speech.equation(*subject, nested)
     return Formula(name, axes, body, steps_of(log, speech))
 

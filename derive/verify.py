@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -242,11 +243,36 @@ def _gradient(op: Operation, function: Function, made: Sample) -> str:
     """The gradients are the differences of the equations."""
     found = []
     cotangents = _cotangents(made)
-    for name, got in _gradients(function, made, _tensors(made)).items():
+    sizes = oracle.sizes(op, made.tensors, made.parameters).values()
+    rounds = prod(prod(size) if isinstance(size, tuple) else size for size in sizes)
+    for name, gradient in _gradients(function, made, _tensors(made)).items():
+        given = (op, made.tensors, cotangents, made.parameters, name)
+        got = _array(gradient)
         with np.errstate(all="ignore"):
-            want = oracle.gradient(op, made.tensors, cotangents, made.parameters, name)
-        found.append(_differs(f"grad_{name}", _array(got), want, _RTOL, 1e-7))
+            if rounds * got.size > _MOST_ROUNDS and _along_directions(given, got):
+                continue
+            want = oracle.gradient(*given)
+        found.append(_differs(f"grad_{name}", got, want, _RTOL, 1e-7))
     return "; ".join(filter(None, found))
+
+
+def _along_directions(given: Any, got: Any) -> bool:
+    """Whether the gradient is that of the equations along a few directions through all elements.
+
+    A kink that one element meets hides the others: where it is not, each is looked at by itself.
+    """
+    rng = np.random.default_rng(11)
+    directions = [rng.choice((-1.0, 1.0), got.shape) for _ in range(_DIRECTIONS)]
+    slopes: Any = oracle.slopes
+    want = np.asarray(slopes(*given, directions), np.float64)
+    sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
+    return bool(np.allclose(sums, want, _RTOL, 1e-7))
+
+
+_MOST_ROUNDS = 50_000
+"""Differences are taken element by element where the loops go round no more often than this."""
+
+_DIRECTIONS = 4
 
 
 def _of_inputs(function: Function, made: Sample) -> tuple[Function, tuple[Tensor, ...]]:

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [0 ≠ A[*p]² + B[*p]²]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
-    grad_B[*p] = −[0 ≠ A[*p]² + B[*p]²]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
+    grad_A[*p] = [A[*p]² + B[*p]² ≠ 0]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
+    grad_B[*p] = −[A[*p]² + B[*p]² ≠ 0]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
 """
 
 import torch
@@ -61,10 +61,10 @@ def atan2(A, B):
     p_shape = A.shape
     if B.dim() != len(p_shape):
         raise ValueError(f"atan2: B must have {len(p_shape)} axes [*p], not {B.dim()}")
-    if B.shape[: len(p_shape)] != p_shape:
+    if B.shape != p_shape:
         raise ValueError(
-            f"atan2: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
+            f"atan2: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
+            "axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _atan2_forward(A, B)

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [lo ≤ A[*p] and A[*p] ≤ hi]·G[*p]
+    grad_A[*p] = [lo ≤ A[*p] ≤ hi]·G[*p]
 """
 
 import math

@@ -85,11 +85,10 @@ def concat(A, B, *, dim=0):
             f"concat: index *p has shape {tuple(p_shape)} in A but "
             f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
         )
-    if B.shape[len(p_shape) + 1 : len(p_shape) + len(q_shape) + 1] != q_shape:
+    if B.shape[len(p_shape) + 1 :] != q_shape:
         raise ValueError(
             f"concat: index *q has shape {tuple(q_shape)} in A but "
-            f"{tuple(B.shape[len(p_shape) + 1 : len(p_shape) + len(q_shape) + 1])} on "
-            f"axes from {len(p_shape) + 1} of B"
+            f"{tuple(B.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} of B"
         )
     if forward_ad._current_level >= 0:
         return _concat_forward(A, B, dim)

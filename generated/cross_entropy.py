@@ -324,10 +324,10 @@ def cross_entropy(
             f"cross_entropy: target must have {len(q_shape) + 1} axes [n, *q], not "
             f"{target.dim()}"
         )
-    if target.shape[1 : len(q_shape) + 1] != q_shape:
+    if target.shape[1:] != q_shape:
         raise ValueError(
             f"cross_entropy: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1 : len(q_shape) + 1])} on axes from 1 of target"
+            f"{tuple(target.shape[1:])} on axes from 1 of target"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(

@@ -7,24 +7,24 @@
 
 Gradients of mean, G the cotangent of average:
 
-    grad_F[n,c,*q] = −weight[c]·G·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))/(size(n)·size(q))
+    grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))/(size(n)·size(q))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]/(size(n)·size(q))
-    grad_weight[c] = −G·((1 − label_smoothing)·Σ[n,*q] target[n,c,*q]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] F[n,c,*q])/(size(n)·size(q))
+    grad_weight[c] = −G/(size(n)·size(q))·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
 Gradients of sum, G the cotangent of total:
 
-    grad_F[n,c,*q] = −weight[c]·G·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
+    grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]
-    grad_weight[c] = −G·((1 − label_smoothing)·Σ[n,*q] target[n,c,*q]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] F[n,c,*q])
+    grad_weight[c] = −G·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
 Gradients of none, G the cotangent of loss:
 
     grad_F[n,c,*q] = −G[n,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
-    grad_weight[c] = −((1 − label_smoothing)·Σ[n,*q] G[n,*q]·target[n,c,*q]·F[n,c,*q] + label_smoothing/size(c)·Σ[n,*q] G[n,*q]·F[n,c,*q])
+    grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 """
 
 import math
@@ -37,11 +37,11 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    part5 = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part5))
     F = torch.log_softmax(input, 1)
-    part7 = (1 - label_smoothing) * (target * weight.unsqueeze(1) * F).sum(1)
-    loss = -(part7 + label_smoothing / input.shape[1] * (F.mT @ weight))
+    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean()
 
 
@@ -82,23 +82,22 @@ class _CrossEntropyProbabilitiesMean(Function):
             target = target.reshape((input_shape[0], input_shape[1], part))
         part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part3 = label_smoothing / input.shape[1]
-            part4 = -G
+            u = part2 * target + label_smoothing / input.shape[1]
+            part3 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part5 = part4 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2])
-            grad_F = part5 * (part2 * target + part3)
+            grad_F = part3 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part6 = -part2 * G * weight.unsqueeze(1)
-            part8 = part6 / (input.shape[0] * input.shape[2]) * F
-            grad_target = part8.reshape(target_shape)
+            part4 = -part2 * G * weight.unsqueeze(1)
+            part6 = part4 / (input.shape[0] * input.shape[2]) * F
+            grad_target = part6.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part9 = part2 * (target * F).sum((0, 2)) + part3 * F.sum((0, 2))
-            grad_weight = part4 / (input.shape[0] * input.shape[2]) * part9
+            part7 = part3 / (input.shape[0] * input.shape[2])
+            grad_weight = part7 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -106,11 +105,11 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    part3 = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part3))
     F = torch.log_softmax(input, 1)
-    part5 = (1 - label_smoothing) * (target * weight.unsqueeze(1) * F).sum(1)
-    loss = -(part5 + label_smoothing / input.shape[1] * (F.mT @ weight))
+    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum()
 
 
@@ -151,20 +150,19 @@ class _CrossEntropyProbabilitiesSum(Function):
             target = target.reshape((input_shape[0], input_shape[1], part))
         part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part3 = label_smoothing / input.shape[1]
+            u = part2 * target + label_smoothing / input.shape[1]
             part4 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part4 * weight.unsqueeze(1) * (part2 * target + part3)
+            grad_F = part4 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (-part2 * G * weight.unsqueeze(1) * F).reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part6 = part2 * (target * F).sum((0, 2)) + part3 * F.sum((0, 2))
-            grad_weight = part4 * part6
+            grad_weight = part4 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -172,12 +170,12 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    part2 = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part2))
     F = torch.log_softmax(input, 1)
-    part4 = (1 - label_smoothing) * (target * weight.unsqueeze(1) * F).sum(1)
-    part5 = -(part4 + label_smoothing / input.shape[1] * (F.mT @ weight))
-    return part5.reshape((input_shape[0], *q_shape))
+    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    part3 = -(weight.unsqueeze(1) * F * u).sum(1)
+    return part3.reshape((input_shape[0], *q_shape))
 
 
 class _CrossEntropyProbabilitiesNone(Function):
@@ -216,22 +214,21 @@ class _CrossEntropyProbabilitiesNone(Function):
             part = math.prod(q_shape)
             target = target.reshape((input_shape[0], input_shape[1], part))
         G = G.reshape((input_shape[0], math.prod(q_shape)))
-        part2 = 1 - label_smoothing
+        part4 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part3 = label_smoothing / input.shape[1]
+            u = part4 * target + label_smoothing / input.shape[1]
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = (-weight).unsqueeze(1) * G.unsqueeze(1) * (part2 * target + part3)
+            grad_F = (-weight).unsqueeze(1) * G.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part6 = -part2 * weight.unsqueeze(1) * G.unsqueeze(1) * F
-            grad_target = part6.reshape(target_shape)
+            part5 = -part4 * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            grad_target = part5.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part7 = part2 * (G.unsqueeze(1) * target * F).sum((0, 2))
-            grad_weight = -(part7 + part3 * (G.unsqueeze(1) * F).sum((0, 2)))
+            grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -308,10 +305,10 @@ def cross_entropy_probabilities(
             f"cross_entropy_probabilities: target must have {len(q_shape) + 2} axes [n, "
             f"c, *q], not {target.dim()}"
         )
-    if target.shape[2 : len(q_shape) + 2] != q_shape:
+    if target.shape[2:] != q_shape:
         raise ValueError(
             f"cross_entropy_probabilities: index *q has shape {tuple(q_shape)} in input "
-            f"but {tuple(target.shape[2 : len(q_shape) + 2])} on axes from 2 of target"
+            f"but {tuple(target.shape[2:])} on axes from 2 of target"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(

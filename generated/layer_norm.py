@@ -136,20 +136,19 @@ def layer_norm(input, weight, bias=None, *, eps=1e-05):
             f"layer_norm: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(input.shape[: len(p_shape)])} on axes from 0 of input"
         )
-    if input.shape[len(p_shape) : len(p_shape) + len(s_shape)] != s_shape:
+    if input.shape[len(p_shape) :] != s_shape:
         raise ValueError(
             f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) : len(p_shape) + len(s_shape)])} on axes "
-            f"from {len(p_shape)} of input"
+            f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
         )
     if bias.dim() != len(s_shape):
         raise ValueError(
             f"layer_norm: bias must have {len(s_shape)} axes [*s], not {bias.dim()}"
         )
-    if bias.shape[: len(s_shape)] != s_shape:
+    if bias.shape != s_shape:
         raise ValueError(
             f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(bias.shape[: len(s_shape)])} on axes from 0 of bias"
+            f"{tuple(bias.shape)} on axes from 0 of bias"
         )
     if forward_ad._current_level >= 0:
         return _layer_norm_forward(input, weight, bias, eps)

@@ -63,10 +63,10 @@ def maximum(A, B):
         raise ValueError(
             f"maximum: B must have {len(p_shape)} axes [*p], not {B.dim()}"
         )
-    if B.shape[: len(p_shape)] != p_shape:
+    if B.shape != p_shape:
         raise ValueError(
-            f"maximum: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
+            f"maximum: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
+            "axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _maximum_forward(A, B)

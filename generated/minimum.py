@@ -63,10 +63,10 @@ def minimum(A, B):
         raise ValueError(
             f"minimum: B must have {len(p_shape)} axes [*p], not {B.dim()}"
         )
-    if B.shape[: len(p_shape)] != p_shape:
+    if B.shape != p_shape:
         raise ValueError(
-            f"minimum: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
+            f"minimum: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
+            "axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _minimum_forward(A, B)

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [0 ≠ B[*p]]·G[*p]·B[*p]·A[*p]^(B[*p] − 1)
-    grad_B[*p] = [not (0 = A[*p] and 0 ≤ B[*p])]·G[*p]·F[*p]·log(A[*p])
+    grad_A[*p] = G[*p]·B[*p]·A[*p]^(B[*p] − 1)
+    grad_B[*p] = [not (A[*p] = 0 and B[*p] ≥ 0)]·G[*p]·F[*p]·log(A[*p])
 """
 
 import torch
@@ -62,10 +62,10 @@ def pow(A, B):
     p_shape = A.shape
     if B.dim() != len(p_shape):
         raise ValueError(f"pow: B must have {len(p_shape)} axes [*p], not {B.dim()}")
-    if B.shape[: len(p_shape)] != p_shape:
+    if B.shape != p_shape:
         raise ValueError(
-            f"pow: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} on axes from 0 of B"
+            f"pow: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
+            "axes from 0 of B"
         )
     if forward_ad._current_level >= 0:
         return _pow_forward(A, B)

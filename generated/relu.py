@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p] = [0 < A[*p]]·G[*p]
+    grad_A[*p] = [A[*p] > 0]·G[*p]
 """
 
 import torch

@@ -108,11 +108,10 @@ def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
             f"rms_norm: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(input.shape[: len(p_shape)])} on axes from 0 of input"
         )
-    if input.shape[len(p_shape) : len(p_shape) + len(s_shape)] != s_shape:
+    if input.shape[len(p_shape) :] != s_shape:
         raise ValueError(
             f"rms_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) : len(p_shape) + len(s_shape)])} on axes "
-            f"from {len(p_shape)} of input"
+            f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
         )
     if forward_ad._current_level >= 0:
         return _rms_norm_forward(input, weight, eps)

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from derive import oracle
@@ -294,3 +295,16 @@ def _text(
     chosen = draw(st.sampled_from(readable))
     used[chosen] = None
     return f"{chosen}{_brackets(names[chosen])}"
+
+
+LONG = frozenset(
+    "pixel_shuffle pixel_unshuffle conv2d depthwise_conv2d conv_transpose1d im2col max_pool2d"
+    " avg_pool2d tucker kron pad lstm_cell relative_attention alibi_attention"
+    " cross_attention".split()
+)
+"""The operations of the catalog with so many indices that loops over all of them take long."""
+
+
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """What a test that loops over all indices of the operation is marked with."""
+    return (pytest.mark.long,) if name in LONG else ()

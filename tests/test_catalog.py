@@ -34,7 +34,7 @@ def test_an_operation_is_found_by_name(name):
 
 
 def test_an_unknown_name_is_not_found():
-    assert catalog.find("softmin") is None
+    assert catalog.find("no_such_operation") is None
 
 
 def test_only_the_family_of_the_operation_is_imported():

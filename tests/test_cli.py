@@ -91,6 +91,56 @@ def test_show_code_is_the_committed_module():
     assert done.stdout == (ROOT / "generated/softmax.py").read_text(encoding="utf-8")
 
 
+def test_show_cost_has_formulas_in_the_sizes():
+    done = derive("show", "--spec", MATMUL, "--cost")
+    assert done.returncode == 0, done.stderr
+    found = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if "flops  " in line]
+    assert [text.strip() for text in found] == ["2·i·j·k", "4·i·j·k"]
+    assert "4·i·k + 4·j·k" in done.stdout
+    assert done.stderr == ""
+
+
+def test_show_cost_has_numbers_where_sizes_are_given():
+    sizes = ("--size", "i=2", "--size", "j=3", "--size", "k=5")
+    done = derive("show", "--spec", MATMUL, "--cost", *sizes)
+    assert "2·i·j·k = 60" in done.stdout
+    (entry,) = json.loads(
+        derive("show", "--spec", MATMUL, "--cost", "--format", "json", *sizes).stdout
+    )
+    assert entry["cost"]["backward"]["flops"] == {"formula": "4·i·j·k", "value": 120}
+    assert entry["cost"]["saved_bytes"] == {"formula": "4·i·k + 4·j·k", "value": 100}
+    done = derive("show", "softmax", "--cost", "--size", "p=2,3", "--size", "k=4", "--size", "q=5")
+    assert "4·p·k·q = 480" in done.stdout
+
+
+def test_show_cost_of_a_size_that_is_not_there_fails():
+    done = derive("show", "--spec", MATMUL, "--cost", "--size", "z=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "op has no size z; it has i, j, k" in done.stderr
+
+
+WIDE = "op l1(X[i,d], Y[j,d]{}) -> y; y[i,j] = sum[d](abs(X[i,d]-Y[j,d]))"
+
+
+def test_an_intermediate_of_more_axes_than_anything_written_is_warned_of(tmp_path):
+    done = derive("show", "--spec", WIDE.format(""), "--cost")
+    assert done.returncode == 0
+    warning = "derive: warning: l1: y is computed through a tensor of i·j·d elements"
+    assert warning in done.stderr
+    assert "stable" in done.stderr
+    assert "i·j·d" in done.stdout
+    done = derive("show", "--spec", WIDE.format("; stable"), "--cost")
+    assert (done.returncode, done.stderr) == (0, "")
+
+    spec = tmp_path / "l1.derive"
+    spec.write_text(WIDE.format("").replace("; ", "\n"))
+    done = derive("generate", str(spec), "--out", "made", "--no-verify", cwd=tmp_path)
+    assert done.returncode == 0
+    assert warning in done.stderr
+    done = derive("check", str(spec), "--out", "made", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_show_wrt_prints_one_gradient():
     done = derive("show", "matmul", "--wrt", "B")
     assert "grad_B" in done.stdout
@@ -134,6 +184,10 @@ def test_an_unknown_name_suggests_the_nearest():
         ["show", "softmax", "--spec", MATMUL],
         ["show", "softmax", "--format", "nonsense"],
         ["show", "softmax", "--format", "code", "--steps"],
+        ["show", "softmax", "--cost", "--steps"],
+        ["show", "softmax", "--cost", "--format", "code"],
+        ["show", "softmax", "--cost", "--wrt", "A"],
+        ["show", "softmax", "--size", "k=3"],
         ["check", "--nonsense"],
     ],
 )

@@ -322,7 +322,7 @@ def test_an_operation_with_a_g_of_its_own():
 
 
 def test_the_outputs_that_are_compared():
-    assert [(option, of) for _, option, of in EVERY if option][:3] == [
+    assert [(option, of) for op, option, of in EVERY if op.name == "nll_loss"] == [
         ("mean", "average"),
         ("sum", "total"),
         ("none", "loss"),

@@ -40,13 +40,15 @@ ROOMS = (
     ("calculus",),
     ("lowering",),
     (
-        *("document", "emit", "emit_joint", "formula", "oracle", "result", "samples"),
-        *("speech", "typeset", "verify"),
+        *("document", "emit", "emit_joint", "formula", "legible", "oracle", "result", "samples"),
+        *("speech", "statements", "typeset", "verify"),
     ),
     ("grid", "inputs", "points", "reference"),
     ("catalog",),
     ("pipeline",),
+    ("parallel",),
     ("comparison", "project", "report"),
+    ("console",),
     ("cli",),
     ("__main__",),
     ("generated",),
@@ -164,12 +166,15 @@ def test_no_evaluation_and_no_calculus_of_sympy(path):
 
 @pytest.mark.parametrize("path", ENGINE, ids=relative)
 def test_only_the_command_line_prints_or_exits(path):
+    """cli.py has the commands and their exit codes, console.py what they print."""
     if path.name == "cli.py":
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             assert getattr(node.func, "id", None) not in {"print", "exit", "quit"}, node.lineno
-            assert ast.unparse(node.func) != "sys.exit", node.lineno
+            assert ast.unparse(node.func) not in {"sys.exit", "typer.Exit"}, node.lineno
+        if isinstance(node, ast.Name) and node.id in {"typer", "rich"}:
+            assert path.name == "console.py", node.lineno
 
 
 def test_no_file_of_the_engine_names_an_operation_that_is_no_function_of_the_notation():
@@ -267,6 +272,7 @@ def renamed(op: Operation) -> Operation:
             )
             for e in op.extents
         ),
+        op.stable,
     )
 
 
@@ -377,16 +383,27 @@ q[n,d] = sum[c](Wn[d,c]*x[n,c]) + bn[d]
 w[n,d] = tanh(q[n,d] + r[n,d]*(sum[e](Un[d,e]*h[n,e]) + cn[d]))
 y[n,d] = (1 - z[n,d])*w[n,d] + z[n,d]*h[n,d]
 """
+DISTANCES = """
+op distances(X[*b,i,d], Y[*b,j,d], w[d]) -> y
+y[*b,i,j] = sum[d](w[d]*(X[*b,i,d]-Y[*b,j,d])**2)
+"""
+KEPT_DISTANCES = """
+op distances(X[i,d], Y[j,d], w[d]; stable) -> y
+y[i,j] = sum[d](w[d]*(X[i,d]-Y[j,d])**2)
+"""
 NAMED = [
     *(pytest.param(op, id=op.name) for op in catalog.operations()),
     *(pytest.param(op, id=op.name) for op in map(parse, (BATCH_NORM, CAUSAL_ATTENTION, GRU_CELL))),
+    pytest.param(parse(DISTANCES), id="distances"),
+    pytest.param(parse(KEPT_DISTANCES), id="kept distances"),
 ]
 
 
 @pytest.mark.parametrize("op", NAMED)
 def test_the_engine_does_not_see_names(op, monkeypatch):
     """On lines of any length: where a long one is broken depends on the length of names."""
-    monkeypatch.setattr("derive.emit._COLUMNS", 10_000)
+    monkeypatch.setattr("derive.emit.COLUMNS", 10_000)
+    monkeypatch.setattr("derive.statements.COLUMNS", 10_000)
     monkeypatch.setattr("derive.lowering.program.WIDTH", 10_000)
     monkeypatch.setattr("derive.lowering.border.WIDTH", 10_000)
     program_of.cache_clear()

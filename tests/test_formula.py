@@ -184,7 +184,7 @@ LATEX = [
     (Call("log_sigmoid", (x,)), r"\operatorname{log\_sigmoid}\left(x\right)"),
     (Call("floor", (x,)), r"\left\lfloor x\right\rfloor"),
     (at("x", Composite((i, j))), r"x_{(i \, j)}"),
-    (Iverson(Not(Rel("!=", i, j))), r"\left[\lnot \left(i \ne j\right)\right]"),
+    (Iverson(Not(Rel("!=", i, j))), r"\left[i = j\right]"),
 ]
 
 

@@ -1,37 +1,89 @@
-"""Random programs: value and gradient against the oracle, some of them to second order."""
+"""Random programs over the whole notation, and the generator that writes them."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 
 import pytest
-from fuzz import Result, examine, summary
-from programs import SIZES, random_program
+from examine import Result, Run, drawn, examine
+from fuzz import summary
+from programs import random_program
+from programs.constructs import EVERY, constructs
+from programs.setting import LETTERS, POOL
+from programs.shrinking import shrunk
 
-COUNT = 150
-SEEDS = range(COUNT)
-SECOND_ORDER = range(1000, 1020)
+from derive.errors import DeriveError
+from derive.spec.notation import parse
+
+COUNT = 2000
+CHUNK = 100
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[n : n + 25] for n in range(0, COUNT, 25)], ids=str)
-def test_value_and_gradient(seeds: range) -> None:
-    results = [examine(seed) for seed in seeds]
-    _judge(results)
+EMPTY = "a maximum over an axis without values raises torch's error"
+NOTHING = "0 times an infinity, that of a reduction of nothing, is nan"
+KNOWN = {
+    **dict.fromkeys((36, 140, 754, 799, 863, 1082, 1105, 1218), EMPTY),
+    **dict.fromkeys((1341, 1435, 1471, 1607, 1840), EMPTY),
+    **dict.fromkeys((187, 376, 413, 415, 1000, 1060, 1221, 1627, 1904), NOTHING),
+    942: "a kept axis stands elsewhere where the output has another order of axes than the input",
+    1839: "a read that only an empty axis keeps in range",
+}
+"""The programs that are known to fail, and why (README, Limits)."""
 
 
-def test_second_order() -> None:
-    _judge([examine(seed, second_order=True) for seed in SECOND_ORDER])
+@pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
+def test_values_and_gradients(first: int) -> None:
+    seeds = [seed for seed in range(first, first + CHUNK) if seed not in KNOWN]
+    _judge([examine(seed) for seed in seeds])
+
+
+@pytest.mark.parametrize("seed", KNOWN)
+def test_a_program_that_is_known_to_fail_still_does(seed: int) -> None:
+    """One that does no more is taken off the list."""
+    assert examine(seed).failed
+
+
+@pytest.mark.parametrize("first", range(10_000, 10_060, 20))
+def test_second_order(first: int) -> None:
+    _judge([examine(seed, second_order=True) for seed in range(first, first + 20)])
+
+
+@pytest.fixture(scope="module")
+def found() -> Counter[str]:
+    """How many of the programs have each construct, and how many there are."""
+    counted: Counter[str] = Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in range(COUNT):
+            program = random_program(seed)
+            try:
+                op = parse(program.text)
+            except DeriveError:
+                continue
+            counted.update({"programs", *constructs(program, op)})
+    return counted
+
+
+def test_programs_have_every_construct(found: Counter[str]) -> None:
+    assert [construct for construct in EVERY if found[construct] < 3] == []
+
+
+def test_nearly_every_text_is_an_operation(found: Counter[str]) -> None:
+    assert found["programs"] >= 0.99 * COUNT
 
 
 def test_the_same_seed_writes_the_same_program() -> None:
     for seed in (0, 7, 123):
         first, again = random_program(seed), random_program(seed)
         assert first.text == again.text
-        assert all((first.tensors[name] == again.tensors[name]).all() for name in first.tensors)
+        assert first.parameters == again.parameters
+        for name, array in first.tensors.items():
+            assert array is again.tensors[name] is None or (array == again.tensors[name]).all()
 
 
 def test_programs_differ() -> None:
-    assert len({random_program(seed).text for seed in SEEDS}) == COUNT
+    assert len({random_program(seed).text for seed in range(500)}) > 495
 
 
 def test_other_samples_share_the_text() -> None:
@@ -39,7 +91,29 @@ def test_other_samples_share_the_text() -> None:
 
 
 def test_every_class_has_a_size_of_its_own() -> None:
-    assert len(set(SIZES.values())) == len(SIZES)
+    assert len(set(POOL)) >= len(LETTERS)
+
+
+def test_a_fault_is_told_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generated function that is wrong in every mean is found, and shrunk to one mean."""
+    called = Run.called
+
+    def wrong(run: Run, tensors: object) -> object:
+        made = called(run, tensors)
+        return tuple(m * 1.001 if "mean" in run.program.text else m for m in made)
+
+    monkeypatch.setattr(Run, "called", wrong)
+    failed = [r for r in map(examine, range(60)) if r.kind == "value"]
+    assert failed
+    program = random_program(failed[0].seed)
+    small = shrunk(program, lambda p: "mean" in p.text)
+    assert len(small.text) < len(program.text)
+    assert "mean[" in small.text
+
+
+def test_checks_are_drawn_by_seed() -> None:
+    assert drawn(5) == drawn(5)
+    assert len({frozenset(drawn(seed)) for seed in range(100)}) > 5
 
 
 def _judge(results: list[Result]) -> None:
@@ -52,4 +126,4 @@ def _judge(results: list[Result]) -> None:
         if r.failed
     ]
     assert not failures, "\n\n".join(failures)
-    assert kinds["ok"] >= 0.8 * len(results), summary(kinds)
+    assert kinds["ok"] >= 0.85 * len(results), summary(kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations, product
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cases import CASES, own  # noqa: E402
+from cases.activations import ELEMENTWISE  # noqa: E402
 from cases.case import GENERATED, Case, first, generated, positions, uniform  # noqa: E402
 from cases.elementwise import PAIRS  # noqa: E402
 from cases.reductions import REDUCTIONS  # noqa: E402
@@ -20,7 +22,11 @@ from torch.nn import functional as F  # noqa: E402
 from derive import catalog  # noqa: E402
 
 # torch itself calls torch.jit.script when forward mode is first used.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning"),
+    # torch vmaps the derivative of unfold in a loop.
+    pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
+]
 
 # Threads only stand in each other's way on tensors this small.
 torch.set_num_threads(1)
@@ -46,6 +52,7 @@ def small(case: Case) -> bool:
 BOTH_MODES = (
     *("[2, 4, 3]", "[2, 3, 4]", "mean weight=True", "none weight=True ignore=some"),
     *("[2, 3]", "[4, 6]", "[2, 3, 5] [2, 4, 5]", "[3, 2, 4]", "[2, 4, 5] over", "[7, 4]"),
+    "typical",
 )
 """Forward mode is torch's own, of the same forward: a few calls of each operation."""
 
@@ -66,6 +73,11 @@ def of_floats(case: Case) -> tuple[Callable[..., torch.Tensor], list[torch.Tenso
         return case.call(*arguments)
 
     return function, [tensors[n].clone().requires_grad_() for n in places]
+
+
+def outputs(case: Case) -> Any:
+    """All of them."""
+    return generated(case.name)(*case.tensors(), **case.parameters)
 
 
 def cotangent(like: torch.Tensor) -> torch.Tensor:
@@ -103,9 +115,14 @@ def test_values_and_gradients_are_torchs(case):
         assert_same(ours[n].grad, theirs[n].grad, f"gradient of input {n}")
 
 
-UNBATCHED = {"flatten", "unflatten", "character_model"}
-"""Autograd's own, older vmap has no rule for flatten and unflatten; torch.func.vmap, which every
-operation is tested with, has."""
+UNRULED = ("flatten(", "einsum(")
+"""Autograd's own, older vmap has no rule for flatten, unflatten and einsum; torch.func.vmap, which
+every operation is tested with, has."""
+
+
+def batched(name: str) -> bool:
+    text = (GENERATED / f"{name}.py").read_text(encoding="utf-8")
+    return not any(call in text for call in UNRULED)
 
 
 @cases(positive)
@@ -116,7 +133,7 @@ def test_gradients_are_those_of_finite_differences(case):
         floats,
         **TOLERANCE,
         check_undefined_grad=True,
-        check_batched_grad=case.name not in UNBATCHED,
+        check_batched_grad=batched(case.name),
     )
 
 
@@ -194,13 +211,23 @@ def test_only_the_gradients_that_are_wanted_are_computed(case):
                     assert tensors[n].grad is None
 
 
-@cases(lambda case: case.label.startswith("[3, 4]") and positive(case))
-def test_single_precision_stays_single(case):
-    tensors = [x.float().requires_grad_() for x in case.tensors()]
+FIRST = {case.name: case for case in reversed(CASES)}
+"""A case of each operation."""
+
+
+@cases(
+    lambda case: case is FIRST[case.name] or (case.label.startswith("[3, 4]") and positive(case))
+)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_the_precision_stays_that_of_the_arguments(case, dtype):
+    tensors = [
+        x.to(dtype).requires_grad_() if n in case.floating() else x
+        for n, x in enumerate(case.tensors())
+    ]
     result = case.call(*tensors)
-    assert result.dtype == torch.float32
+    assert result.dtype == dtype
     result.sum().backward()
-    assert all(x.grad.dtype == torch.float32 for x in tensors)
+    assert all(tensors[n].grad.dtype == dtype for n in case.floating())
 
 
 # At kinks and ties: torch's own conventions.
@@ -219,6 +246,31 @@ def test_kinks_are_torchs(name):
     assert torch.equal(ours.grad, theirs.grad)
 
 
+BOUNDS = [*EDGES, 3.0, -3.0, 6.0, -6.0, 800.0, -800.0, math.inf, -math.inf]
+
+
+@cases(lambda case: case.name in ELEMENTWISE and not case.make()[0].dim())
+def test_activations_are_torchs_at_kinks_and_far_out(case):
+    ours = torch.tensor(BOUNDS, dtype=torch.float64, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    result, expected = case.call(ours), case.own(theirs)
+    if case.name == "hardswish":  # torch's own is nan at -inf
+        expected = torch.where(theirs == -math.inf, 0, expected)
+    assert_same(result, expected, "value")
+    result.sum().backward()
+    expected.sum().backward()
+    assert_same(ours.grad, theirs.grad, "gradient")
+
+
+@cases(lambda case: case.name in ELEMENTWISE and not case.make()[0].dim())
+def test_second_derivatives_of_activations_are_finite_far_out(case):
+    x = torch.tensor([800.0, -800.0, 40.0, -40.0], dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(case.call(x).sum(), x, create_graph=True)
+    if grad.requires_grad:
+        (twice,) = torch.autograd.grad(grad.sum(), x)
+        assert twice.isfinite().all()
+
+
 @pytest.mark.parametrize("name", "maximum minimum atan2 pow".split())
 def test_ties_and_singular_points_are_torchs(name):
     pairs = torch.tensor(list(product(EDGES, EDGES)), dtype=torch.float64)
@@ -235,6 +287,24 @@ def test_clamp_passes_the_gradient_on_its_bounds():
     A = torch.tensor([-2.0, -1.0, 0.0, 0.5, 1.0], requires_grad=True)
     generated("clamp")(A, lo=-1.0, hi=0.5).sum().backward()
     assert A.grad.tolist() == [0, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    (
+        *(("l1_loss", {}), ("smooth_l1_loss", {"beta": 1.0}), ("huber_loss", {"delta": 1.0})),
+        *(("hinge_embedding_loss", {"margin": 1.0}), ("margin_ranking_loss", {"margin": 1.0})),
+    ),
+    ids=str,
+)
+def test_losses_at_their_kinks_are_torchs(name, parameters):
+    x = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0] * 2, dtype=torch.float64)
+    target = torch.tensor([1.0] * 5 + [-1.0] * 5, dtype=torch.float64)
+    more = (torch.zeros_like(x),) if name == "margin_ranking_loss" else ()
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    for tensor, function in ((ours, generated(name)), (theirs, own(name))):
+        function(tensor, *more, target, reduction="sum", **parameters).backward()
+    assert_same(ours.grad, theirs.grad, "gradient")
 
 
 TIES = [[1.0, 3.0, 3.0, 2.0], [5.0, 5.0, 5.0, 0.0], [1.0, 2.0, 3.0, 4.0], [-1.0, -1.0, -2.0, -2.0]]
@@ -267,6 +337,19 @@ def test_forward_mode_shares_a_tie_as_reverse_mode_does(name):
         return first(generated(name)(x, dim=1))
 
     assert_same(torch.func.jacfwd(values)(A), torch.func.jacrev(values)(A), "Jacobian")
+
+
+@pytest.mark.parametrize("name", "std l1_norm l2_norm vector_norm".split())
+def test_the_gradient_of_a_root_at_zero_is_torchs(name):
+    A = torch.tensor([[0.0] * 3, [1.0] * 3, [math.nan, 1.0, 2.0]], dtype=torch.float64)
+    ours, theirs = A.clone().requires_grad_(), A.clone().requires_grad_()
+    more = {"std": {"correction": 1}, "vector_norm": {"ord": 2}}.get(name, {})
+    result = generated(name)(ours, dim=1, **more)
+    expected = own(name)(theirs, dim=1, keepdim=False, **more)
+    assert_same(result, expected, "value")
+    result.sum().backward()
+    expected.sum().backward()
+    assert_same(ours.grad, theirs.grad, "gradient")
 
 
 @pytest.mark.parametrize("zeros", (1, 2, 3))
@@ -328,6 +411,35 @@ def test_both_outputs_of_softmax_regression_have_gradients():
         for grad, own_grad in zip(grads, right, strict=True):
             assert_same(grad, own_grad, "gradient")
     assert gradgradcheck(lambda *t: generated("softmax_regression")(*t, T), ours, **TOLERANCE)
+
+
+@cases(lambda case: case is FIRST[case.name] and not isinstance(outputs(case), torch.Tensor))
+def test_every_output_has_a_gradient_of_its_own(case):
+    """The outputs of floating point, each alone and all together."""
+    places = tuple(n for n in case.floating() if n not in case.opaque)
+    ours, theirs = with_gradients(case, places), with_gradients(case, places)
+    results = generated(case.name)(*ours, **case.parameters)
+    expected = case.reference(*theirs, **case.parameters)
+    expected = (expected,) if isinstance(expected, torch.Tensor) else expected
+    pairs = list(zip(results, expected, strict=False))
+    for result, right in pairs:
+        assert_same(result, right, "value")
+    pairs = [(a, b) for a, b in pairs if a.is_floating_point()]
+    for wanted in (*([pair] for pair in pairs), pairs):
+        cotangents = [cotangent(a) for a, _ in wanted]
+        grads, rights = (
+            torch.autograd.grad(
+                [pair[side] for pair in wanted],
+                [tensors[n] for n in places],
+                cotangents,
+                retain_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            for side, tensors in enumerate((ours, theirs))
+        )
+        for grad, right in zip(grads, rights, strict=True):
+            assert_same(grad, right, "gradient")
 
 
 def test_batch_norm_is_blind_to_a_large_offset():
@@ -413,6 +525,7 @@ FUNCTIONAL = [
         "mean weight=True smoothing=0.2 [4, 3, 2] ignore=some",
         *("none weight=True smoothing=0.2 [4, 3, 2]", "[7, 4]"),
     )
+    or case is FIRST[case.name]
 ]
 
 

@@ -200,7 +200,9 @@ WRONG = [
     ),
     (
         "y[i] = y[i] + x[i]",
-        "line 1, column 8: y is used in its own definition; rename one of the two",
+        "line 1, column 8: y is used in its own definition; a recurrence is no equation: make one "
+        "step an operation and loop in Python, or write a sum over the earlier positions, "
+        "sum[s | s<=t](..)",
     ),
     ("y[i,i] = x[i]", "line 1, column 5: index i stands twice on the left of y"),
     (

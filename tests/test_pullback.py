@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from equations import numbers, operations, samples, with_lets
+from equations import marks, numbers, operations, samples, with_lets
 from hypothesis import HealthCheck, given, settings
 
 import derive
@@ -20,7 +20,12 @@ from derive.samples import cases, sample
 from derive.spec.split import is_plain
 
 CASES = [
-    pytest.param(op, case, id=f"{op.name}-{case.option}-{case.label}".replace(" ", "_"))
+    pytest.param(
+        op,
+        case,
+        id=f"{op.name}-{case.option}-{case.label}".replace(" ", "_"),
+        marks=marks(op.name),
+    )
     for op in catalog.operations()
     for case in cases(op)
     if is_plain(op) and case.label in ("typical", "without optional tensors", "no axes in groups")

@@ -24,6 +24,11 @@ FAULTS = {
         "y[n] = x[n,0]*x[n,1]",
         "y[n,k] = concat[k](a[n,k]**2, exp(b[n,k]), a[n,k]*c[n])",
     ),
+    "a composite axis joined with others": (
+        "op f(W[(l i)], v[l], w[i], u[i]) -> y\n"
+        "y[l,x] = concat[x](W[(l x)]*w[x], u[x]*v[l], W[(l x)]*w[x])",
+        "op f(W[n], v[l], w[i]) -> y\ny[i,x] = concat[x](W[(x i)]*v[x], W[(x i)]*v[x]*w[i])",
+    ),
     "composite axes and their sizes": (
         "op f(x[n,(g d)], w[n]; groups=size(g,2)) -> y\ny[n,g] = w[n]*sum[d](x[n,(g d)]**2)/groups",
         "op f(x[n,(g d),*p]; groups=size(g,2), eps=0.1) -> y\n"

@@ -443,6 +443,11 @@ WRONG = [
         "declare the arguments of concat with other indices",
     ),
     (
+        "op f(W[(l i)], v[l]) -> y; y[k] = concat[k](W[(k 2)]*v[k], v[k])",
+        "line 1, column 35: concat joins along an index that stands before a constant in a "
+        "composite axis; give what is read there an equation of its own",
+    ),
+    (
         "y[n,k] = concat[k](a[n,k], b[n])",
         "line 1, column 28: argument 2 of concat[k] has no index k, so that its size is unknown",
     ),

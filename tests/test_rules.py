@@ -19,9 +19,11 @@ from derive.algebra.expr import (
     Pow,
     Rel,
     Size,
+    accesses,
     free_indices,
     num,
     sort_key,
+    substitute,
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
@@ -252,7 +254,7 @@ def test_two_deltas_on_one_summed_index_leave_one_between_their_positions():
 
 SOFTMAX = "op f(B[j,k]) -> S\nS[j,k] = exp(B[j,k]) / sum[l](exp(B[j,l]))"
 LOG_SOFTMAX = "op f(B[j,k]) -> F\nF[j,k] = B[j,k] - logsumexp[k](B[j,k])"
-GUARDED = "op f(B[j,k]) -> F\nF[j,k] = B[j,k] - logsumexp[k | k >= 1](B[j,k])"
+GUARDED = "op f(B[j,k]) -> F\nF[i,j,k] = B[j,k] - logsumexp[l | l {} i](B[j,l])"
 CENTRED = "op f(B[j,k]) -> C\nm[j] = mean[k](B[j,k])\nC[j,k] = B[j,k] - m[j]"
 SCALED = "op f(y[j]; eps=0.5) -> v\nv[j] = (y[j] + eps)**(-1/2)"
 
@@ -296,6 +298,7 @@ def lse_of(forward):
 
 def test_every_rule_of_the_forward_is_tested_here():
     names = {"normalised exponential", "known sum", "fold total", "fold", "fold sum"}
+    names |= {"fold total through an adjoint"}
     assert set(Forward(SOFTMAX).rules) == names
 
 
@@ -324,21 +327,24 @@ def test_exponentials_weighted_within_the_sum_do_not_sum_to_one():
     assert f.apply("normalised exponential", make_term(Fraction(1), (row,), share.factors)) is None
 
 
-def test_guarded_exponentials_sum_to_one_under_their_guard_only():
-    f = Forward(GUARDED)
-    _, column = f.op.equations[0].axes
+@pytest.mark.parametrize(("relation", "holds"), [("<=", True), ("<", False)])
+def test_guarded_exponentials_sum_to_one_where_some_are_taken(relation, holds):
+    """l <= i has l = i; l < 0 has nothing, whose sum is 0."""
+    f = Forward(GUARDED.format(relation))
+    *_, column = f.op.equations[0].axes
     exponential = Call("exp", (body(f, "F"),))
     lse = lse_of(f)
-    assert lse.condition is not None
-    guard = Iverson(Rel(lse.condition.op, constant(1), atom(column)))
-    assert lse.condition.op == "<="
+    (read,) = (a for a in accesses(body(f, "F")) if a.tensor == lse.name)
+    places = dict(zip(lse.formals, read.positions, strict=True))
+    guard = Iverson(substitute(lse.condition, {**places, lse.binders[0]: column}))
     guarded = make_term(Fraction(1), (column,), [exponential, guard])
     made = f.apply("normalised exponential", guarded)
-    assert made is ONE
-    f.assert_equal(guarded, made)
-    assert (
-        f.apply("normalised exponential", make_term(Fraction(1), (column,), [exponential])) is None
-    )
+    assert made is (ONE if holds else None)
+    if holds:
+        f.assert_equal(guarded, made)
+    # Under the guard only.
+    alone = make_term(Fraction(1), (column,), [exponential])
+    assert f.apply("normalised exponential", alone) is None
 
 
 @pytest.mark.parametrize(("text", "name", "total"), [(SOFTMAX, "S", 1), (CENTRED, "C", 0)])

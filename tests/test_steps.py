@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from equations import numbers
+from equations import marks, numbers
 
 from derive import catalog, oracle
 from derive.algebra.expr import Delta, Expr, accesses, free_indices, walk
@@ -16,7 +16,7 @@ from derive.result import Derivation, DerivationStep
 from derive.samples import cases, sample
 
 CHOICES = [
-    pytest.param(op, option, id=f"{op.name}-{option}")
+    pytest.param(op, option, id=f"{op.name}-{option}", marks=marks(op.name))
     for op in catalog.operations()
     for option, _ in options(op)
 ]

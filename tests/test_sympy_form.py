@@ -42,6 +42,11 @@ eps = Symbol("eps")
 A, B, C, S, T, W, m, w, x, y, z = map(IndexedBase, "A B C S T W m w x y z".split())
 p, q = h.group("p"), h.group("q")
 
+
+def _until_two() -> Any:
+    return Piecewise((x[k], k <= i), (2, True))
+
+
 SAME: list[tuple[str, Any]] = [
     (
         "op matmul(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])",
@@ -170,6 +175,34 @@ SAME: list[tuple[str, Any]] = [
         ),
     ),
     (
+        "op f(x[k], w[i]) -> y; y = sum[i](w[i]*sum[k](where(i >= k, x[k], 2)))",
+        lambda: Operation(
+            "f",
+            Eq(Symbol("y"), Sum(w[i] * Sum(Piecewise((x[k], k <= i), (2, True)), k), i)),
+            inputs=[x[k], w[i]],
+        ),
+    ),
+    (
+        "op f(x[k], w[i]) -> y; y = prod[i](w[i]*max[k](where(i >= k, x[k], 2)))",
+        lambda: Operation(
+            "f",
+            Eq(Symbol("y"), Product(w[i] * h.ReduceMax(_until_two(), k), i)),
+            inputs=[x[k], w[i]],
+        ),
+    ),
+    (
+        "op f(x[i], w[i]) -> y; y[i] = w[i]**2*x[i + 1]**2*[i + 1 < size(i)]",
+        lambda: Operation(
+            "f",
+            Eq(y[i], (h.Iverson(i + 1 < h.size(i)) * x[i + 1] * w[i]) ** 2),
+            inputs=[x[i], w[i]],
+        ),
+    ),
+    (
+        "op f(x[i]) -> y; y[i] = x[i] - digamma(1)",
+        lambda: Operation("f", Eq(y[i], x[i] - sympy.digamma(1))),
+    ),
+    (
         "op f(x[*p]) -> y; y = sum[*p](x[*p])/size(p)",
         lambda: Operation("f", Eq(Symbol("y"), Sum(x[p], p) / h.size(p))),
     ),
@@ -241,6 +274,13 @@ def test_bare_indices_are_the_whole_axis() -> None:
     assert Sum(A[i, k], (k, 0, N - 1)).limits == ((k, 0, N - 1),)
     assert Product(A[i, k], i, k).limits[1] == (k, 0, h.size(k) - 1)
     assert Sum(1 / k**2, (k, 1, sympy.oo)).doit() == sympy.pi**2 / 6  # SymPy's own use
+
+
+def test_a_condition_that_sympy_decides() -> None:
+    """As the right side of an equation too."""
+    op = Operation("f", Eq(m[i], sympy.true, evaluate=False), Eq(y[i], x[i]), inputs=[x[i]],
+                   outputs=["m", "y"])  # fmt: skip
+    assert [e.kind for e in op.equations] == ["bool", "float"]
 
 
 def test_sizes_by_shape() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -46,9 +47,9 @@ def test_the_catalog(op, case):
     given = {k: v for k, v in made.parameters.items() if k not in choices}
     want = outputs(load(op)(*tensors.values(), **made.parameters))
     every = tuple(names_with_gradient(chosen))
-    for wrt in (None, every):
-        function = value_and_grad(op, wrt, case.option)
-        of, cotangent = target(chosen, function, want)
+    for wrt, output in product((None, every), choices_of(chosen)):
+        function = value_and_grad(op, wrt, case.option, output)
+        of, cotangent = target(chosen, function, want, output)
         arguments = dict(given)
         if "G" in new_arguments(op, function):
             arguments["G"] = cotangent
@@ -75,13 +76,21 @@ def new_arguments(op, function):
     return [name for name in inspect.signature(function).parameters if name not in known]
 
 
-def target(chosen, function, want):
+def choices_of(chosen):
+    """The outputs that may be differentiated; None is the only one, or the only number."""
+    kinds = {e.name: e for e in chosen.equations}
+    floats = [name for name in chosen.outputs if kinds[name].kind == "float"]
+    numbers = [name for name in floats if not kinds[name].axes]
+    return (None,) if 1 in (len(floats), len(numbers)) else floats
+
+
+def target(chosen, function, want, output):
     """The output that is differentiated, and a cotangent for it."""
     kinds = {e.name: e for e in chosen.equations}
     named = dict(zip(chosen.outputs, want, strict=True))
     floats = [name for name in chosen.outputs if kinds[name].kind == "float"]
     numbers = [name for name in floats if not kinds[name].axes]
-    of = named[(floats if len(floats) == 1 else numbers)[0]]
+    of = named[output or (floats if len(floats) == 1 else numbers)[0]]
     if not new_arguments(chosen, function):
         return of, torch.ones_like(of)
     return of, torch.linspace(0.5, 1.5, of.numel(), dtype=of.dtype).reshape(of.shape)

@@ -1,11 +1,8 @@
 """The nested expression: what a person writes, what the oracle interprets, what is lowered.
 
-Nodes are immutable and interned: two nodes with the same content are the same object, so
-equality is ``is`` and hashing is free. Order never comes from an id or a hash: where nodes are
-sorted, `sort_key` (their structure) decides.
-
-Three nodes bind indices: `Reduce`, and the flat `Term` of `derive.algebra.poly`. Everything
-that renames or replaces an index goes through `substitute`, which never captures.
+Nodes are immutable and interned: equality is ``is``. Order never comes from an id or a hash but
+from `sort_key`. `Reduce` and the flat `Term` of `derive.algebra.poly` bind indices; what renames
+or replaces an index goes through `substitute`, which never captures.
 """
 
 from __future__ import annotations
@@ -84,6 +81,9 @@ class Node(metaclass=_Interned):
     """Base of everything interned: content in fields, identity by content."""
 
     __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, n) for n in type(self).__match_args__)  # type: ignore[attr-defined]
 
     def parts(self) -> Iterator[Any]:
         """The child nodes, in order."""

@@ -97,6 +97,27 @@ def _split(t: Term) -> _Product:
 
 
 def _nest(products: Sequence[_Product]) -> Expr:
+    """The cases of an axis, a[0] and a[1], each by itself; of the rest the most common first."""
+    cases: dict[frozenset[Expr], list[_Product]] = {}
+    for p in products:
+        cases.setdefault(_case(p), []).append(p)
+    nested = [_taken_out(members) for _, members in sorted(cases.items(), key=_place)]
+    whole = nested[0] if nested else num(0)
+    for e in nested[1:]:
+        whole = _plus(whole, e)
+    return whole
+
+
+def _case(p: _Product) -> frozenset[Expr]:
+    """The deltas that put a product at a position of its own."""
+    return frozenset(a for a, _ in p.powers if isinstance(a, Delta) and isinstance(a.position, Num))
+
+
+def _place(entry: tuple[frozenset[Expr], object]) -> list[tuple[object, ...]]:
+    return sorted(sort_key(d) for d in entry[0])
+
+
+def _taken_out(products: Sequence[_Product]) -> Expr:
     left = _Shared(products)
     pulled: list[Expr] = []
     while (common := left.most_common()) is not None:
@@ -206,13 +227,25 @@ def _may_leave_guards(atom: Expr, having: Sequence[_Product]) -> bool:
     if isinstance(atom, Iverson | Delta | Size | Num | Param | Const | Group):
         return True
     guards = [frozenset(a for a, _ in p.powers if isinstance(a, Iverson)) for p in having]
-    if any(not g for g in guards) or len(set(guards)) == 1:
+    if len(set(guards)) == 1:
         return True
-    lone = [next(iter(g)) for g in guards if len(g) == 1]
+    # Where a guard is weaker outside, what is defined inside must be defined there too.
+    powers = [p.power(atom) for p in having]
+    domain = _domain(min(powers, key=abs))
+    able = [domain <= _domain(power) for power in powers]
+    if any(not g and fits for g, fits in zip(guards, able, strict=True)):
+        return True
+    lone = [next(iter(g)) for g, fits in zip(guards, able, strict=True) if len(g) == 1 and fits]
     return any(
         isinstance(a, Iverson) and isinstance(b, Iverson) and negate(a.condition) is b.condition
         for a, b in combinations(lone, 2)
     )
+
+
+def _domain(power: Fraction) -> frozenset[str]:
+    """What a base must be for this power of it to have a value."""
+    needs = {"not 0": power < 0, "not below 0": power.denominator > 1}
+    return frozenset(name for name, needed in needs.items() if needed)
 
 
 def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
@@ -254,8 +287,9 @@ def _lone_sum(p: _Product) -> Term | None:
 
 def _render(p: _Product) -> Expr:
     """coef * scalars * tensors * functions * sums, reciprocals last."""
-    factors = sorted(p.powers, key=lambda entry: _rank(entry[0], entry[1]))
-    parts: list[Expr] = []
+    powers, roots = _roots_joined(p.powers)
+    factors = sorted(powers, key=lambda entry: _rank(entry[0], entry[1]))
+    parts: list[Expr] = list(roots)
     for a, power in factors:
         base = _render_sum(a) if isinstance(a, Term) else factor(a)
         parts.append(base if power == 1 else Pow(base, Num(power)))
@@ -264,6 +298,29 @@ def _render(p: _Product) -> Expr:
     if p.coef != 1:
         parts.insert(0, Num(p.coef))
     return parts[0] if len(parts) == 1 else Mul(tuple(parts))
+
+
+_HALF = Fraction(1, 2)
+
+
+def _roots_joined(
+    powers: Sequence[tuple[Expr, Fraction]],
+) -> tuple[list[tuple[Expr, Fraction]], list[Expr]]:
+    """The powers without square roots of numbers, and these as one root: sqrt(2/pi)."""
+    above = [a for a, p in powers if p == _HALF and isinstance(a, Num | Const)]
+    below = [a for a, p in powers if p == -_HALF and isinstance(a, Num | Const)]
+    if len(above) + len(below) < 2:
+        return list(powers), []
+    rest = [(a, p) for a, p in powers if abs(p) != _HALF or not isinstance(a, Num | Const)]
+    if not above:
+        return rest, [Pow(_product(below), num(-_HALF))]
+    inside = [*above, Pow(_product(below), num(-1))] if below else above
+    return rest, [Pow(_product(inside), num(_HALF))]
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    numbers = sorted(factors, key=lambda f: not isinstance(f, Num))
+    return numbers[0] if len(numbers) == 1 else Mul(tuple(numbers))
 
 
 def _rank(a: Expr, power: Fraction) -> tuple[object, ...]:

@@ -38,6 +38,7 @@ __all__ = [
     "OF_INTEGERS",
     "OF_NUMBERS",
     "POWERS",
+    "UNBOUNDED",
     "UNDEFINED_SOMEWHERE",
     "Function",
     "partial",
@@ -77,6 +78,9 @@ OF_INTEGERS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", 
 
 UNDEFINED_SOMEWHERE = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
 """The functions with no finite value, or no finite derivative, at some real arguments."""
+
+UNBOUNDED = ("exp", "expm1", "sinh", "cosh")
+"""The functions that overflow at arguments of moderate size."""
 
 OF_NUMBERS = (
     *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),

@@ -369,9 +369,9 @@ def power(p: Poly, exponent: Fraction) -> Poly:
         return ONE
     if not p.terms:
         return p if exponent > 0 else atom(num(0), exponent)
-    if len(p.terms) > 1 or p.terms[0].binders:
+    (t, *more) = p.terms
+    if more or t.binders or (exponent < 0 and any(is_mask(f) for f in t.factors)):
         return poly([make_term(Fraction(1), (), (_factor(p, exponent),))])
-    (t,) = p.terms
     if exponent.denominator == 1:
         parts = [_factor(Num(t.coef), exponent)]
         for factor in t.factors:

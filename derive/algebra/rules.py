@@ -1,19 +1,29 @@
-"""Rewrite rules on one term, as data.
+"""Rewrite rules on one term, or on a sum of them, as data.
 
-Each rule is a function of a `Term` that gives its replacement, or None where it does not apply;
-the identity that it uses stands beside it and is what a derivation prints. The engine that
-applies them (`derive.algebra.simplify`) owns order, repetition and the log.
+Each rule is a function of a `Term` (or of a `Poly`) that gives its replacement, or None where it
+does not apply; the identity that it uses stands beside it and is what a derivation prints. The
+engine that applies them (`derive.algebra.simplify`) owns order, repetition and the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Delta, Expr, Index, Num, free_indices, substitute
-from derive.algebra.poly import ZERO, Poly, Term, make_term, poly
+from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices, substitute
+from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly, scale
 
-__all__ = ["CONTRACT", "DELTA_RULES", "Rule", "Step", "contract", "contraction"]
+__all__ = [
+    "CONTRACT",
+    "DELTA_RULES",
+    "FUNCTION_RULES",
+    "Rule",
+    "Rules",
+    "Step",
+    "SumRule",
+    "contract",
+    "contraction",
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,19 @@ class Rule:
     shrinks: str
     apply: Callable[[Term], Poly | None]
     because: Callable[[Term], tuple[Step, ...]] = lambda _: ()
+
+
+@dataclass(frozen=True)
+class SumRule:
+    """A rule that needs several terms of a sum at once."""
+
+    name: str
+    states: str
+    shrinks: str
+    apply: Callable[[Poly], Poly | None]
+
+
+Rules = Sequence[Rule | SumRule]
 
 
 def _without(t: Term, factor: Expr) -> tuple[Expr, ...]:
@@ -111,4 +134,42 @@ DELTA_RULES: tuple[Rule, ...] = (
     Rule("equal positions", "δ(i, i) = 1", "the number of deltas", _reflexive),
     Rule("distinct positions", "δ(0, 1) = 0", "the number of terms", _distinct),
     CONTRACT,
+)
+
+
+def _complements(p: Poly) -> Poly | None:
+    """a*sigmoid(f) + a*sigmoid(-f) = a for one pair of terms."""
+    for t in p.terms:
+        for f in t.factors:
+            if not isinstance(f, Call) or f.function != "sigmoid":
+                continue
+            (u,) = f.args
+            assert isinstance(u, Poly)
+            mirrored = Call("sigmoid", (scale(u, -1),))
+            rest = _without(t, f)
+            other = make_term(t.coef, t.binders, (*rest, mirrored))
+            if other is not t and other in p.terms:
+                left = poly(x for x in p.terms if x is not t and x is not other)
+                return add(left, poly([make_term(t.coef, t.binders, rest)]))
+    return None
+
+
+def _exponentials(p: Poly) -> Poly | None:
+    """a*expm1(f) + a = a*exp(f) for one pair of terms."""
+    for t in p.terms:
+        for f in t.factors:
+            if not isinstance(f, Call) or f.function != "expm1":
+                continue
+            rest = _without(t, f)
+            other = make_term(t.coef, t.binders, rest)
+            if other in p.terms:
+                left = poly(x for x in p.terms if x is not t and x is not other)
+                whole = make_term(t.coef, t.binders, (*rest, Call("exp", f.args)))
+                return add(left, poly([whole]))
+    return None
+
+
+FUNCTION_RULES: tuple[SumRule, ...] = (
+    SumRule("complements", "sigmoid(f) + sigmoid(−f) = 1", "the number of terms", _complements),
+    SumRule("exponential", "expm1(f) + 1 = exp(f)", "the number of terms", _exponentials),
 )

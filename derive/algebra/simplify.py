@@ -1,12 +1,10 @@
-"""The one simplifier: rules applied term by term to a fixed point, each pass logged."""
+"""The one simplifier: rules applied to a fixed point, each pass logged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from derive.algebra.expr import Delta, Expr, free_indices, sort_key
 from derive.algebra.poly import ZERO, Poly, add, poly
-from derive.algebra.rules import CONTRACT, Rule, Step, contract, contraction
+from derive.algebra.rules import CONTRACT, Rule, Rules, Step, SumRule, contract, contraction
 
 __all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
 
@@ -14,7 +12,7 @@ __all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
 Log = list[Step]
 
 
-def eliminate_deltas(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
+def eliminate_deltas(p: Poly, rules: Rules, log: Log) -> Poly:
     """Sum_j delta(i, j) F(j) = F(i) until no delta fixes a summed index, one axis at a time."""
     others = [r for r in rules if r is not CONTRACT]
     while True:
@@ -46,12 +44,18 @@ def _next_axis(p: Poly) -> Expr | None:
     return min(found, key=lambda entry: entry[:2])[2] if found else None
 
 
-def simplify(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
+def simplify(p: Poly, rules: Rules, log: Log) -> Poly:
     """p with every rule applied until none does."""
     progress = True
     while progress:
         progress = False
         for rule in rules:
+            if isinstance(rule, SumRule):
+                whole = rule.apply(p)
+                if whole is not None:
+                    progress = True
+                    p = _logged(rule, p, whole, log)
+                continue
             found = [rule.apply(t) for t in p.terms]
             if any(new is not None for new in found):
                 progress = True
@@ -62,7 +66,7 @@ def simplify(p: Poly, rules: Sequence[Rule], log: Log) -> Poly:
     return p
 
 
-def _logged(rule: Rule, before: Poly, after: Poly, log: Log) -> Poly:
+def _logged(rule: Rule | SumRule, before: Poly, after: Poly, log: Log) -> Poly:
     assert free_indices(after) <= free_indices(before), (rule.name, before, after)
     log.append(Step(rule.name, rule.states, before, after))
     return after

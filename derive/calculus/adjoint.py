@@ -24,10 +24,10 @@ from derive.algebra.expr import (
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
-from derive.algebra.rules import DELTA_RULES, Rule, Step
+from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.bounds import Bounds
-from derive.calculus.fold import fold_rules
+from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.spec.operation import Operation
@@ -86,7 +86,13 @@ def differentiate(
     if of is not None and not cotangents and of in moving:
         raw[of] = ONE
     made: dict[str, Let] = {}
-    rules = (*DELTA_RULES, *_unit_axes(op), *fold_rules(lets, made))
+    rules: Rules = (
+        *DELTA_RULES,
+        *_unit_axes(op),
+        *fold_rules(lets, made),
+        *FUNCTION_RULES,
+    )
+    masked = masked_fold(lets)
     logs: dict[str, Log] = {}
     pulled: dict[str, list[Expr]] = {name: [to_tree(p)] for name, p in raw.items()}
     adjoints: list[Adjoint] = []
@@ -112,19 +118,16 @@ def differentiate(
             axes = inputs[tensor] if tensor in inputs else lets[tensor].formals
             j = apart(let.formals, _indices(axes))
             partial = partial_of_let(lets, let, j, tensor, _indices(axes))
+            log: Log = []
+            folded = simplify(partial, (masked,), log)
             cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
-            product = Mul((to_tree(cotangent), to_tree(partial)))
+            product = Mul((to_tree(cotangent), to_tree(folded)))
             pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
-            logs.setdefault(tensor, []).append(
-                Step(
-                    f"partial derivative of {lets.say(let.name)}",
-                    "∂X[j]/∂X[i] = δ(i, j)",
-                    partial,
-                    partial,
-                    (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes))),
-                )
-            )
-            raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, partial), j))
+            rule = f"partial derivative of {lets.say(let.name)}"
+            taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
+            between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
+            logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
+            raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, folded), j))
     gradients = []
     for name, axes in inputs.items():
         if wrt is not None and name not in wrt:
@@ -201,7 +204,7 @@ def _finish(
     subject: tuple[str, tuple[Index, ...]],
     p: Poly,
     pulled: Sequence[Expr],
-    rules: Sequence[Rule],
+    rules: Rules,
     partials: Sequence[Step],
 ) -> tuple[Poly, tuple[Step, ...]]:
     """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""

@@ -82,13 +82,14 @@ class Bounds:
             own = Polynomial.of(Size(extent))
             # Where a size leads back to itself, it stands for itself.
             self._sizes[extent] = own
-            found = self._definition(extent)
+            found = self.definition(extent)
             if found is None or any(isinstance(a, Call) for key in found.terms for a in key):
                 found = own
             self._sizes[extent] = found
         return found
 
-    def _definition(self, extent: str) -> Polynomial | None:
+    def definition(self, extent: str) -> Polynomial | None:
+        """The size of an extent as the operation gives it; None where it gives none."""
         known = self._extents.get(extent)
         if known is None or known.size is None or known.group:
             return None
@@ -249,7 +250,7 @@ class Bounds:
         own = Polynomial.of(e)
         match e:
             case Size(extent):
-                given = self._definition(extent) or own
+                given = self.definition(extent) or own
                 return [given - own, own - given] if self.size(extent) == own != given else []
             case Index(_, extent):
                 return [self.size(extent) - _ONE - own]

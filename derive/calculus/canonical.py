@@ -26,11 +26,17 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
     }
     parameters = {p.name: f"p{n:03d}" for n, p in enumerate(op.parameters)}
     indices: dict[str, str] = {}
+    letters = 0
     extents = {e.name: f"e{n:03d}" for n, e in enumerate(op.extents)}
     for e in _expressions(op):
         for part in walk(e):
             if isinstance(part, Index) and part.name not in indices:
-                indices[part.name] = f"i{len(indices):03d}"
+                # i' is i and a prime here too: what is made apart from i is apart from it.
+                bare = part.name.rstrip("'")
+                if bare not in indices:
+                    indices[bare] = f"i{letters:03d}"
+                    letters += 1
+                indices[part.name] = indices[bare] + part.name[len(bare) :]
     for names in (tensors, parameters, indices, extents):
         spoken |= {new: old for old, new in names.items()}
 
@@ -65,6 +71,7 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
         equations,
         tuple(tensors[name] for name in op.outputs),
         new_extents,
+        op.stable,
     )
     return made, spoken
 

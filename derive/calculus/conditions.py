@@ -16,7 +16,10 @@ from derive.algebra.expr import (
     Guard,
     Index,
     Iverson,
+    free_indices,
+    num,
     replace,
+    substitute,
     walk,
 )
 from derive.algebra.poly import (
@@ -37,6 +40,7 @@ __all__ = [
     "beside",
     "conditions_of",
     "conjunction",
+    "has_a_member",
     "known",
     "plain_positions",
     "rebuilt",
@@ -180,3 +184,13 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
     if not changed:
         return None
     return rebuilt(t, t.binders, [settled(bounds, f) for f in factors])
+
+
+def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
+    """Whether some position of k certainly meets the condition: the sum of nothing is 0."""
+    same = (i for i in free_indices(condition) if i.extent == k.extent and i is not k)
+    places: list[Expr] = [*sorted(same, key=lambda i: i.name), num(0)]
+    return any(
+        all(bounds.holds(c) is True for c in conditions_of(substitute(condition, {k: place})))
+        for place in places
+    )

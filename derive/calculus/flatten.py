@@ -3,7 +3,8 @@
 Products are distributed over sums except where that would lose a difference: a sum of several
 terms that is multiplied or raised to a power becomes a let ``u`` of its own when at least two of
 them read a tensor and it has no more indices than one of its terms. So (x[i,j] - mu[j])*... keeps
-x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor.
+x - mu, which cancels exactly, while X[i,k] - Y[j,k] is not made a larger tensor, unless the
+operation says ``stable``.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
+    substitute,
 )
 from derive.algebra.poly import (
     Group,
@@ -46,9 +48,12 @@ from derive.algebra.poly import (
     mul,
     negate,
     power,
+    scale,
     sum_over,
 )
 from derive.algebra.simplify import Step
+from derive.calculus.bounds import Bounds
+from derive.calculus.conditions import conditions_of
 from derive.calculus.lets import Let, Lets
 from derive.calculus.stabilise import (
     exponential,
@@ -74,7 +79,8 @@ def flatten_operation(
     if spoken is None:
         owners = (*op.inputs, *op.parameters, *op.equations)
         spoken = {owner.name: owner.name for owner in owners}
-    lets = Lets(dict(spoken), {op.name, *spoken.values()}, frozenset(variables))
+    reserved = {op.name, *spoken.values()}
+    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
     for equation in op.equations:
         _define(lets, equation)
         identities = "; ".join(lets.take_used())
@@ -158,11 +164,11 @@ def flatten(lets: Lets, e: Expr) -> Poly:
     if isinstance(e, Call):
         return _call(lets, e)
     if isinstance(e, Iverson):
-        return _bracket(flatten_condition(lets, e.condition))
+        return _bracket(lets, flatten_condition(lets, e.condition))
     if isinstance(e, Where):
         condition = flatten_condition(lets, e.condition)
-        then = mul(_bracket(condition), flatten(lets, e.then))
-        return add(then, mul(_bracket(negate(condition)), flatten(lets, e.other)))
+        then = mul(_bracket(lets, condition), flatten(lets, e.then))
+        return add(then, mul(_bracket(lets, negate(condition)), flatten(lets, e.other)))
     if isinstance(e, Reduce):
         return _reduce(lets, e)
     raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
@@ -178,7 +184,12 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
             left, right = right, left
         return Rel(op, left, right)
     if isinstance(e, And | Or):
-        return type(e)(tuple(flatten_condition(lets, a) for a in e.args))
+        args = tuple(flatten_condition(lets, a) for a in e.args)
+        if isinstance(e, And):
+            args = tuple(a for a in args if not _is_no_bound(a))
+            if len(args) == 1:
+                return args[0]
+        return type(e)(args)
     if isinstance(e, Not):
         return negate(flatten_condition(lets, e.arg))
     if isinstance(e, Iverson):
@@ -192,8 +203,17 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
     raise LoweringError(f"{type(e).__name__} has no meaning as a condition: {e!r}")
 
 
-def _bracket(condition: Expr) -> Poly:
-    """[condition], as a delta where it compares two whole indices of equal size."""
+def _is_no_bound(c: Expr) -> bool:
+    """Whether the condition is f <= inf or -inf <= f, which every number meets."""
+    if not isinstance(c, Rel) or c.op != "<=":
+        return False
+    assert isinstance(c.left, Poly) and isinstance(c.right, Poly)
+    infinite = atom(Const("inf"))
+    return c.right is infinite or c.left is scale(infinite, -1)
+
+
+def _bracket(lets: Lets, condition: Expr) -> Poly:
+    """[condition], as a delta where it compares whole indices of equal size, or fixes one."""
     if isinstance(condition, And) and not condition.args:
         return constant(1)
     if isinstance(condition, Or) and not condition.args:
@@ -203,7 +223,30 @@ def _bracket(condition: Expr) -> Poly:
         left, right = as_atom(condition.left), as_atom(condition.right)
         if isinstance(left, Index) and isinstance(right, Index) and left.extent == right.extent:
             return atom(Delta(left, right))
-    return atom(Iverson(condition))
+    fixed = _fixed(lets, condition)
+    return atom(Iverson(condition)) if fixed is None else atom(fixed)
+
+
+def _fixed(lets: Lets, condition: Expr) -> Delta | None:
+    """delta(t, n) where the condition leaves one position of an index whose size is a number.
+
+    t == 1 says so, and so does t != 0 where t has two positions.
+    """
+    if not isinstance(condition, Rel) or condition.op not in ("==", "!="):
+        return None
+    assert isinstance(condition.left, Poly) and isinstance(condition.right, Poly)
+    sides = as_atom(condition.left), as_atom(condition.right)
+    for i, n in (sides, sides[::-1]):
+        if not isinstance(i, Index) or i.group or not isinstance(n, Num):
+            continue
+        size = lets.bounds.size(i.extent).number
+        if size is None or n.value not in range(int(size)):
+            continue
+        if condition.op == "==":
+            return Delta(i, n)
+        if size == 2:
+            return Delta(i, Num(1 - n.value))
+    return None
 
 
 def _position(lets: Lets, e: Expr) -> Expr:
@@ -225,14 +268,14 @@ def _factors(e: Expr) -> list[Expr]:
 
 def _operand(lets: Lets, p: Poly) -> Poly:
     """p, or the access to a let of it where distributing a product would lose its difference."""
-    if len(p.terms) < 2 or any(t.binders for t in p.terms):
+    if len(p.terms) < 2 or (any(t.binders for t in p.terms) and not lets.stable):
         return p
     reading = sum(1 for t in p.terms if any(accesses(t)))
     if not reading and not free_indices(p):
         return atom(Group(p))
-    if reading < 2:
+    if reading < 1:
         return p
-    if not any(free_indices(t) == free_indices(p) for t in p.terms):
+    if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
         return p
     return lets.reduction("sum", (), p)
 
@@ -266,6 +309,37 @@ def _reduced_body(lets: Lets, e: Reduce) -> Poly:
     return body
 
 
+def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
+    """The position of the winner among all, counted through the last index first."""
+    first, *others = e.indices
+    extremum = {"argmax": "max", "argmin": "min"}[e.kind]
+    most = Reduce(extremum, tuple(others), e.body, e.condition)
+    outer = _reduce(lets, Reduce(e.kind, (first,), most, None))
+    inner = _reduce(lets, Reduce(e.kind, tuple(others), e.body, e.condition))
+    within = substitute(inner, {first: as_atom(outer)})
+    assert isinstance(within, Poly)
+    return add(mul(outer, *(atom(Size(i.extent)) for i in others)), within)
+
+
+def _may_exclude_all(condition: Expr, indices: Sequence[Index]) -> bool:
+    """Whether a part of the condition is about none of these indices."""
+    return any(not free_indices(c) & set(indices) for c in conditions_of(condition))
+
+
+def _finite(lets: Lets, body: Poly) -> Poly:
+    """A summand under a condition, kept in one piece where a part of it may be infinite.
+
+    The logsumexp or the maximum of nothing is: Sum_i [c](x - lse) is 0 where c never holds, but
+    Sum_i [c]*x - lse*Sum_i [c] is not.
+    """
+    read = (lets.get(a.tensor) for t in body.terms for f in t.factors for a in accesses(f))
+    infinite = any(
+        let is not None and let.kind not in ("sum", "prod") and let.condition is not None
+        for let in read
+    )
+    return lets.reduction("sum", (), body) if infinite and len(body.terms) > 1 else body
+
+
 def _reduce(lets: Lets, e: Reduce) -> Poly:
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in ("any", "all"):
@@ -274,18 +348,23 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
     if e.kind == "logsumexp":
         return stable_logsumexp(lets, e.indices, body, condition)
     if e.kind in ("sum", "mean"):
-        bracket = constant(1) if condition is None else _bracket(condition)
+        if condition is None:
+            bracket = constant(1)
+        else:
+            bracket, body = _bracket(lets, condition), _finite(lets, body)
         total = sum_over(mul(bracket, body), e.indices)
         if e.kind == "sum":
             return total
-        return mul(total, power(sum_over(bracket, e.indices), Fraction(-1)))
+        count = sum_over(bracket, e.indices)
+        if condition is not None and _may_exclude_all(condition, e.indices):
+            # 0/0 where nothing is taken: a bracket outside of the sum would guard the quotient.
+            total = lets.reduction("sum", (), total)
+        return mul(total, power(count, Fraction(-1)))
     if len(e.indices) > 1 and e.kind in ("max", "min", "prod"):
         # The first winner in row-major order is the outer winner's inner winner.
-        if condition is not None and e.kind != "prod":
-            raise LoweringError(f"{e.kind} over several indices under a condition: nest them")
         inner = Reduce(e.kind, e.indices[1:], e.body, e.condition)
         return _reduce(lets, Reduce(e.kind, e.indices[:1], inner, None))
     if len(e.indices) > 1 and e.kind in ("argmax", "argmin"):
-        raise LoweringError(f"{e.kind} over several indices at once; flatten them into one axis")
+        return _row_major_winner(lets, e)
     dtype = "int" if e.kind in ("argmax", "argmin") else "float"
     return lets.reduction(e.kind, e.indices, body, condition, dtype)  # type: ignore[arg-type]

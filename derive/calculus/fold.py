@@ -16,10 +16,15 @@ from itertools import product
 from derive.algebra.expr import (
     Access,
     Call,
+    Delta,
     Expr,
     Index,
+    Iverson,
     Num,
+    Param,
     Pow,
+    Size,
+    accesses,
     tensors,
 )
 from derive.algebra.match import match
@@ -40,7 +45,7 @@ from derive.calculus.definitions import Definitions
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
 
-__all__ = ["fold_rules"]
+__all__ = ["fold_rules", "masked_fold"]
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
@@ -61,6 +66,48 @@ def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
     )
     # A long sum is simplified again whenever one of its terms has changed.
     return tuple(replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules)
+
+
+def masked_fold(lets: Lets) -> Rule:
+    """[c]*exp(A - lse) = P in the partial of an equation, whose own factors these are.
+
+    The name takes its bracket with it where nothing is left that the bracket guards.
+    """
+    masked = Definitions(lets, _is_masked_product)
+
+    def apply(t: Term) -> Poly | None:
+        folded = t
+        while (new := _fold(masked, folded)) is not None:
+            (folded,) = new.terms
+        if folded is t:
+            return None
+        names = {let.name for let in lets if _is_masked_product(let)}
+        factors = folded.factors
+        if not all(_is_unguarded(f, names) for f in factors):
+            gone = (f for f in t.factors if isinstance(f, Iverson) and f not in factors)
+            factors = (*gone, *factors)
+        return poly([make_term(folded.coef, folded.binders, factors)])
+
+    return Rule("fold", "a defining expression is its name", "the number of factors", apply)
+
+
+def _is_unguarded(f: Expr, names: set[str]) -> bool:
+    base, _ = base_and_power(f)
+    if isinstance(base, Access):
+        return base.tensor in names
+    return isinstance(base, Delta | Iverson | Size | Param | Num)
+
+
+def _is_masked_product(let: Let) -> bool:
+    """Whether the let is a product under a bracket, each of its indices the position of a read."""
+    if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
+        return False
+    (definition,) = let.body.terms
+    rest = [f for f in definition.factors if not isinstance(f, Iverson)]
+    if definition.binders or not rest or len(rest) == len(definition.factors):
+        return False
+    read = {p for f in rest for a in accesses(f) for p in a.positions}
+    return read.issuperset(let.formals)
 
 
 def _is_product(let: Let) -> bool:
@@ -146,7 +193,8 @@ def _instances(
         return
     wanted = [base_and_power(f) for f in definition.factors]
     have = [base_and_power(f) for f in t.factors]
-    if len(have) < len(wanted) or len(have) > 8:
+    several = sum(not isinstance(f, Delta) for f in t.factors)
+    if several < len(wanted) or several > 8:
         return
     places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
     for chosen in product(*places):

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from derive.algebra.expr import Expr, tensors
+from derive.algebra.expr import Delta, Expr, Num, tensors
 from derive.algebra.poly import Poly
-from derive.algebra.rules import DELTA_RULES, Rule, Step
+from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules
-from derive.calculus.lets import inline
+from derive.calculus.lets import Lets, inline
 from derive.calculus.solve import solved
 
 __all__ = ["inline_adjoints"]
@@ -104,11 +104,15 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     Adjoints are visited in program order and then in reverse. ``pieces`` gives the distinct
     operations of a formula with their costs.
     """
-    rules = fold_rules(backward.lets, {a.name: a.as_let() for a in backward.adjoints})
-    formulas = _Formulas((*backward.adjoints, *backward.gradients))
+    every = (*backward.adjoints, *backward.gradients)
+    made = {a.name: a.as_let() for a in backward.adjoints}
+    rules: Rules = (*fold_rules(backward.lets, made), *FUNCTION_RULES)
+    formulas = _Formulas(every)
     bill = _Bill(pieces)
-    bill.add(a.body for a in (*backward.adjoints, *backward.gradients))
-    candidates = [a for a in backward.adjoints if a.tensor not in backward.wanted]
+    bill.add(a.body for a in every)
+    candidates = [
+        a for a in backward.adjoints if a.tensor not in backward.wanted and not _has_cases(a)
+    ]
     for order in (candidates[::-1], candidates):
         for candidate in order:
             if candidate not in formulas:
@@ -128,6 +132,10 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
             else:
                 bill.remove(new)
                 bill.add(old)
+    for a in (formulas[a.name] for a in every if a in formulas):
+        shorter = _without_names(a, rules, backward.lets, pieces)
+        if shorter is not a:
+            formulas.replace(a, [shorter])
     kept = replace(
         backward,
         adjoints=tuple(formulas[a.name] for a in backward.adjoints if a in formulas),
@@ -136,13 +144,41 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     return solved(kept)
 
 
+def _has_cases(a: Adjoint) -> bool:
+    """Whether the adjoint has a value of its own at each position of a short axis.
+
+    One stack of them is multiplied once; opened, every case would be by itself.
+    """
+    cases = {f for t in a.body.terms for f in t.factors if isinstance(f, Delta)}
+    return sum(isinstance(d.position, Num) for d in cases) > 1
+
+
+def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjoint:
+    """The formula with sums like 1 - t, which the engine named, multiplied out where that pays.
+
+    (1 - t)*sigmoid(x) - t*sigmoid(-x) = sigmoid(x) - t
+    """
+    for name in sorted(tensors(a.body)):
+        let = lets.get(name)
+        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
+            continue
+        if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
+            continue
+        body = inline(a.body, let)
+        log: Log = [Step("multiply out", "(a + b)·c = a·c + b·c", a.body, body)]
+        body = simplify(body, rules, log)
+        cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
+        if cheaper and len(body.terms) <= len(a.body.terms):
+            own = said_of((a.name, a.formals), log)
+            a = replace(a, body=body, steps=(*a.steps, *own))
+    return a
+
+
 def _size(p: Poly) -> int:
     return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
-def _opened(
-    reader: Adjoint, adjoint: Adjoint, rules: Sequence[Rule], say: Callable[[str], str]
-) -> Adjoint:
+def _opened(reader: Adjoint, adjoint: Adjoint, rules: Rules, say: Callable[[str], str]) -> Adjoint:
     """A formula with the adjoint's name replaced by what it stands for."""
     body = inline(reader.body, adjoint.as_let())
     spoken = say(adjoint.name)

@@ -35,6 +35,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.simplify import Step
+from derive.calculus.bounds import Bounds
 from derive.spec.operation import Kind
 
 __all__ = ["Let", "Lets", "inline", "layout", "tensors_of"]
@@ -87,12 +88,16 @@ class Lets:
 
     ``spoken`` says what a canonical name is called outside; a name it lacks is its own.
     ``variables`` are names in which something is differentiated: they stand for themselves.
-    Every other name of the spec is short for its definition.
+    Every other name of the spec is short for its definition. Where ``stable`` is said, no
+    difference is multiplied out.
     """
 
     spoken: dict[str, str]
     reserved: set[str]
     variables: frozenset[str] = frozenset()
+    stable: bool = False
+    bounds: Bounds = field(default_factory=Bounds)
+    """What is certain of the values of indices."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
     """Those of them that are equations of the spec."""

@@ -24,7 +24,9 @@ from derive.algebra.expr import (
     substitute,
     walk,
 )
+from derive.algebra.expr import replace as replaced
 from derive.algebra.functions import partial as function_partial
+from derive.algebra.match import match
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -112,7 +114,8 @@ def partial_of_let(
     elif let.kind in ("max", "min"):
         winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
         (k,) = binders
-        weight = atom(Delta(k, as_atom(_substituted(winner, mapping))))
+        # Where nothing is taken the winner does not meet the condition.
+        weight = mul(guard, atom(Delta(k, as_atom(_substituted(winner, mapping)))))
     elif let.kind in ("amax", "amin"):
         if not _is_input(lets, body):
             # A saved value may round otherwise than what is computed again to compare with it.
@@ -142,6 +145,24 @@ def _substituted(p: Poly, mapping: dict[Index, Expr]) -> Poly:
 def _others(lets: Lets, let: Let) -> Poly:
     """others[j, k]: the product of the body over all but k, which is no quotient by zero."""
     return lets.reduction("others", let.binders, let.body, let.condition)
+
+
+def _named(lets: Lets, e: Call) -> Expr:
+    """The name that the spec gives to f(u), where it gives one."""
+    for let in lets.given.values():
+        if let.kind != "sum" or len(let.body.terms) != 1 or let.body.terms[0].coef != 1:
+            continue
+        factors = let.body.terms[0].factors
+        if len(factors) != 1 or not isinstance(factors[0], Call) or let.body.terms[0].binders:
+            continue
+        for binding in match(factors[0], e, frozenset(let.formals), {}):
+            if all(i in binding for i in let.formals):
+                return Access(let.name, tuple(binding[i] for i in let.formals))
+    return e
+
+
+def _with(e: Expr, old: Expr, new: Expr) -> Expr:
+    return replaced(e, lambda part: new if part is old else None)
 
 
 def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
@@ -203,6 +224,7 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
             inside = _partial(lets, arg, tensor, axes)
             if inside.terms:
                 # d f(u) = f'(u) * d u
-                parts.append(mul(flatten(lets, function_partial(e, n)), inside))
+                slope = _with(function_partial(e, n), e, _named(lets, e))
+                parts.append(mul(flatten(lets, slope), inside))
         return add(ZERO, *parts)
     return ZERO

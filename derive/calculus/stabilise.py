@@ -35,6 +35,7 @@ from derive.algebra.poly import (
     power,
     scale,
 )
+from derive.calculus.conditions import has_a_member
 from derive.calculus.lets import Lets
 
 __all__ = ["merge_exponentials", "stable_log", "stable_logsumexp", "stable_power"]
@@ -59,7 +60,7 @@ def stable_power(lets: Lets, p: Poly, exponent: Fraction) -> Poly:
             return exponential(scale(lse, exponent))
     if exponent.denominator == 1 and exponent < 0:
         inner = _one_plus(p, 1)
-        if inner is not None and (u := _lone_call(inner, "exp")) is not None:
+        if inner is not None and (u := _lone_call(lets, inner, "exp")) is not None:
             lets.used(_SIGMOID)
             return power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
     return power(p, exponent)
@@ -70,6 +71,9 @@ def stable_logsumexp(
 ) -> Poly:
     """logsumexp over binders, with the terms that lack them outside."""
     bound = frozenset(binders)
+    if condition is not None and not _certainly_taken(lets, binders, condition):
+        # Nothing may be left of what is taken out: the logsumexp of nothing is -inf.
+        return lets.reduction("logsumexp", binders, body, condition)
     body = _shifts_opened(lets, body, bound)
     outside = poly(t for t in body.terms if not free_indices(t) & bound)
     inside = poly(t for t in body.terms if free_indices(t) & bound)
@@ -78,6 +82,10 @@ def stable_logsumexp(
     if outside.terms:
         lets.used(_SHIFT)
     return add(outside, lets.reduction("logsumexp", binders, inside, condition))
+
+
+def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) -> bool:
+    return len(binders) == 1 and has_a_member(lets.bounds, condition, binders[0])
 
 
 def stable_log(lets: Lets, p: Poly) -> Poly:
@@ -90,10 +98,10 @@ def stable_log(lets: Lets, p: Poly) -> Poly:
         inner = _one_plus(p, sign)
         if inner is None:
             continue
-        if sign == 1 and (u := _lone_call(inner, "exp")) is not None:
+        if sign == 1 and (u := _lone_call(lets, inner, "exp")) is not None:
             lets.used(_SOFTPLUS)
             return atom(Call("softplus", (u,)))
-        if sign == -1 and (u := _lone_call(inner, "sigmoid")) is not None:
+        if sign == -1 and (u := _lone_call(lets, inner, "sigmoid")) is not None:
             lets.used(_LOG_OF_SIGMOID)
             return atom(Call("logsigmoid", (scale(u, -1),)))
         if sign == 1:
@@ -252,9 +260,15 @@ def _shifts_opened(lets: Lets, p: Poly, bound: frozenset[Index]) -> Poly:
         opened = _with_opened(lets, p, t) if free_indices(t) & bound else None
         if opened is not None:
             new = [x for x in opened.terms if x not in p.terms]
-            if any(not free_indices(x) & bound for x in new):
+            inside = [x for x in new if free_indices(x) & bound]
+            if len(inside) < len(new) and all(_is_name(x) for x in inside):
                 return _shifts_opened(lets, opened, bound)
     return p
+
+
+def _is_name(t: Term) -> bool:
+    """Whether the term is a tensor as it stands: what is computed of it has a name to fold to."""
+    return not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access)
 
 
 def _lone_factors(p: Poly) -> tuple[Expr, ...]:
@@ -297,16 +311,19 @@ def _one_plus(p: Poly, sign: int) -> Poly | None:
     return scale(rest, sign)
 
 
-def _lone_call(p: Poly, function: str) -> Poly | None:
-    """The argument where p is exactly that function of it."""
+def _lone_call(lets: Lets, p: Poly, function: str) -> Poly | None:
+    """The argument where p is exactly that function of it, by itself or by its definition."""
     if len(p.terms) != 1 or p.terms[0].coef != 1 or p.terms[0].binders:
         return None
     factors = p.terms[0].factors
-    if len(factors) == 1 and isinstance(factors[0], Call) and factors[0].function == function:
+    if len(factors) != 1:
+        return None
+    if isinstance(factors[0], Call) and factors[0].function == function:
         (u,) = factors[0].args
         assert isinstance(u, Poly)
         return u
-    return None
+    found = _definition(lets, factors[0])
+    return None if found is None else _lone_call(lets, found, function)
 
 
 def _log_of_product(lets: Lets, t: Term) -> Poly:

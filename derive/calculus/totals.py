@@ -13,7 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, free_indices, substitute, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    free_indices,
+    substitute,
+    walk,
+)
 from derive.algebra.match import match
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
@@ -30,6 +39,7 @@ from derive.algebra.poly import (
 from derive.algebra.recursion import Recursion
 from derive.algebra.rules import Rule, Step
 from derive.algebra.simplify import Log, simplify
+from derive.calculus.conditions import has_a_member
 from derive.calculus.lets import Let, Lets, inline, tensors_of
 
 __all__ = ["total_rules"]
@@ -99,7 +109,13 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
         "the number of summed indices",
         lambda t: _named_total(lets, t, ()),
     )
-    return normalised, known, named
+    through = Rule(
+        "fold total through an adjoint",
+        "Σₖ a(k)·Σₑ G(e)·b(k, e) = Σₑ G(e)·v(e), v(e) = Σₖ a(k)·b(k, e)",
+        "the number of sums that read an adjoint",
+        lambda t: _through_adjoint(lets, adjoints, t),
+    )
+    return normalised, known, named, through
 
 
 def _uses(t: Term, index: Index) -> list[Expr]:
@@ -143,7 +159,8 @@ def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
             continue
         if let.condition is None:
             return []
-        return [Iverson(substitute(let.condition, mapping))]
+        condition = substitute(let.condition, mapping)
+        return [Iverson(condition)] if has_a_member(lets.bounds, condition, k) else None
     return None
 
 
@@ -249,19 +266,58 @@ def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
 def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
     """t with a sum of products that defines a name replaced by the name."""
     for binders, factors in _sums_apart(t):
-        target = make_term(Fraction(1), binders, factors)
-        for let in lets.totals(tensors_of(factors)):
-            if let.name in opened:
+        found = _name_of(lets, binders, factors, opened)
+        if found is not None:
+            coef, name = found
+            outer = [i for i in t.binders if i not in binders]
+            rest = [f for f in t.factors if f not in factors]
+            return poly([make_term(t.coef / coef, outer, [*rest, name])])
+    return None
+
+
+def _name_of(
+    lets: Lets,
+    binders: tuple[Index, ...],
+    factors: tuple[Expr, ...],
+    opened: Sequence[str] | set[str] = (),
+) -> tuple[Fraction, Access] | None:
+    """(coefficient, name) of the definition that this sum is an instance of."""
+    target = make_term(Fraction(1), binders, factors)
+    for let in lets.totals(tensors_of(factors)):
+        if let.name in opened:
+            continue
+        (definition,) = let.body.terms
+        pattern = Term(target.coef, definition.binders, definition.factors)
+        for binding in match(pattern, target, frozenset(let.formals), {}):
+            if all(i in binding for i in let.formals):
+                positions = tuple(binding[i] for i in let.formals)
+                return definition.coef, Access(let.name, positions)
+    return None
+
+
+def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly | None:
+    """Sum_k a[k]*(Sum_e G[e]*b[k,e]) = Sum_e G[e]*v[e], where v[e] = Sum_k a[k]*b[k,e] is a name.
+
+    The adjoint of a contraction with one of its operands is the cotangent with its result.
+    """
+    for f in t.factors:
+        let = adjoints.get(f.tensor) if isinstance(f, Access) else None
+        if let is None or len(let.body.terms) != 1 or not let.body.terms[0].binders:
+            continue
+        whole = inline(poly([t]), let)
+        if len(whole.terms) != 1:
+            continue
+        (opened,) = whole.terms
+        for k in opened.binders:
+            factors = tuple(x for x in opened.factors if k in free_indices(x))
+            found = _name_of(lets, (k,), factors) if len(factors) > 1 else None
+            if found is None:
                 continue
-            (definition,) = let.body.terms
-            pattern = Term(target.coef, definition.binders, definition.factors)
-            for binding in match(pattern, target, frozenset(let.formals), {}):
-                if all(i in binding for i in let.formals):
-                    name = Access(let.name, tuple(binding[i] for i in let.formals))
-                    outer = [i for i in t.binders if i not in binders]
-                    rest = [f for f in t.factors if f not in factors]
-                    coef = t.coef / definition.coef
-                    return poly([make_term(coef, outer, [*rest, name])])
+            coef, name = found
+            outer = [i for i in opened.binders if i is not k]
+            rest = [x for x in opened.factors if x not in factors]
+            if len(rest) < len(t.factors) and len(outer) <= len(t.binders):
+                return poly([make_term(opened.coef / coef, outer, [*rest, name])])
     return None
 
 

@@ -1,16 +1,43 @@
-"""Elements taken by position, and axes joined: in memory order, as torch does."""
+"""Elements taken by position, axes joined, split, repeated and shifted: as torch does.
+
+Composite axes are in memory order.
+"""
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, symbols
+from sympy import And, Eq, Idx, IndexedBase, Piecewise, Sum, symbols
 
-from derive.spec.heads import Composite, Concat, axis, group, integer, size
+from derive.spec.heads import (
+    Composite,
+    Concat,
+    Holds,
+    Mean,
+    ReduceAmax,
+    ReduceMax,
+    Total,
+    axis,
+    boolean,
+    choice,
+    group,
+    integer,
+    size,
+)
 from derive.spec.operation import Operation
 
 p, q = group("p"), group("q")
-d, k, l, m, t, v = symbols("d k l m t v", integer=True)  # noqa: E741
+c, d, g, h, i, j, k, l, m = symbols("c d g h i j k l m", integer=True)  # noqa: E741
+n, r, t, u, v, w, x, y = symbols("n r t u v w x y", integer=True)
+shifts, step, stride, dilation, position = symbols(
+    "shifts step stride dilation position", integer=True
+)
+alpha, value = symbols("alpha value")
 A, B, C = map(IndexedBase, "ABC")
 input, weight, output = map(IndexedBase, ("input", "weight", "output"))
+index, indices, source, src = map(IndexedBase, ("index", "indices", "source", "src"))
+data, segment_ids = map(IndexedBase, ("data", "segment_ids"))
+total, average, largest = map(IndexedBase, ("total", "average", "largest"))
+condition, other, mask = map(IndexedBase, ("condition", "other", "mask"))
+before, after = map(IndexedBase, ("before", "after"))
 
 OPERATIONS = (
     # As torch.nn.functional.embedding; rows that are looked up often add up their gradients.
@@ -38,5 +65,230 @@ OPERATIONS = (
         Eq(C[p, m, q], Concat(m, A[p, m, q], B[p, m, q])),
         inputs=(A[p, k, q], B[p, l, q]),
         parameters={"dim": axis(k, 0)},
+    ),
+    # torch.gather, take_along_dim and index_select: positions on the axis dim of the input, which
+    # has its own size.
+    Operation(
+        "gather",
+        Eq(output[p, k, q], input[p, index[p, k, q], q]),
+        inputs=(input[p, v, q], integer(index[p, k, q])),
+        parameters={"dim": axis(v)},
+    ),
+    Operation(
+        "take_along_dim",
+        Eq(output[p, k, q], input[p, indices[p, k, q], q]),
+        inputs=(input[p, v, q], integer(indices[p, k, q])),
+        parameters={"dim": axis(v)},
+    ),
+    Operation(
+        "index_select",
+        Eq(output[p, k, q], input[p, index[k], q]),
+        inputs=(input[p, v, q], integer(index[k])),
+        parameters={"dim": axis(v)},
+    ),
+    Operation(
+        "take",
+        Eq(output[p], input[index[p]]),
+        inputs=(input[v], integer(index[p])),
+    ),
+    # The values at one position of an axis, as torch.select.
+    Operation(
+        "select",
+        Eq(output[p, q], input[p, position, q]),
+        inputs=(input[p, t, q],),
+        parameters={"dim": axis(t), position: None},
+    ),
+    # What torch adds in place: sources that have the same index add up.
+    Operation(
+        "index_add",
+        Eq(
+            output[p, v, q],
+            input[p, v, q] + alpha * Total(source[p, k, q], k, where=Eq(index[k], v)),
+        ),
+        inputs=(input[p, v, q], integer(index[k]), source[p, k, q]),
+        parameters={"dim": axis(v), alpha: 1},
+    ),
+    Operation(
+        "scatter_add",
+        Eq(
+            output[p, v, q],
+            input[p, v, q] + Total(src[p, k, q], k, where=Eq(index[p, k, q], v)),
+        ),
+        inputs=(input[p, v, q], integer(index[p, k, q]), src[p, k, q]),
+        parameters={"dim": axis(v)},
+    ),
+    # What each segment holds: its sum, its mean (of nothing: nan) and its maximum (-inf).
+    Operation(
+        "segment_sum",
+        Eq(output[g, q], Total(data[n, q], n, where=Eq(segment_ids[n], g))),
+        inputs=(data[n, q], integer(segment_ids[n])),
+        parameters={"num_segments": size(g)},
+    ),
+    Operation(
+        "segment_mean",
+        Eq(output[g, q], Mean(data[n, q], n, where=Eq(segment_ids[n], g))),
+        inputs=(data[n, q], integer(segment_ids[n])),
+        parameters={"num_segments": size(g)},
+    ),
+    Operation(
+        "segment_max",
+        Eq(output[g, q], ReduceAmax(data[n, q], n, where=Eq(segment_ids[n], g))),
+        inputs=(data[n, q], integer(segment_ids[n])),
+        parameters={"num_segments": size(g)},
+    ),
+    # The rows of each bag, joined; as torch.nn.functional.embedding_bag with two axes.
+    Operation(
+        "embedding_bag",
+        Eq(average[n, d], Mean(weight[input[n, t], d], t)),
+        Eq(total[n, d], Sum(weight[input[n, t], d], t)),
+        Eq(largest[n, d], ReduceMax(weight[input[n, t], d], t)),
+        inputs=(integer(input[n, t]), weight[v, d]),
+        parameters={"mode": choice("mean", "sum", "max")},
+        outputs={"mean": average, "sum": total, "max": largest},
+    ),
+    # Embedding as the product of a one-hot row with the weight: a number that is no row gives 0.
+    Operation(
+        "one_hot_embedding",
+        Eq(output[p, d], Total(weight[v, d], v, where=Eq(input[p], v))),
+        inputs=(integer(input[p]), weight[v, d]),
+    ),
+    # Values move by ``shifts`` along dim: what falls off is lost, and 0 comes in.
+    Operation(
+        "shift",
+        Eq(
+            output[p, t, q],
+            Piecewise(
+                (input[p, t - shifts, q], And(t >= shifts, t < size(t) + shifts)),
+                (0, True),
+            ),
+        ),
+        inputs=(input[p, t, q],),
+        parameters={shifts: 1, "dim": axis(t, -1)},
+    ),
+    # What falls off comes in again, as torch.roll with 0 <= shifts <= size(t).
+    Operation(
+        "roll",
+        Eq(
+            output[p, t, q],
+            Piecewise(
+                (input[p, t - shifts, q], t >= shifts),
+                (input[p, t - shifts + size(t), q], True),
+            ),
+        ),
+        inputs=(input[p, t, q],),
+        parameters={shifts: 1, "dim": axis(t, -1)},
+    ),
+    Operation(
+        "flip",
+        Eq(output[p, t, q], input[p, size(t) - 1 - t, q]),
+        inputs=(input[p, t, q],),
+        parameters={"dim": axis(t)},
+    ),
+    Operation(
+        "where",
+        Eq(output[p], Piecewise((input[p], Holds(condition[p])), (other[p], True))),
+        inputs=(boolean(condition[p]), input[p], other[p]),
+    ),
+    Operation(
+        "masked_fill",
+        Eq(output[p], Piecewise((value, Holds(mask[p])), (input[p], True))),
+        inputs=(input[p], boolean(mask[p])),
+        parameters={value: None},
+    ),
+    # ``left`` values before the input and ``right`` after it along dim, at least one of each.
+    Operation(
+        "pad",
+        Eq(before[l], value),
+        Eq(after[r], value),
+        Eq(output[p, t, q], Concat(t, before[t], input[p, t, q], after[t])),
+        inputs=(input[p, k, q],),
+        parameters={"left": size(l), "right": size(r), value: 0, "dim": axis(k, -1)},
+    ),
+    # Two tensors as one, along a first axis of size 2.
+    Operation(
+        "stack",
+        Eq(C[k, p], Piecewise((A[p], Eq(k, 0)), (B[p], True))),
+        inputs=(A[p], B[p]),
+        parameters={size(k): 2},
+    ),
+    # ``length`` copies along a new first axis.
+    Operation(
+        "expand",
+        Eq(output[n, p], input[p]),
+        inputs=(input[p],),
+        parameters={"length": size(n)},
+    ),
+    # Each value ``repeats`` times, and all of them one time after the other.
+    Operation(
+        "repeat_interleave",
+        Eq(output[p, Composite(t, r), q], input[p, t, q]),
+        inputs=(input[p, t, q],),
+        parameters={"repeats": size(r), "dim": axis(t)},
+    ),
+    Operation(
+        "tile",
+        Eq(output[p, Composite(r, t), q], input[p, t, q]),
+        inputs=(input[p, t, q],),
+        parameters={"repeats": size(r), "dim": axis(t)},
+    ),
+    # Windows of ``length`` values, every ``step`` of them, as torch.Tensor.unfold.
+    Operation(
+        "unfold",
+        Eq(output[p, u, q, k], input[p, step * u + k, q]),
+        inputs=(input[p, t, q],),
+        parameters={"dimension": axis(t), "length": size(k), step: None},
+    ),
+    # The patches of an image as columns, torch.nn.functional.unfold.
+    Operation(
+        "im2col",
+        Eq(
+            output[n, Composite(c, i, j), Composite(x, y)],
+            input[n, c, stride * x + dilation * i, stride * y + dilation * j],
+        ),
+        inputs=(input[n, c, h, w],),
+        parameters={
+            "kernel_height": size(i),
+            "kernel_width": size(j),
+            dilation: 1,
+            stride: 1,
+        },
+    ),
+    # Depth to space: each channel of the output is upscale_factor**2 channels of the input.
+    Operation(
+        "pixel_shuffle",
+        Eq(
+            output[p, c, Composite(h, Idx(i, r)), Composite(w, Idx(j, r))],
+            input[p, Composite(c, Idx(i, r), Idx(j, r)), h, w],
+        ),
+        inputs=(input[p, Composite(c, i, j), h, w],),
+        parameters={"upscale_factor": size(i)},
+    ),
+    Operation(
+        "pixel_unshuffle",
+        Eq(
+            output[p, Composite(c, Idx(i, r), Idx(j, r)), h, w],
+            input[p, c, Composite(h, Idx(i, r)), Composite(w, Idx(j, r))],
+        ),
+        inputs=(input[p, c, Composite(h, i), Composite(w, j)],),
+        parameters={"downscale_factor": size(i)},
+    ),
+    Operation(
+        "channel_shuffle",
+        Eq(output[n, Composite(c, g), q], input[n, Composite(g, c), q]),
+        inputs=(input[n, Composite(g, c), q],),
+        parameters={"groups": size(g)},
+    ),
+    # A matrix that is constant along its diagonals; weight[0] is that of the upper right corner.
+    Operation(
+        "toeplitz",
+        Eq(output[i, j], weight[i - j + size(j) - 1]),
+        inputs=(weight[d],),
+        parameters={"rows": size(i), "columns": size(j)},
+    ),
+    # Scores by distance to scores by position: row i of the output begins size(i) - 1 - i later.
+    Operation(
+        "relative_shift",
+        Eq(output[p, i, j], input[p, i, j - i + size(i) - 1]),
+        inputs=(input[p, i, r],),
     ),
 )

@@ -1,11 +1,11 @@
-"""Losses of classes, with torch's names and conventions.
+"""Losses of classes and of sets, with torch's names and conventions.
 
 An ignored target counts for nothing, and ``mean`` divides by the weight of those that count.
 """
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Ne, Piecewise, Sum, symbols
+from sympy import Eq, IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
 
 from derive.spec.heads import (
     LogSoftmax,
@@ -13,14 +13,16 @@ from derive.spec.heads import (
     Mean,
     Total,
     choice,
+    expm1,
     group,
     integer,
     optional,
+    sigmoid,
     size,
 )
 from derive.spec.operation import Operation
 
-c, d, n = symbols("c d n", integer=True)
+c, d, m, n = symbols("c d m n", integer=True)
 q = group("q")
 ignore_index, label_smoothing, total, average, cost = symbols(
     "ignore_index label_smoothing total average cost"
@@ -28,6 +30,11 @@ ignore_index, label_smoothing, total, average, cost = symbols(
 input, target, weight, loss = map(IndexedBase, ("input", "target", "weight", "loss"))
 linear_weight, linear_bias, X, F = map(IndexedBase, ("linear_weight", "linear_bias", "X", "F"))
 features, targets, bias, logits = map(IndexedBase, ("features", "targets", "bias", "logits"))
+gamma, temperature, smooth, alpha, beta = symbols("gamma temperature smooth alpha beta")
+query, positive_key, queries, keys = map(IndexedBase, ("query", "positive_key", "queries", "keys"))
+similarity, probability, right = map(IndexedBase, ("similarity", "probability", "right"))
+found, both, wrong = map(IndexedBase, ("found", "both", "wrong"))
+missed, whole = map(IndexedBase, ("missed", "whole"))
 counts = Ne(target[n], ignore_index)
 counted = Ne(target[n, q], ignore_index)
 
@@ -126,5 +133,63 @@ OPERATIONS = (
         Eq(cost, -Mean(F[n, targets[n]], n)),
         inputs=(features[n, d], weight[c, d], bias[c], integer(targets[n])),
         outputs=(cost, logits),
+    ),
+    # Cross-entropy of which what is right already counts less.
+    Operation(
+        "focal_loss",
+        Eq(F[n, c, q], LogSoftmax(input[n, c, q], c)),
+        Eq(right[n, q], F[n, target[n, q], q]),
+        Eq(loss[n, q], -weight[target[n, q]] * (-expm1(right[n, q])) ** gamma * right[n, q]),
+        Eq(total, Sum(loss[n, q], n, q)),
+        Eq(average, Mean(loss[n, q], n, q)),
+        inputs=(input[n, c, q], integer(target[n, q]), optional(weight[c], 1)),
+        parameters={gamma: 2, "reduction": choice("mean", "sum", "none")},
+        outputs={"mean": average, "sum": total, "none": loss},
+    ),
+    # Each query is to find its own key among those of all, by the cosine of their angle.
+    Operation(
+        "info_nce",
+        Eq(queries[n, d], query[n, d] / sqrt(Sum(query[n, d] ** 2, d))),
+        Eq(keys[n, d], positive_key[n, d] / sqrt(Sum(positive_key[n, d] ** 2, d))),
+        Eq(similarity[n, m], Sum(queries[n, d] * keys[m, d], d) / temperature),
+        Eq(loss[n], LogSumExp(similarity[n, m], m) - similarity[n, n]),
+        Eq(total, Sum(loss[n], n)),
+        Eq(average, Mean(loss[n], n)),
+        inputs=(query[n, d], positive_key[n, d]),
+        parameters={temperature: 0.1, "reduction": choice("mean", "sum", "none")},
+        outputs={"mean": average, "sum": total, "none": loss},
+    ),
+    # 1 less what both have over the mean of the two, for each n.
+    Operation(
+        "dice_loss",
+        Eq(probability[n, q], sigmoid(input[n, q])),
+        Eq(found[n], Sum(probability[n, q] * target[n, q], q)),
+        Eq(both[n], Sum(probability[n, q] + target[n, q], q)),
+        Eq(loss[n], 1 - (2 * found[n] + smooth) / (both[n] + smooth)),
+        Eq(total, Sum(loss[n], n)),
+        Eq(average, Mean(loss[n], n)),
+        inputs=(input[n, q], target[n, q]),
+        parameters={smooth: 1.0, "reduction": choice("mean", "sum", "none")},
+        outputs={"mean": average, "sum": total, "none": loss},
+    ),
+    # alpha is the price of what is found and wrong, beta of what is missed.
+    Operation(
+        "tversky_loss",
+        Eq(probability[n, q], sigmoid(input[n, q])),
+        Eq(found[n], Sum(probability[n, q] * target[n, q], q)),
+        Eq(wrong[n], Sum(probability[n, q] * (1 - target[n, q]), q)),
+        Eq(missed[n], Sum((1 - probability[n, q]) * target[n, q], q)),
+        Eq(whole[n], found[n] + alpha * wrong[n] + beta * missed[n] + smooth),
+        Eq(loss[n], 1 - (found[n] + smooth) / whole[n]),
+        Eq(total, Sum(loss[n], n)),
+        Eq(average, Mean(loss[n], n)),
+        inputs=(input[n, q], target[n, q]),
+        parameters={
+            alpha: 0.5,
+            beta: 0.5,
+            smooth: 1.0,
+            "reduction": choice("mean", "sum", "none"),
+        },
+        outputs={"mean": average, "sum": total, "none": loss},
     ),
 )

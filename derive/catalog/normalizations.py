@@ -1,34 +1,34 @@
-"""Values brought to one scale: along one axis ``dim``, over a batch, or within each element.
+"""Values brought to one scale: over a batch, or within each element.
 
 The names and defaults are those of torch.nn.functional.
 """
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Rational, Sum, exp, sqrt, symbols
+from sympy import And, Eq, IndexedBase, Rational, Sum, oo, sqrt, symbols
 
-from derive.spec.heads import LogSumExp, Mean, axis, group, optional, size
+from derive.spec.heads import (
+    Composite,
+    Mean,
+    Total,
+    axis,
+    clamp,
+    group,
+    optional,
+    size,
+)
 from derive.spec.operation import Operation
 
 p, q, s = group("p"), group("q"), group("s")
-c, k, n = symbols("c k n", integer=True)
-eps, correction = symbols("eps correction")
+c, d, g, k, n, w = symbols("c d g k n w", integer=True)
+eps, correction, alpha, beta, offset = symbols("eps correction alpha beta k")
 A, F, S = map(IndexedBase, "AFS")
 input, weight, bias, output = map(IndexedBase, ("input", "weight", "bias", "output"))
 running_mean, running_var = map(IndexedBase, ("running_mean", "running_var"))
-mu, var, rstd, xhat = map(IndexedBase, ("mu", "var", "rstd", "xhat"))
+mu, var, rstd, xhat, norm = map(IndexedBase, ("mu", "var", "rstd", "xhat", "norm"))
+v, gain, divisor = map(IndexedBase, ("v", "g", "divisor"))
 
 OPERATIONS = (
-    Operation(
-        "softmax",
-        Eq(S[p, k, q], exp(A[p, k, q]) / Sum(exp(A[p, k, q]), k)),
-        parameters={"dim": axis(k)},
-    ),
-    Operation(
-        "log_softmax",
-        Eq(F[p, k, q], A[p, k, q] - LogSumExp(A[p, k, q], k)),
-        parameters={"dim": axis(k)},
-    ),
     # As in training: every channel by the mean and variance of the batch. The variance divides
     # by their number, or by one less with correction=1, as in torch.var.
     Operation(
@@ -71,5 +71,63 @@ OPERATIONS = (
         Eq(output[p, s], weight[s] * rstd[p] * input[p, s]),
         inputs=(input[p, s], weight[s]),
         parameters={eps: Rational(1, 2**23)},
+    ),
+    # Every channel of every element by its own mean and variance.
+    Operation(
+        "instance_norm",
+        Eq(mu[n, c], Mean(input[n, c, q], q)),
+        Eq(var[n, c], Mean((input[n, c, q] - mu[n, c]) ** 2, q)),
+        Eq(xhat[n, c, q], (input[n, c, q] - mu[n, c]) / sqrt(var[n, c] + eps)),
+        Eq(output[n, c, q], weight[c] * xhat[n, c, q] + bias[c]),
+        inputs=(input[n, c, q], optional(weight[c], 1), optional(bias[c], 0)),
+        parameters={eps: 1e-5},
+    ),
+    # The channels are g groups of c; weight and bias are those of a channel.
+    Operation(
+        "group_norm",
+        Eq(mu[n, g], Mean(input[n, Composite(g, c), q], c, q)),
+        Eq(var[n, g], Mean((input[n, Composite(g, c), q] - mu[n, g]) ** 2, c, q)),
+        Eq(
+            xhat[n, Composite(g, c), q],
+            (input[n, Composite(g, c), q] - mu[n, g]) / sqrt(var[n, g] + eps),
+        ),
+        Eq(output[n, d, q], weight[d] * xhat[n, d, q] + bias[d]),
+        inputs=(input[n, Composite(g, c), q], optional(weight[d], 1), optional(bias[d], 0)),
+        parameters={"num_groups": size(g), eps: 1e-5},
+    ),
+    # Vectors along dim of Euclidean norm 1; eps is the least that they are divided by.
+    Operation(
+        "normalize",
+        Eq(norm[p, q], sqrt(Sum(input[p, k, q] ** 2, k))),
+        Eq(output[p, k, q], input[p, k, q] / clamp(norm[p, q], eps, oo)),
+        inputs=(input[p, k, q],),
+        parameters={"dim": axis(k, 1), eps: Rational(1, 10**12)},
+    ),
+    # A direction v and a length g for each position of the axis dim, which keeps its own norm.
+    Operation(
+        "weight_norm",
+        Eq(norm[k], sqrt(Sum(v[p, k, q] ** 2, p, q))),
+        Eq(output[p, k, q], gain[k] * v[p, k, q] / norm[k]),
+        inputs=(v[p, k, q], gain[k]),
+        parameters={"dim": axis(k, 0)},
+    ),
+    # Each channel by the mean square of the ``window`` channels around it, torch's size; channels
+    # outside count as 0.
+    Operation(
+        "local_response_norm",
+        Eq(
+            divisor[n, c, q],
+            offset
+            + alpha
+            / size(w)
+            * Total(
+                input[n, d, q] ** 2,
+                d,
+                where=And(c - size(w) / 2 <= d, d <= c + (size(w) - 1) / 2),
+            ),
+        ),
+        Eq(output[n, c, q], input[n, c, q] / divisor[n, c, q] ** beta),
+        inputs=(input[n, c, q],),
+        parameters={"window": size(w), alpha: 1e-4, beta: 0.75, offset: 1},
     ),
 )

@@ -10,6 +10,7 @@ from derive.calculus.lets import layout
 from derive.lowering.code import Dim, Method, literal
 from derive.lowering.gather import read_at
 from derive.lowering.scope import Scope
+from derive.lowering.sliding import read_sliding, read_strided
 from derive.lowering.value import Value
 from derive.lowering.windows import read_guarded, read_window, window
 
@@ -58,6 +59,7 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     found = window(scope.frame.bounds, position)
     if found is not None and found.index not in value.axes:
         along = read_window(scope, value, n, found)
+        along = along or read_strided(scope, value, n, found)
         if along is None and isinstance(position, Index):
             # A whole index is read where it is in range, whatever is known of that.
             args = (place, literal(0), Dim(position.extent))
@@ -67,6 +69,9 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
             )
         if along is not None:
             return along
+    slid = read_sliding(scope, value, n, position)
+    if slid is not None:
+        return slid
     if isinstance(position, Guard):
         found = window(scope.frame.bounds, position.position)
         if found is not None and found.index not in value.axes:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 
-from derive.algebra.expr import Add, Expr, Index, Iverson, Mul, Not, Num, Rel
+from derive.algebra.expr import Add, Expr, Index, Mul, Num
 from derive.algebra.poly import negate
 from derive.lowering.code import Binary, Unary
+from derive.lowering.guarded import complement, protected
 from derive.lowering.pieces import cut_in_pieces
-from derive.lowering.products import protected
 from derive.lowering.scatter import is_scattered, scatter
 from derive.lowering.scope import Scope, common_kind
+from derive.lowering.stacks import stacked
 from derive.lowering.value import Value, broadcast
 
 __all__ = ["lower_addition"]
@@ -25,20 +25,27 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
     for a in args:
         (scattered if is_scattered(a) else plain).append(a)
     if scattered:
-        return _add_scattered(scope, plain, scattered, order)
+        cases = stacked(scope, args, order)
+        if cases is None:
+            return _add_scattered(scope, plain, scattered, order)
+        stack, left = cases
+        if not left:
+            return stack
+        beside = scope.lower(left[0] if len(left) == 1 else Add(tuple(left)), order)
+        return _total(scope, [(stack, 1), (beside, 1)], order)
     values: list[tuple[Value, int]] = []
     while plain and (cut := cut_in_pieces(scope, plain, order)) is not None:
         value, plain = cut
         values.append((value, 1))
     if len(values) == 1 and not plain:
         return values[0][0]
-    paired = _complement(plain)
+    paired = complement(plain)
     if paired is not None:
         condition, then, other, rest = paired
         value = scope.where(
             scope.condition(condition, order),
-            scope.lower(protected(then, condition), order),
-            scope.lower(protected(other, negate(condition)), order),
+            scope.lower(protected(scope, then, condition), order),
+            scope.lower(protected(scope, other, negate(condition)), order),
             order,
         )
         if not rest and not values:
@@ -60,7 +67,9 @@ def _total(scope: Scope, values: list[tuple[Value, int]], order: Sequence[Index]
     if all(sign < 0 for _, sign in values):
         first, sign = values[0]
         values[0] = (replace(first, code=Unary("-", first.code)), 1)
-    values.sort(key=lambda entry: entry[1] < 0)
+    # A number waits for a difference of tensors: a - b + eps, where a may be near b.
+    differs = len({sign for v, sign in values if not v.scalar}) == 2
+    values.sort(key=lambda entry: (differs and entry[0].scalar, entry[1] < 0))
     values = _bias_last(values)
     result, _ = values[0]
     result = scope.frame.fit(result, order)
@@ -80,28 +89,6 @@ def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
         if product and sign > 0 and not values[0][0].scalar and len(value.indices) > least:
             return [values[n], *values[:n], *values[n + 1 :]]
     return values
-
-
-def _complement(args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
-    """[c]*a + [not c]*b among the addends: (c, a, b, the rest)."""
-    for n, a in enumerate(args):
-        for m, b in enumerate(args):
-            masks_a, masks_b = masks_of(a), masks_of(b)
-            if n < m and len(masks_a) == len(masks_b) == 1:
-                if negate(masks_a[0].condition) is masks_b[0].condition:
-                    then, other = _unmasked(a), _unmasked(b)
-                    if isinstance(then, Num) and isinstance(other, Num):
-                        return None
-                    condition = masks_a[0].condition
-                    rest = [x for k, x in enumerate(args) if k not in (n, m)]
-                    if isinstance(condition, Not) or (
-                        isinstance(condition, Rel)
-                        and condition.op == "!="
-                        and isinstance(then, Num)
-                    ):
-                        return negate(condition), other, then, rest
-                    return condition, then, other, rest
-    return None
 
 
 def _add_scattered(
@@ -124,19 +111,6 @@ def _add_scattered(
         result = value
     assert result is not None
     return result
-
-
-def masks_of(e: Expr) -> list[Iverson]:
-    args = e.args if isinstance(e, Mul) else (e,)
-    return [a for a in args if isinstance(a, Iverson)]
-
-
-def _unmasked(e: Expr) -> Expr:
-    args = e.args if isinstance(e, Mul) else (e,)
-    rest = tuple(a for a in args if not isinstance(a, Iverson))
-    if not rest:
-        return Num(Fraction(1))
-    return rest[0] if len(rest) == 1 else Mul(rest)
 
 
 def _signed(e: Expr) -> tuple[int, Expr]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Expr, Index, fresh
+from derive.algebra.expr import Expr, Index, accesses, free_indices, fresh
 from derive.calculus.lets import layout
 
 __all__ = ["apart", "keeps", "renaming", "with_binders"]
@@ -13,13 +13,19 @@ __all__ = ["apart", "keeps", "renaming", "with_binders"]
 def with_binders(
     around: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:
-    """``around`` with the binders put where the body's largest access has them."""
+    """``around`` with the binders put where the body's largest access has them.
+
+    What runs through windows comes last, as an axis of its own.
+    """
     result = list(around)
     natural = layout(body)
     known = [i for i in natural if i in binders]
+    positions = [p for a in accesses(body) for p in a.positions if not isinstance(p, Index)]
+    within = {b for p in positions for b in free_indices(p) & set(known) if free_indices(p) != {b}}
+    known.sort(key=lambda i: i in within)
     for b in [*known, *(i for i in binders if i not in known)]:
         at = len(result)
-        if b in natural:
+        if b in natural and b not in within:
             n = natural.index(b)
             before = [i for i in natural[:n] if i in result]
             after = [i for i in natural[n + 1 :] if i in result]

@@ -127,26 +127,33 @@ class Border:
         """What the tensor is inside, the code being what it is outside."""
         if self.reshapes(tensor):
             return Method(code, "reshape", (self.sizes(tensor),))
-        for n, axis in reversed(list(enumerate(self.inside[tensor]))):
-            if len(axis) > 1:
-                sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
-                code = unflattened(code, self._place(tensor, n), sizes)
+        # The last first, where places count from the start; the first first, from the end.
+        before, after = self._composites(tensor)
+        for place, axis in (*reversed(before), *after):
+            sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
+            code = unflattened(code, place, sizes)
         return code
 
     def left(self, tensor: str, code: Code) -> Code:
         """What the tensor is outside, the code being what it is inside."""
-        for n, axis in enumerate(self.inside[tensor]):
-            if len(axis) > 1:
-                start = self._place(tensor, n)
-                more = len(axis) - 1
-                ends = (start - more, start) if start < 0 else (start, start + more)
-                code = flattened(code, *ends)
+        before, after = self._composites(tensor)
+        for place, axis in (*before, *reversed(after)):
+            more = len(axis) - 1
+            ends = (place - more, place) if place < 0 else (place, place + more)
+            code = flattened(code, *ends)
         return code
 
-    def _place(self, tensor: str, n: int) -> int:
-        """The position of an outer axis, from the end that no group stands before."""
+    def _composites(
+        self, tensor: str
+    ) -> tuple[list[tuple[int, tuple[Index, ...]]], list[tuple[int, tuple[Index, ...]]]]:
+        """(place outside, inner axes) of each composite axis: counted from the start, the end."""
         outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
-        return int(text(Frame().position(outer, n)))
+        found = [
+            (int(text(Frame().position(outer, n))), axis)
+            for n, axis in enumerate(self.inside[tensor])
+            if len(axis) > 1
+        ]
+        return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
 
 
 def _group(i: Expr) -> bool:
@@ -227,11 +234,23 @@ def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]
 
     ``own`` are the names that are not the engine's.
     """
+    pieces = _read(pieces, own)
     named = [p.line.name for p in pieces if p.line.name not in own]
     pieces = _cleared(pieces, named)
     pieces = [Piece(line, p.part) for p in pieces for line in cut([p.line], taken, WIDTH)]
     named += [p.line.name for p in pieces if p.line.name not in own and p.line.name not in named]
     return _renumbered(pieces, named)
+
+
+def _read(pieces: Sequence[Piece], own: set[str]) -> list[Piece]:
+    """The lines that a later one reads, and those whose names are not the engine's."""
+    read: set[str] = set()
+    kept: list[Piece] = []
+    for p in reversed(pieces):
+        if p.line.name in own or p.line.name in read:
+            kept.insert(0, p)
+            read |= p.reads
+    return kept
 
 
 def _cleared(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:

@@ -9,7 +9,15 @@ from derive.algebra.expr import Call, Index, free_indices, fresh, substitute
 from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
 from derive.lowering.access import read
 from derive.lowering.binders import with_binders
-from derive.lowering.code import Attribute, Code, Function, Method
+from derive.lowering.code import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Keyword,
+    Method,
+    text,
+)
 from derive.lowering.products import chain
 from derive.lowering.recognise import Normal
 from derive.lowering.scope import Scope
@@ -32,7 +40,11 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     if e.function == "polygamma":
         n, x = args
         return replace(x, code=Function("torch.polygamma", (n.code, x.code)))
+    if e.function == "pow" and args[1].scalar and not args[0].scalar:
+        return replace(args[0], code=Binary("**", args[0].code, args[1].code))
     numbers = e.function == "clamp" and all(a.scalar for a in args[1:])
+    if numbers and not args[0].scalar:
+        return replace(args[0], code=_clamped(*(a.code for a in args)))
     if all(a.scalar for a in args) or (len(args) > 1 and not numbers):
         args = [scope.as_tensor(a) for a in args]
     axes: tuple[Index | None, ...] = ()
@@ -44,6 +56,15 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     else:
         code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
     return Value(code, axes, args[0].kind if e.function == "detach" else "float")
+
+
+def _clamped(x: Code, low: Code, high: Code) -> Code:
+    """x between two numbers, either of which may be no bound."""
+    bounds = {"min": low, "max": high}
+    given = {name: code for name, code in bounds.items() if text(code).lstrip("-") != "math.inf"}
+    if len(given) == 2:
+        return Method(x, "clamp", (low, high))
+    return Method(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
 
 
 def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:

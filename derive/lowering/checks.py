@@ -9,11 +9,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
 from derive.lowering.code import Attribute, Binary, Code, Literal, Name, Shape, Subscript, text
-from derive.lowering.groups import OuterFrame, SizeFrame, group_shapes, groups_of, shape_name
+from derive.lowering.groups import (
+    OuterFrame,
+    SizeFrame,
+    colon,
+    group_shapes,
+    groups_of,
+    shape_name,
+)
 from derive.lowering.resolve import Shapes, Source, axes_of
 from derive.lowering.tidy import Line, names_in
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
@@ -45,6 +53,7 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     for p in op.parameters:
         if isinstance(p, AxisOf):
             result += _axis(op, p)
+    result += _in_turn(op)
     for p in op.parameters:
         if isinstance(p, SizeOf):
             result.append(
@@ -131,10 +140,34 @@ def _axis(op: Operation, p: AxisOf) -> list[Check]:
         )
         if not ahead and not behind:
             return found
-        test = f"not {ahead} <= {name} % {rank} < {rank} - {behind}"
+        end = f"{rank} - {behind}" if behind else rank
+        test = f"not {ahead} <= {name} % {rank} < {end}"
         return [*found, Check((), test, message=message)]
     place = f"{n}" if not before else f"{rank} - {len(home.axes) - n}"
     return [*found, Check((), f"{name} % {rank} != {place}", message=message)]
+
+
+def _in_turn(op: Operation) -> list[Check]:
+    """Axes of one tensor stand in the order in which it lists them."""
+    found: list[Check] = []
+    placed = [p for p in op.parameters if isinstance(p, AxisOf)]
+    for t in op.inputs:
+        own = sorted((p for p in placed if p.index in t.axes), key=lambda p: t.axes.index(p.index))
+        for one, two in pairwise(own):
+            between = t.axes[t.axes.index(one.index) + 1 : t.axes.index(two.index)]
+            if not any(isinstance(i, Index) and i.group for i in between):
+                continue
+            rank = f"{t.name}.dim()"
+            single = sum(1 for i in between if not (isinstance(i, Index) and i.group))
+            least = f"{one.name} % {rank} + {single}" if single else f"{one.name} % {rank}"
+            message = (
+                f"{op.name}: {one.name} and {two.name} must be axes {one.index.name} and "
+                f"{two.index.name} of {t.name}[{_letters(t)}], in this order, "
+                f"not {{{one.name}}} and {{{two.name}}}"
+            )
+            found.append(Check((), f"{least} >= {two.name} % {rank}", message=message))
+        placed = [p for p in placed if p not in own]
+    return found
 
 
 def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) -> Check:
@@ -349,8 +382,9 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
                 continue
             start, stop = text(outer.position(axes, n)), text(outer.position(axes, n + 1))
             if i.group:
-                own = f"{t.name}.shape[{start} : {stop}]"
-                own = own.replace("[0 : ", "[: ")
+                first, last = "" if start == "0" else start, "" if n + 1 == len(axes) else stop
+                ends = colon(first, last)
+                own = f"{t.name}.shape" if ends == ":" else f"{t.name}.shape[{ends}]"
                 at = _place(outer.position(axes, n))
                 want, name = shape_name(i), f"index *{i.name}"
                 message = (

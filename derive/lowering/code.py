@@ -225,7 +225,7 @@ def _text(code: Code) -> tuple[str, int]:
         case Function(name, args):
             return f"{name}({', '.join(map(text, args))})", atom
         case Subscript(obj, items):
-            return f"{_at(obj, atom)}[{', '.join(map(text, items))}]", atom
+            return f"{_at(obj, atom)}[{', '.join(map(_item, items))}]", atom
         case Tuple(items):
             inside = ", ".join(map(text, items))
             return f"({inside},)" if len(items) == 1 else f"({inside})", atom
@@ -264,6 +264,14 @@ def _is_simple(code: Code) -> bool:
     if isinstance(code, Attribute):
         return _is_simple(code.obj)
     return isinstance(code, Name) or (isinstance(code, Literal) and code.text[:1] != "(")
+
+
+def _item(code: Code) -> str:
+    """What stands in brackets; every n-th position as ``::n``."""
+    match code:
+        case Function("slice", (Literal("None"), Literal("None"), Name(step))):
+            return f"::{step}"
+    return text(code)
 
 
 def _at(code: Code, level: int) -> str:

@@ -17,12 +17,13 @@ from derive.algebra.expr import (
     Or,
     Param,
     Rel,
+    accesses,
     free_indices,
 )
 from derive.algebra.factor import factor
 from derive.errors import LoweringError
 from derive.lowering.access import lower_access
-from derive.lowering.code import Binary, Literal, Unary
+from derive.lowering.code import Attribute, Binary, Code, Literal, Name, Unary
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, broadcast
 
@@ -37,8 +38,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
         case Rel(op, left, right):
             if op in ("!=", "==") and isinstance(left, Expr):
                 left, right = _variable_first(factor(left), factor(right))
-            a = scope.frame.fit(scope.lower(factor(left), order), order)
-            b = scope.frame.fit(scope.lower(factor(right), order), order)
+            a, b = (scope.frame.fit(_side(scope, e, order), order) for e in (left, right))
             if a.scalar and not b.scalar:
                 mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
                 return Value(Binary(mirrored, b.code, a.code), b.axes, "bool")
@@ -58,6 +58,19 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
         case Iverson(condition):
             return scope.condition(condition, order)
     raise LoweringError(f"no torch code for the condition {e!r}")
+
+
+def _side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+    """One side of a comparison; positions are exact whatever the dtype of the tensors is."""
+    value = scope.lower(factor(e), order)
+    if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
+        return value
+    dtype = Attribute(scope.like, "dtype")
+    return replace(value, code=_replaced(value.code, dtype, Name("torch.float64")))
+
+
+def _replaced(code: Code, old: Code, new: Code) -> Code:
+    return new if code is old else code.map(lambda part: _replaced(part, old, new))
 
 
 def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]) -> Value:

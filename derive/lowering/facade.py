@@ -20,6 +20,7 @@ from derive.lowering.border import (
     loses_axis,
     outer_shape,
     own_shapes,
+    replaced,
     shapes_before,
     store,
     swapped,
@@ -132,9 +133,13 @@ def _with_inner_shapes(border: Border, inner: Program) -> tuple[list[Piece], lis
         if not border.changes(name):
             continue
         shape: Code = Name(f"{name}_shape")
-        pieces = swapped(pieces, border.single(name, shape))
+        # What stands for a single size reads the outer shape: it is kept apart from the inner.
+        outer: Code = Name(f"{name} outside")
+        single = border.single(name, shape).items()
+        pieces = swapped(pieces, {code: replaced(size, {shape: outer}) for code, size in single})
         if any(f"{name}_shape" in p.reads for p in pieces):
             own = f"{name}_inner_shape"
             entry.append(Piece(Line(own, border.sizes(name)), inner.differentiable))
             pieces = swapped(pieces, {shape: Name(own)})
+        pieces = swapped(pieces, {outer: shape})
     return pieces, entry

@@ -150,8 +150,11 @@ def select_at(
     zeros = Method(like, "new_zeros", (_sizes(frame, order),))
     value = frame.expand(source, [i for i in order if i is not axis], like)
     place = frame.position(tuple(order), n)
-    at = literal(int(position.value))
-    return Value(Method(zeros, "select_scatter", (value.code, place, at)), tuple(order))
+    # Not select_scatter, whose derivative under two vmaps is wrong in torch 2.13.
+    one = Method(value.code, "unsqueeze", (place,))
+    at = int(position.value)
+    args = (one, place, literal(at), literal(at + 1))
+    return Value(Method(zeros, "slice_scatter", args), tuple(order))
 
 
 def put_at(

@@ -28,7 +28,7 @@ from derive.lowering.tidy import Line
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups
 from derive.spec.operation import AxisOf, Operation, Tensor
 
-__all__ = ["OuterFrame", "SizeFrame", "group_shapes", "groups_of", "shape_name"]
+__all__ = ["OuterFrame", "SizeFrame", "colon", "group_shapes", "groups_of", "shape_name"]
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,11 @@ def _slice(t: Tensor, group: Index) -> Line:
             end = f"{t.name}.dim() - ({text(_total(after_single, after_groups))})"
     if not start and not end:
         return Line(shape_name(group), shape)
-    return Line(shape_name(group), Subscript(shape, (Literal(_colon(start, end)),)))
+    return Line(shape_name(group), Subscript(shape, (Literal(colon(start, end)),)))
 
 
-def _colon(start: str, end: str) -> str:
+def colon(start: str, end: str) -> str:
+    """The slice from start to end, either of which may be left out, as a formatter writes it."""
     simple = all(s.lstrip("-").isidentifier() or s.lstrip("-").isdigit() for s in (start, end) if s)
     if simple:
         return f"{start}:{end}"
@@ -170,7 +171,7 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
         stops.append(f"-{single}" if single else "")
     shape = Attribute(Name(t.name), "shape")
     for group, start, stop in zip(unknown, starts, stops, strict=True):
-        lines.append(Line(shape_name(group), Subscript(shape, (Literal(_colon(start, stop)),))))
+        lines.append(Line(shape_name(group), Subscript(shape, (Literal(colon(start, stop)),))))
     return lines
 
 

@@ -31,6 +31,7 @@ from derive.algebra.expr import (
     substitute,
 )
 from derive.algebra.factor import factor
+from derive.algebra.squares import Nonnegative, squares_multiplied_out
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
 from derive.lowering.access import lower_access
@@ -70,7 +71,7 @@ class Lowering(Scope):
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
         if let.kind == "sum":
-            body = factor(recognise(let.body, self.find, self.absent))
+            body = self._nested(let.body)
             if let.dtype == "bool" and isinstance(body, Iverson | Delta):
                 value = self.condition(body, let.formals)
             else:
@@ -95,7 +96,7 @@ class Lowering(Scope):
             if value is not None:
                 return value
         order = with_binders(let.formals, let.binders, let.body)
-        value = self.lower(factor(recognise(let.body, self.find, self.absent)), order)
+        value = self.lower(self._nested(let.body), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
         value = self.frame.fit(value, order)
@@ -135,14 +136,14 @@ class Lowering(Scope):
         if along.within or along.outside or along.index in free or along.binder not in free:
             return None
         order = [along.binder if i is along.index else i for i in let.formals]
-        body = factor(recognise(let.body, self.find, self.absent))
+        body = self._nested(let.body)
         value = self.frame.fit(self.as_float(self.lower(body, order)), order)
         return cumulated(self, value, along, _CUMULATIVE[let.kind])
 
     def _others(self, let: Let) -> Value:
         """The product over all positions along an axis but one's own."""
         (k,) = let.binders
-        body = factor(recognise(let.body, self.find, self.absent))
+        body = self._nested(let.body)
         value = self.as_float(self.lower(body, let.formals))
         if let.condition is not None:
             test = self.condition(let.condition, let.formals)
@@ -152,6 +153,11 @@ class Lowering(Scope):
         value = self.frame.expand(value, let.formals, self.like)
         place = self.frame.position(value.axes, value.axes.index(k))
         return Value(Function("_product_of_others", (value.code, place)), value.axes)
+
+    def _nested(self, body: Expr) -> Expr:
+        """A flat body in the form that is computed."""
+        known = recognise(body, self.find, self.absent)
+        return factor(squares_multiplied_out(known))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
         """e as code that fits ``order``, which lists every free index of e."""
@@ -196,6 +202,9 @@ class Lowering(Scope):
             case Reduce("sum", binders, body):
                 own = apart(binders, order)
                 return lower_sum(self, own, substitute(body, renaming(binders, own)), order)
+            case Nonnegative(body):
+                whole = self.lower(body, order)
+                return replace(whole, code=Method(whole.code, "clamp_min", (literal(0),)))
             case Normal():
                 return lower_normal(self, e, order)
         raise LoweringError(f"no torch code for {e!r}")

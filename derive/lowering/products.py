@@ -7,9 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from derive.algebra.expr import (
-    Access,
+    Add,
     And,
-    Call,
     Delta,
     Expr,
     Index,
@@ -23,10 +22,10 @@ from derive.algebra.expr import (
     free_indices,
     substitute,
 )
-from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
+from derive.lowering.guarded import complement, protected
 from derive.lowering.pieces import cut_in_pieces, zero_outside
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope, number, whole
@@ -34,7 +33,7 @@ from derive.lowering.sums import lower_sum
 from derive.lowering.value import Value, broadcast
 from derive.spec.operation import Kind
 
-__all__ = ["chain", "lower_product", "protected"]
+__all__ = ["chain", "lower_product"]
 
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
@@ -45,11 +44,14 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if cut is not None:
         return cut[0]
     args = zero_outside(scope, args) or args
+    chosen = _scaled(scope, args, order)
+    if chosen is not None:
+        return chosen
     args, mean = _take_mean(args)
     masks = [a for a in args if isinstance(a, Iverson)]
     if masks:
         condition = conjunction(masks)
-        args = tuple(a if a in masks else protected(a, condition) for a in args)
+        args = tuple(a if a in masks else protected(scope, a, condition) for a in args)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
@@ -80,6 +82,29 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     return scope.where(test, result, zero, order)
 
 
+def _scaled(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:
+    """x*([c] + s*[not c]) as ``torch.where(c, x, s*x)``: numbers make no tensor of their own."""
+    for a in args:
+        pair = complement(a.args) if isinstance(a, Add) else None
+        if pair is None or pair[3] or free_indices(a) != free_indices(pair[0]):
+            continue
+        condition, then, other, _ = pair
+        rest = tuple(x for x in args if x is not a)
+        tensors = [x for x in rest if free_indices(x)]
+        if not tensors or free_indices(then) or free_indices(other):
+            continue
+        if not any(free_indices(condition) <= free_indices(x) for x in tensors):
+            continue
+        branches = (_times(rest, x) for x in (then, other))
+        return scope.lower(Where(condition, *branches), order)
+    return None
+
+
+def _times(args: tuple[Expr, ...], e: Expr) -> Expr:
+    whole = args if isinstance(e, Num) and e.value == 1 else (e, *args)
+    return whole[0] if len(whole) == 1 else Mul(whole)
+
+
 def _bracket_product(
     scope: Scope, masks: Sequence[Iverson], coef: Fraction, order: Sequence[Index]
 ) -> Value:
@@ -98,33 +123,6 @@ def conjunction(masks: Sequence[Iverson]) -> Expr:
     """The condition that a product of brackets is 1."""
     conditions = tuple(m.condition for m in masks)
     return conditions[0] if len(conditions) == 1 else And(conditions)
-
-
-def protected(e: Expr, condition: Expr) -> Expr:
-    """e with arguments outside the condition replaced by 1 where a function may be undefined.
-
-    The result is masked anyway. But where the code is differentiated again, the derivative of
-    the branch that is not taken is multiplied by 0, which a nan survives.
-    """
-    needed = free_indices(condition)
-
-    def safe(a: Expr) -> Expr:
-        return Where(condition, visit(a), Num(Fraction(1)))
-
-    def visit(e: Expr) -> Expr:
-        if isinstance(e, Access | Iverson | Reduce) or not needed <= free_indices(e):
-            return e
-        if isinstance(e, Call) and e.function in UNDEFINED_SOMEWHERE:
-            args = tuple(safe(a) if needed <= free_indices(a) else a for a in e.args)
-            return Call(e.function, args)
-        if isinstance(e, Pow) and isinstance(e.exponent, Num):
-            power = e.exponent.value
-            if power < 0 or power.denominator != 1:
-                return Pow(safe(e.base), e.exponent)
-        mapped: Expr = e.map(visit)
-        return mapped
-
-    return visit(e)
 
 
 def _quotient(

@@ -9,6 +9,7 @@ from derive.algebra.expr import (
     Access,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -34,6 +35,7 @@ from derive.lowering.code import (
     Shape,
     literal,
 )
+from derive.lowering.convolve import transposed
 from derive.lowering.gather import add_at, put_at, select_at
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
@@ -48,6 +50,10 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
     Also whether it was added into ``base``, which has all axes of ``order``.
     """
     coef, binders, factors = _as_term(e)
+    number = () if coef == 1 else (Num(coef),)
+    convolved = transposed(scope, binders, (*number, *factors), order)
+    if convolved is not None:
+        return convolved, False
     deltas = [f for f in factors if isinstance(f, Delta)]
     rest = [f for f in factors if not isinstance(f, Delta)]
     targets: list[tuple[Index, Expr]] = []
@@ -93,14 +99,64 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         if isinstance(position, Num):
             around = [i for i in order if i is axis or i in source.indices]
             return select_at(scope.frame, source, axis, position, around, scope.like), False
-        if any(isinstance(x, Access) for x in walk(position)):
-            index = scope.lower(factor(position), layout(position))
+        computed = any(isinstance(x, Access) for x in walk(position))
+        if computed or _is_free(position, summed):
+            index = scope.lower(factor(position), _like_source(source, position))
             if base is not None and not _covers(source, index, axis, summed, order):
                 base = None
             if not index.scalar:
                 value = add_at(scope.frame, source, axis, index, summed, order, base, scope.like)
                 return value, base is not None
+    positions = [p for _, p in targets]
+    indices = [i for p in positions for i in free_indices(p)]
+    alone = len(set(indices)) == len(indices) and all(_is_free(p, summed) for p in positions)
+    if alone and set(indices) <= set(source.indices):
+        return _added(scope, source, targets, summed, order), False
     return _put(scope, source, targets, summed, order), False
+
+
+def _is_free(position: Expr, summed: Sequence[Index]) -> bool:
+    """Whether the position is made of summed indices alone, and reads nothing."""
+    free = free_indices(position)
+    return (
+        bool(free)
+        and free <= set(summed)
+        and not any(isinstance(x, Access | Guard) for x in walk(position))
+    )
+
+
+def _like_source(source: Value, position: Expr) -> list[Index]:
+    """The indices of a position in the order that the source has them."""
+    natural = layout(position)
+    known = [i for i in source.indices if i in natural]
+    return [*known, *(i for i in natural if i not in known)]
+
+
+def _added(
+    scope: Scope,
+    source: Value,
+    targets: Sequence[tuple[Index, Expr]],
+    summed: Sequence[Index],
+    order: Sequence[Index],
+) -> Value:
+    """The source added at positions that have no index in common: along one axis, then the next."""
+    for n, (axis, position) in enumerate(targets):
+        later = dict(targets[n + 1 :])
+        around: list[Index] = []
+        for i in order:
+            around += [i] if i not in later else _like_source(source, later[i])
+        found = window(scope.frame.bounds, position)
+        if (
+            found is not None
+            and found.step > 0
+            and lies_inside(scope.frame.bounds, found, axis.extent)
+        ):
+            source = _placed(scope, source, axis, found)
+            continue
+        index = scope.lower(factor(position), _like_source(source, position))
+        own = [i for i in summed if i in index.indices]
+        source = add_at(scope.frame, source, axis, index, own, around, None, scope.like)
+    return source
 
 
 def _outermost(deltas: Sequence[Delta]) -> Delta:

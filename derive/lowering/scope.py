@@ -123,7 +123,7 @@ class Scope(ABC):
             return Value(code, axes, kind, both)
         if then.scalar and other.scalar:
             if kind == "float":
-                then = self.as_tensor(then)
+                then = self.as_tensor(replace(then, kind=kind))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
         code = Function("torch.where", (test.code, then.code, other.code))
         return Value(code, axes, kind)

@@ -10,7 +10,9 @@ from derive.calculus.lets import layout
 from derive.lowering.binders import keeps, with_binders
 from derive.lowering.code import literal
 from derive.lowering.contract import contract, times
+from derive.lowering.convolve import convolution, pooled
 from derive.lowering.cumulative import cumulative_sum
+from derive.lowering.equalities import without_equalities
 from derive.lowering.pieces import narrowed
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope
@@ -27,7 +29,17 @@ def lower_sum(
     args: Sequence[Expr] = body.args if isinstance(body, Mul) else (body,)
     if any(isinstance(a, Delta) for a in args):
         return scatter(scope, Reduce("sum", tuple(binders), body), order, None)[0]
+    simpler = without_equalities(scope.frame.bounds, binders, args) if name == "sum" else None
+    if simpler is not None:
+        binders, args = simpler
+        body = args[0] if len(args) == 1 else Mul(tuple(args))
+        return scope.lower(Reduce("sum", tuple(binders), body) if binders else body, order)
     binders, args = narrowed(scope, binders, args)
+    convolved = pooled(scope, binders, args) if name == "mean" else None
+    if name == "sum":
+        convolved = convolution(scope, binders, args, order)
+    if convolved is not None:
+        return convolved
     if name == "sum":
         for recognised in (cumulative_sum, segment_sum):
             found = recognised(scope, binders, args, order)
@@ -51,13 +63,14 @@ def lower_sum(
             whole = replace(whole, kind="int")
     else:
         whole = scope.lower(Mul(tuple(args)), inner)
-    whole = scope.frame.fit(whole, inner)
+    if None in whole.axes or set(whole.axes) != set(inner) or keeps(inner, binders, used, order):
+        whole = scope.frame.fit(whole, inner)
     if whole.scalar or any(i not in whole.axes for i in binders):
         whole = scope.frame.expand(whole, inner, scope.like)
     if whole.kind == "float" or name == "mean":
         whole = scope.as_float(whole)
     which = [n for n, i in enumerate(whole.axes) if i in binders]
-    keep = keeps(inner, binders, used, order)
+    keep = whole.axes == tuple(inner) and keeps(inner, binders, used, order)
     return scope.frame.reduce(whole, name, which, keep, whole.kind)
 
 

@@ -131,9 +131,16 @@ def _replaced(code: Code, old: Code, new: Code) -> Code:
     return code.map(lambda part: _replaced(part, old, new))  # type: ignore[no-any-return]
 
 
+def is_slice(code: Code) -> bool:
+    """Whether the code is a range of positions, which stands in brackets only."""
+    return isinstance(code, Function) and code.name == "slice"
+
+
 def _is_cheap(code: Code) -> bool:
     """Whether writing it again costs nothing: names, shapes, views of names, Python numbers."""
     if isinstance(code, Name | Literal | Dim | Shape | Keyword | Tuple | Subscript):
+        return True
+    if is_slice(code):
         return True
     if isinstance(code, Attribute):
         return code.name not in ("values", "indices") or _is_cheap(code.obj)
@@ -290,6 +297,7 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int]) -> Code | No
         if c is not code
         and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute)
         and not (isinstance(c, Unary) and c.op == "*")
+        and not is_slice(c)
         and length(c) > 12
     ]
     if not parts:

@@ -31,7 +31,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import POWERS
-from derive.spec import raw
+from derive.spec import advice, raw
 from derive.spec.build import flat, power, product, total, whole
 from derive.spec.composed import joined, normalised
 from derive.spec.declare import Declared, Letter
@@ -136,7 +136,7 @@ class Bodies:
                 return kind in ("any", "all")
             case raw.Item(name) | raw.Name(name):
                 return name in self.truths
-        return False
+        return isinstance(e, raw.Apply) and e.function in ("true", "false")
 
     def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
         """e where true or false is meant."""
@@ -265,7 +265,7 @@ class Bodies:
         name = e.name
         if name in d.equations and name not in self._defined:
             if name == self._equation.name:
-                fail(e.at, f"{name} is used in its own definition; rename one of the two")
+                fail(e.at, f"{name} is used in its own definition; {advice.RECURRENCE}")
             later = d.equations[name].at
             where = f", on line {later.line}" if later is not None and later.line else ""
             fail(e.at, f"{name} is used before it is defined{where}; move its equation up")
@@ -446,4 +446,4 @@ class Bodies:
                 )
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
-        return joined(k, pieces)
+        return joined(k, pieces, e.at)

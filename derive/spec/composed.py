@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from derive.algebra.expr import (
     Add,
     Call,
+    Composite,
     Const,
     Expr,
     Index,
@@ -22,6 +23,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.spec.build import difference, product, total
+from derive.spec.raw import Place, fail
 
 __all__ = ["joined", "normalised"]
 
@@ -50,18 +52,38 @@ def normalised(
     return result if condition is None else Mul((Iverson(condition), result))
 
 
-def joined(k: Index, pieces: Sequence[tuple[Index, Expr]]) -> Expr:
-    """where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each own index."""
+def joined(k: Index, pieces: Sequence[tuple[Index, Expr]], at: Place | None) -> Expr:
+    """where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each own index.
+
+    Where a composite has an own index before a constant, whose size is not known, it fails.
+    """
     cases: list[tuple[Expr, Expr]] = []
     offset: Expr = num(0)
     for own, piece in pieces:
-        moved = _tidy(substitute(piece, {own: difference(k, offset)}))
+        moved = _tidy(substitute(_opened(piece, own, at), {own: difference(k, offset)}))
         offset = total((offset, Size(own.extent)))
         cases.append((Rel("<", k, offset), moved))
     result = cases[-1][1]
     for condition, piece in reversed(cases[:-1]):
         result = Where(condition, piece, result)
     return result
+
+
+def _opened(e: Expr, own: Index, at: Place | None) -> Expr:
+    """e with each composite (a b) that has the index as a*size(b) + b."""
+    e = e.map(lambda part: _opened(part, own, at))
+    if not isinstance(e, Composite) or not any(part is own for part in e.args):
+        return e
+    number, *rest = e.args
+    for part in rest:
+        if not isinstance(part, Index):
+            fail(
+                at,
+                "concat joins along an index that stands before a constant in a composite axis; "
+                "give what is read there an equation of its own",
+            )
+        number = total((product((Size(part.extent), number)), part))
+    return number
 
 
 def _tidy(e: Expr) -> Expr:

@@ -1,17 +1,22 @@
 """``Sum(A[i, k]*B[k, j], k)``: a sum over every value of k, which plain SymPy refuses.
 
 SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. Here they are
-taught that a bare index k means (k, 0, size(k) - 1). Nothing that they accepted before changes.
+taught that a bare index k means (k, 0, size(k) - 1).
+
+They are also taught to leave a Piecewise under the sum or head that binds an index of its
+conditions: SymPy folds every Piecewise out of what is summed, and so takes such an index out of
+its sum. Nothing else that they accepted before changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from sympy import Idx, Product, Sum, Symbol
+from sympy import Dummy, Expr, Idx, Piecewise, Product, Sum, Symbol, preorder_traversal
 from sympy.core.containers import Tuple
 
-from derive.spec.heads import size
+from derive.spec.heads import Head, size
 
 __all__ = ["whole_range"]
 
@@ -26,6 +31,21 @@ def whole_range(limit: Any) -> Any:
     return limit
 
 
+def _binders(e: Expr) -> Iterator[Any]:
+    """Every sum, product and head within e."""
+    return (node for node in preorder_traversal(e) if isinstance(node, Sum | Product | Head))
+
+
+def _conditional(binder: Any) -> bool:
+    """Whether a Piecewise under the binder asks for an index that it binds."""
+    if isinstance(binder, Head):
+        bound = {s for index in binder.args[1] for s in index.free_symbols}
+    else:
+        bound = {s for limit in binder.limits for s in limit[0].free_symbols}
+    cases = (case for piecewise in binder.atoms(Piecewise) for case in piecewise.args)
+    return any(bound & case.cond.free_symbols for case in cases)
+
+
 def _teach(kind: Any) -> None:
     """Wrap ``kind.__new__`` once."""
     plain = kind.__new__
@@ -33,7 +53,13 @@ def _teach(kind: Any) -> None:
         return
 
     def new(cls: Any, function: Any, *limits: Any, **assumptions: Any) -> Any:
-        return plain(cls, function, *map(whole_range, limits), **assumptions)
+        limits = tuple(map(whole_range, limits))
+        if not isinstance(function, Expr) or not any(map(_conditional, _binders(function))):
+            return plain(cls, function, *limits, **assumptions)
+        # Made of a symbol, which has nothing to be folded, that the function then replaces.
+        made = plain(cls, Dummy(), *limits, **assumptions)
+        made._args = (function, *made._args[1:])
+        return made
 
     new.accepts_bare_indices = True  # type: ignore[attr-defined]
     new.__doc__ = plain.__doc__

@@ -7,6 +7,7 @@ import keyword
 from collections.abc import Iterable
 
 from derive.algebra.functions import FUNCTIONS, POWERS
+from derive.spec.advice import ADVICE
 from derive.spec.raw import Place, fail
 
 __all__ = [
@@ -77,7 +78,9 @@ def check_name(name: str, what: str, at: Place | None) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean ...?`` with the nearest known name, or nothing."""
+    """``; did you mean ...?`` with the nearest known name, what to do instead, or nothing."""
+    if name in ADVICE:
+        return f"; {ADVICE[name]}"
     found = difflib.get_close_matches(name, sorted(known), 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
 

@@ -6,6 +6,7 @@ statements of `derive.spec.raw`, with a line and a column each, and `resolve` gi
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,6 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import SpecError
 from derive.spec import raw
+from derive.spec.advice import KEYWORDS
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
 
@@ -111,6 +113,7 @@ def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
                 head.outputs,
                 tuple(equations),
                 at=head.at,
+                stable=head.stable,
             )
         elif equations:
             if statement is not None:
@@ -206,6 +209,9 @@ def _unexpected(text: str, error: UnexpectedToken) -> SpecError:
         return _at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
         hint = "; a comparison is written =="
+    for word in re.findall(r"[^\W\d]\w*", text.splitlines()[(token.line or 1) - 1]):
+        if word in KEYWORDS:
+            hint = f"; {KEYWORDS[word]}"
     return _at(token, f"unexpected {str(token)!r}{hint}")
 
 
@@ -250,14 +256,18 @@ class _Builder(Transformer[Token, Any]):
     # op line
 
     def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> raw.Operation:
-        parameters: tuple[raw.Parameter, ...] = ()
+        options: tuple[raw.Parameter, ...] = ()
         outputs = None
         for part in rest:
             if isinstance(part, _Outputs):
                 outputs = part.pairs
             else:
-                parameters = part
-        return raw.Operation(_name(name), inputs, parameters, outputs, (), at=_place(op))
+                options = part
+        # A bare word is a number that must be given, but for this one.
+        parameters = tuple(p for p in options if not _says_stable(p))
+        stable = len(parameters) < len(options)
+        place = _place(op)
+        return raw.Operation(_name(name), inputs, parameters, outputs, (), at=place, stable=stable)
 
     inputs = _tuple
 
@@ -368,6 +378,11 @@ class _Builder(Transformer[Token, Any]):
 
     def composite(self, paren: Token, *parts: Any) -> raw.Raw:
         return raw.Composite(parts, at=_place(paren))
+
+
+def _says_stable(p: raw.Parameter) -> bool:
+    """Whether it is the word ``stable``: no number is given by that name without a default."""
+    return p.name == "stable" and p.value is None and not p.options
 
 
 class _Outputs:

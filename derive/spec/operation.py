@@ -136,6 +136,8 @@ class Operation:
     ``inputs`` are positional in signature order, ``parameters`` keyword arguments.
     ``equations`` stand in order of definition: a body uses inputs and earlier names only.
     With a `Choice`, ``outputs`` lists the outputs of all options and each option has one.
+    ``stable`` asks that every difference be formed before it is squared or multiplied: none is
+    multiplied out to save memory.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Operation:
     equations: tuple[Equation, ...]
     outputs: tuple[str, ...]
     extents: tuple[Extent, ...]
+    stable: bool
 
     def __init__(
         self,
@@ -152,20 +155,20 @@ class Operation:
         inputs: Sequence[Any] = (),
         parameters: Mapping[Any, Any] | None = None,
         outputs: Sequence[Any] | Mapping[str, Any] | None = None,
+        stable: bool = False,
     ) -> None:
         """The operation of SymPy equations ``Eq(C[i, j], ...)``; the last one is the output.
 
         ``inputs`` gives their order and says more of them (``optional``, ``integer``,
         ``boolean``); without it they come in order of first use. ``parameters`` are keyword
         arguments with their defaults, and ``outputs`` names or, for a choice, a name for each
-        option.
+        option. ``stable`` is the word ``stable`` of the text.
         """
         from derive.spec.sympy_form import operation
 
-        made = operation(name, equations, inputs, parameters or {}, outputs)
-        self._set(
-            made.name, made.inputs, made.parameters, made.equations, made.outputs, made.extents
-        )
+        made = operation(name, equations, inputs, parameters or {}, outputs, stable)
+        parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
+        self._set(made.name, *parts, made.stable)
 
     @classmethod
     def resolved(
@@ -176,10 +179,11 @@ class Operation:
         equations: tuple[Equation, ...],
         outputs: tuple[str, ...],
         extents: tuple[Extent, ...],
+        stable: bool = False,
     ) -> Operation:
         """The operation of parts that are complete already."""
         made = cls.__new__(cls)
-        made._set(name, inputs, parameters, equations, outputs, extents)
+        made._set(name, inputs, parameters, equations, outputs, extents, stable)
         return made
 
     def _set(
@@ -190,6 +194,7 @@ class Operation:
         equations: tuple[Equation, ...],
         outputs: tuple[str, ...],
         extents: tuple[Extent, ...],
+        stable: bool,
     ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "inputs", inputs)
@@ -197,3 +202,4 @@ class Operation:
         object.__setattr__(self, "equations", equations)
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "extents", extents)
+        object.__setattr__(self, "stable", stable)

@@ -225,7 +225,7 @@ class Operation(Raw):
 
     ``outputs`` pairs an option (None without a choice) with the name of an output; ``same``
     lists indices that were said to have one size; ``scalars`` is whether an unknown name alone
-    may be an input without axes.
+    may be an input without axes. ``stable`` asks for differences that are not multiplied out.
     """
 
     name: str
@@ -235,6 +235,7 @@ class Operation(Raw):
     equations: tuple[Equation, ...]
     same: tuple[tuple[str, str], ...] = ()
     scalars: bool = True
+    stable: bool = False
 
 
 def fail(at: Place | None, message: str) -> NoReturn:

@@ -67,7 +67,8 @@ def resolve(written: raw.Operation) -> Operation:
     made = parameters(d, sizes, kinds.integers, tensors, equations, results)
     check_groups(d, made, tensors)
     _warn(d, readings, results, equations, made, extents)
-    return Operation.resolved(written.name, tensors, made, tuple(equations), results, extents)
+    parts = (tensors, made, tuple(equations), results, extents)
+    return Operation.resolved(written.name, *parts, stable=written.stable)
 
 
 def _tensor(

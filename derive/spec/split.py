@@ -154,7 +154,8 @@ class _Split:
             extents.append(Extent(extent.name, group, sources, size))
         parameters = tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim))
         made = Operation.resolved(
-            op.name, inputs, parameters, equations, op.outputs, tuple(ordered(extents))
+            *(op.name, inputs, parameters, equations, op.outputs, tuple(ordered(extents))),
+            stable=op.stable,
         )
         return Inside(made, axes)
 

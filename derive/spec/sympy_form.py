@@ -31,6 +31,7 @@ def operation(
     inputs: Sequence[Any],
     parameters: Mapping[Any, Any],
     outputs: Sequence[Any] | Mapping[str, Any] | None,
+    stable: bool,
 ) -> Operation:
     """The operation that SymPy equations describe."""
     if not isinstance(name, str):
@@ -54,6 +55,7 @@ def operation(
             tuple(_equation(terms, name, e) for e in equations),
             tuple(names.same),
             scalars=False,
+            stable=stable,
         )
         return resolve(written)
     except RecursionError:

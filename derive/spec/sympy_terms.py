@@ -15,6 +15,7 @@ from sympy.core.sympify import _sympify
 
 from derive.errors import SpecError
 from derive.spec import heads, raw
+from derive.spec.advice import ADVICE
 from derive.spec.raw import Raw, fail
 from derive.spec.sympy_names import Names, label
 
@@ -90,6 +91,9 @@ class Terms:
             return self._placed(number(e))
         if e is sympy.E:
             return raw.Apply("exp", (raw.Number(Fraction(1)),), at=self.at)
+        if e is sympy.EulerGamma:  # what SymPy makes of digamma(1)
+            digamma = raw.Apply("digamma", (raw.Number(Fraction(1)),), at=self.at)
+            return raw.Negative(digamma, at=self.at)
         for kind, translate in _TABLE:
             if isinstance(e, kind):
                 return translate(self, e)
@@ -97,6 +101,7 @@ class Terms:
         if type(e) in _FUNCTIONS:
             return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)), at=self.at)
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
+        hint = f"; {ADVICE[name]}" if name in ADVICE else hint
         fail(self.at, f"SymPy's {name} in {e} has no meaning here{hint}")
 
     def _placed(self, e: Raw) -> Raw:
@@ -179,6 +184,9 @@ class Terms:
     def _pow(self, e: Any) -> Raw:
         if e.base is sympy.E:
             return raw.Apply("exp", (self.value(e.exp),), at=self.at)
+        if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
+            # SymPy takes powers of products apart; a bracket that is a factor guards the others.
+            return self.value(e.base)
         return raw.Power(self.value(e.base), self.value(e.exp), at=self.at)
 
     def _reduction(self, e: Any) -> Raw:

@@ -11,10 +11,29 @@ from typing import Any
 
 import torch
 
-from cases import elementwise, indexing, losses, matrix, networks, normalizations, reductions
+from cases import (
+    activations,
+    attention,
+    convolution,
+    distances,
+    elementwise,
+    indexing,
+    losses,
+    margin_losses,
+    matrix,
+    networks,
+    normalizations,
+    pointwise_losses,
+    recurrent,
+    reductions,
+)
 from cases.case import Case
 
-FAMILIES = (networks, elementwise, matrix, reductions, losses, indexing, normalizations)
+FAMILIES = (
+    *(networks, elementwise, activations, matrix, reductions, losses, pointwise_losses),
+    *(margin_losses, indexing, normalizations, recurrent),
+    *(attention, distances, convolution),
+)
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
 }
@@ -23,11 +42,33 @@ CASES: tuple[Case, ...] = (
     *elementwise.elementwise(),
     *matrix.matrix(),
     *matrix.linear(),
+    *matrix.contractions(),
+    *matrix.of_batches(),
+    *activations.activations(),
     *reductions.along_an_axis(),
+    *reductions.spreads_and_norms(),
+    *reductions.cumulative(),
     *losses.losses(),
     *losses.cross_entropies(),
+    *losses.focal_and_contrastive(),
+    *losses.of_sets(),
+    *pointwise_losses.pointwise_losses(),
+    *pointwise_losses.cross_entropies_of_two(),
+    *margin_losses.margin_losses(),
+    *recurrent.cells(),
     *indexing.indexing(),
+    *indexing.by_position(),
+    *indexing.moved(),
+    *indexing.chosen(),
+    *indexing.rearranged(),
     *normalizations.normalizations(),
+    *normalizations.of_groups(),
+    *normalizations.of_vectors(),
+    *attention.attention(),
+    *attention.projected_attention(),
+    *distances.distances(),
+    *convolution.convolutions(),
+    *convolution.pools(),
 )
 
 

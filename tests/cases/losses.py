@@ -10,6 +10,49 @@ import torch
 from torch.nn import functional as F
 
 from cases.case import Case, positions, uniform
+from cases.pointwise_losses import REDUCTIONS, reduced
+
+
+def focal_loss_of_torch(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    gamma: float,
+    reduction: str,
+) -> torch.Tensor:
+    right = torch.exp(-F.cross_entropy(input, target, reduction="none"))
+    loss = F.cross_entropy(input, target, weight, reduction="none")
+    return reduced((1 - right) ** gamma * loss, reduction)
+
+
+def info_nce_of_torch(
+    query: torch.Tensor, positive_key: torch.Tensor, temperature: float, reduction: str
+) -> torch.Tensor:
+    logits = F.normalize(query, dim=1) @ F.normalize(positive_key, dim=1).mT / temperature
+    return F.cross_entropy(logits, torch.arange(len(query)), reduction=reduction)
+
+
+def dice_loss_of_torch(
+    input: torch.Tensor, target: torch.Tensor, smooth: float, reduction: str
+) -> torch.Tensor:
+    p, t = input.sigmoid().flatten(1), target.flatten(1)
+    overlap = (2 * (p * t).sum(1) + smooth) / (p.sum(1) + t.sum(1) + smooth)
+    return reduced(1 - overlap, reduction)
+
+
+def tversky_loss_of_torch(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    alpha: float,
+    beta: float,
+    smooth: float,
+    reduction: str,
+) -> torch.Tensor:
+    p, t = input.sigmoid().flatten(1), target.flatten(1)
+    right, wrong, missed = (p * t).sum(1), (p * (1 - t)).sum(1), ((1 - p) * t).sum(1)
+    index = (right + smooth) / (right + alpha * wrong + beta * missed + smooth)
+    return reduced(1 - index, reduction)
+
 
 OWN: dict[str, Callable[..., Any]] = {
     "nll_loss": lambda A, T, W, **given: F.nll_loss(A, T, W, **given),
@@ -19,6 +62,10 @@ OWN: dict[str, Callable[..., Any]] = {
     "cross_entropy": F.cross_entropy,
     "cross_entropy_probabilities": F.cross_entropy,
     "softmax_regression": lambda x, w, b, T: F.cross_entropy(F.linear(x, w, b), T),
+    "focal_loss": focal_loss_of_torch,
+    "info_nce": info_nce_of_torch,
+    "dice_loss": dice_loss_of_torch,
+    "tversky_loss": tversky_loss_of_torch,
 }
 
 
@@ -99,3 +146,42 @@ def cross_entropies() -> Iterator[Case]:
         {},
         OWN["softmax_regression"],
     )
+
+
+def focal_and_contrastive() -> Iterator[Case]:
+    for reduction in REDUCTIONS:
+        for weighted, gamma, axes in ((False, 2, ()), (True, 1.5, (2,))):
+            weight = uniform((3,), 0.4, 2, 5) if weighted else None
+            yield Case(
+                "focal_loss",
+                f"{[4, 3, *axes]} {reduction} weight={weighted} gamma={gamma}",
+                lambda w=weight, s=axes: [
+                    *(uniform((4, 3, *s), -2, 2), positions(4, *s, below=3), w),
+                ],
+                {"gamma": gamma, "reduction": reduction},
+                OWN["focal_loss"],
+                frozenset({2}),
+            )
+        yield Case(
+            "info_nce",
+            f"[3, 4] {reduction}",
+            lambda: [uniform((3, 4), -1, 1), uniform((3, 4), -1, 1, 1)],
+            {"temperature": 0.5, "reduction": reduction},
+            OWN["info_nce"],
+        )
+
+
+def of_sets() -> Iterator[Case]:
+    for reduction in REDUCTIONS:
+        for name, options in (
+            ("dice_loss", {"smooth": 0.7}),
+            ("tversky_loss", {"smooth": 0.7, "alpha": 0.3, "beta": 0.6}),
+        ):
+            for axes in ((4,), (2, 5)):
+                yield Case(
+                    name,
+                    f"{[3, *axes]} {reduction}",
+                    lambda s=axes: [uniform((3, *s), -2, 2), uniform((3, *s), 0, 1, 1)],
+                    {**options, "reduction": reduction},
+                    OWN[name],
+                )

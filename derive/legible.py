@@ -1,0 +1,116 @@
+"""Conditions and cases of an expression as they are read, for real numbers.
+
+    not (0 < x)              x ≤ 0
+    lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
+    [c]*a + [not c]*b        where(c, a, b)
+    p*[p != 0]               p
+
+The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Rel,
+    Where,
+    num,
+    walk,
+)
+
+__all__ = ["legible"]
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def legible(e: Expr) -> Expr:
+    """e, nested, in the form that is read."""
+    mapped: Expr = e.map(legible)
+    if isinstance(mapped, Not) and isinstance(mapped.arg, Rel):
+        left, right = mapped.arg.left, mapped.arg.right
+        return _oriented(Rel(_DENIED[mapped.arg.op], left, right))
+    if isinstance(mapped, Rel):
+        return _oriented(mapped)
+    if isinstance(mapped, Add):
+        return _cases(mapped.args)
+    if isinstance(mapped, Mul):
+        return _without_zeros(mapped)
+    return mapped
+
+
+def _without_zeros(e: Mul) -> Expr:
+    """p*[p != 0] is p."""
+    kept = tuple(a for a in e.args if not (_nonzero(a) is not None and _nonzero(a) in e.args))
+    return kept[0] if len(kept) == 1 else Mul(kept)
+
+
+def _nonzero(e: Expr) -> Expr | None:
+    """p where e is [p != 0]."""
+    c = e.condition if isinstance(e, Iverson) else None
+    zero = isinstance(c, Rel) and c.op == "!=" and c.right is num(0)
+    return c.left if zero and isinstance(c, Rel) else None
+
+
+def _oriented(c: Rel) -> Rel:
+    """The comparison with what varies on the left."""
+    if _weight(c.left) <= _weight(c.right):
+        return c
+    return Rel(_MIRRORED[c.op], c.right, c.left)
+
+
+def _weight(e: Expr) -> int:
+    parts = list(walk(e))
+    if any(isinstance(p, Access) for p in parts):
+        return 0
+    if any(isinstance(p, Index) for p in parts):
+        return 1
+    return 3 if isinstance(e, Num) else 2
+
+
+def _cases(args: Sequence[Expr]) -> Expr:
+    """The sum with a pair of addends under a bracket and its denial as one choice."""
+    for one, two in permutations(args, 2):
+        if isinstance(one, Num) or isinstance(two, Num):
+            continue
+        c, then = _lone_bracket(one)
+        d, other = _lone_bracket(two)
+        if c is None or d is None or _denied(c) is not d or _is_denial(c):
+            continue
+        if isinstance(then, Num) and isinstance(other, Num):
+            continue
+        rest = tuple(a for a in args if a is not one and a is not two)
+        choice = Where(c, then, other)
+        return Add((choice, *rest)) if rest else choice
+    return Add(tuple(args))
+
+
+def _lone_bracket(e: Expr) -> tuple[Expr | None, Expr]:
+    """(condition, what it guards) of a product with one bracket."""
+    args = e.args if isinstance(e, Mul) else (e,)
+    brackets = [a for a in args if isinstance(a, Iverson)]
+    if len(brackets) != 1:
+        return None, e
+    rest = tuple(a for a in args if a is not brackets[0])
+    return brackets[0].condition, Mul(rest) if len(rest) > 1 else rest[0] if rest else num(1)
+
+
+def _denied(c: Expr) -> Expr:
+    if isinstance(c, Not):
+        return c.arg
+    return Rel(_DENIED[c.op], c.left, c.right) if isinstance(c, Rel) else Not(c)
+
+
+def _is_denial(c: Expr) -> bool:
+    """Whether the other case is the one to name first."""
+    return isinstance(c, Not) or (isinstance(c, Rel) and c.op in ("!=", "<", "<="))

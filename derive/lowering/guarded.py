@@ -1,0 +1,136 @@
+"""What stands under a bracket: pairs of complementary brackets, and arguments kept safe.
+
+A masked value does no harm where it is selected away. But where the code is differentiated again,
+the derivative of the branch that is not taken is multiplied by 0, which neither a nan nor an
+infinity survives: 0*exp(800).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    free_indices,
+    walk,
+)
+from derive.algebra.factor import factor
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.poly import Poly, negate
+from derive.lowering.recognise import Normal, recognise
+from derive.lowering.scope import Scope
+
+__all__ = ["complement", "is_below", "masks_of", "protected", "unmasked"]
+
+
+def complement(args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
+    """[c]*a + [not c]*b among the addends: (c, a, b, the rest)."""
+    for n, a in enumerate(args):
+        for m, b in enumerate(args):
+            masks_a, masks_b = masks_of(a), masks_of(b)
+            if n < m and len(masks_a) == len(masks_b) == 1:
+                if negate(masks_a[0].condition) is masks_b[0].condition:
+                    then, other = unmasked(a), unmasked(b)
+                    if isinstance(then, Num) and isinstance(other, Num):
+                        return None
+                    condition = masks_a[0].condition
+                    rest = [x for k, x in enumerate(args) if k not in (n, m)]
+                    if isinstance(condition, Not) or (
+                        isinstance(condition, Rel)
+                        and condition.op == "!="
+                        and isinstance(then, Num)
+                    ):
+                        return negate(condition), other, then, rest
+                    return condition, then, other, rest
+    return None
+
+
+def masks_of(e: Expr) -> list[Iverson]:
+    args = e.args if isinstance(e, Mul) else (e,)
+    return [a for a in args if isinstance(a, Iverson)]
+
+
+def unmasked(e: Expr) -> Expr:
+    args = e.args if isinstance(e, Mul) else (e,)
+    rest = tuple(a for a in args if not isinstance(a, Iverson))
+    if not rest:
+        return Num(Fraction(1))
+    return rest[0] if len(rest) == 1 else Mul(rest)
+
+
+def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
+    """e with arguments outside the condition replaced by 1 where a function may not be finite."""
+    needed = free_indices(condition)
+    if not any(isinstance(part, Access | Index) for part in walk(condition)):
+        # A condition on numbers is Python's, which does not compute the other branch.
+        return e
+
+    def safe(a: Expr) -> Expr:
+        return Where(condition, visit(a), Num(Fraction(1)))
+
+    def visit(e: Expr) -> Expr:
+        if isinstance(e, Access | Iverson | Reduce) or not needed <= free_indices(e):
+            return e
+        if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
+            return e
+        if isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
+            args = tuple(
+                a if isinstance(a, Num) or not needed <= free_indices(a) else safe(a)
+                for a in e.args
+            )
+            return Call(e.function, args)
+        if isinstance(e, Pow) and isinstance(e.exponent, Num):
+            power = e.exponent.value
+            if power < 0 or power.denominator != 1:
+                return Pow(safe(e.base), e.exponent)
+        mapped: Expr = e.map(visit)
+        return mapped
+
+    return visit(e)
+
+
+_NEVER_NEGATIVE = ("abs", "exp", "relu", "sigmoid", "softplus")
+
+
+def is_below(scope: Scope, e: Expr) -> bool:
+    """Whether e is certainly below some number, so that exp(e) is finite."""
+    if isinstance(e, Num | Normal):
+        return True
+    if isinstance(e, Call):
+        return e.function in ("cos", "logsigmoid", "sigmoid", "sin", "tanh")
+    if isinstance(e, Add):
+        return all(is_below(scope, a) for a in e.args)
+    if isinstance(e, Mul) and isinstance(e.args[0], Num) and e.args[0].value < 0:
+        return all(_is_never_negative(a) for a in e.args[1:])
+    if isinstance(e, Access):
+        let = scope.find(e.tensor)
+        if let is not None and let.kind == "sum" and isinstance(let.body, Poly):
+            body = factor(recognise(let.body, scope.find, lambda name: None))
+            return not isinstance(body, Access) and is_below(scope, body)
+    return False
+
+
+def _is_never_negative(e: Expr) -> bool:
+    if isinstance(e, Num):
+        return e.value >= 0
+    if isinstance(e, Pow) and isinstance(e.exponent, Num):
+        power = e.exponent.value
+        return power > 0 and power.denominator == 1 and power.numerator % 2 == 0
+    if isinstance(e, Reduce) and e.kind == "sum":
+        inside = e.body.args if isinstance(e.body, Mul) else (e.body,)
+        return all(isinstance(a, Iverson) or _is_never_negative(a) for a in inside)
+    return isinstance(e, Size) or (isinstance(e, Call) and e.function in _NEVER_NEGATIVE)

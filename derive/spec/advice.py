@@ -1,0 +1,89 @@
+"""What people ask for that index notation does not say, and the nearest thing that it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["ADVICE", "KEYWORDS", "RECURRENCE"]
+
+_ORDER = (
+    "the order of values is no index expression: sort outside, with torch.sort or torch.topk, and "
+    "pass the positions as an integer tensor T, read as x[T[k]]; max and argmax are in the notation"
+)
+_DATA_SIZE = (
+    "its size depends on the data, and every size here is that of an axis: keep the axis and mask "
+    "it, [m[k]]*x[k] or sum[k | m[k]](x[k]), or find the positions outside and pass them as an "
+    "integer tensor T: x[T[k]]"
+)
+_LOOP = (
+    "the number of rounds depends on the data, and a spec is a fixed list of equations: make one "
+    "round an operation and loop in Python, where autograd joins the rounds"
+)
+_RANDOM = "random numbers come from outside: pass them, or a mask drawn with torch, as an input"
+_SOLVER = (
+    "a decomposition of a matrix is no index expression: use torch.linalg, or write what follows "
+    "from a factor that is passed as an input"
+)
+_CUMULATIVE = "a reduction up to one's own position has a condition: {}"
+
+RECURRENCE = (
+    "a recurrence is no equation: make one step an operation and loop in Python, or write a sum "
+    "over the earlier positions, sum[s | s<=t](..)"
+)
+
+ADVICE: Mapping[str, str] = {
+    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "quantile", "mode"), _ORDER),
+    **dict.fromkeys(("rank", "msort", "unique_consecutive", "searchsorted"), _ORDER),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "compress", "filter"), _DATA_SIZE),
+    **dict.fromkeys(("bincount", "histogram"), "count with sum[n | T[n] == k](1)"),
+    **dict.fromkeys(("scan", "fold", "while_loop", "fori_loop", "iterate"), _LOOP),
+    **dict.fromkeys(("rand", "randn", "dropout", "bernoulli", "multinomial", "normal"), _RANDOM),
+    **dict.fromkeys(("inv", "inverse", "det", "slogdet", "solve", "cholesky", "qr"), _SOLVER),
+    **dict.fromkeys(("svd", "eig", "eigh", "eigvals", "pinv", "lstsq", "expm"), _SOLVER),
+    "cumsum": _CUMULATIVE.format("y[k] = sum[l | l<=k](x[l])"),
+    "cumprod": _CUMULATIVE.format("y[k] = prod[l | l<=k](x[l])"),
+    "cummax": _CUMULATIVE.format("y[k] = max[l | l<=k](x[l])"),
+    "cummin": _CUMULATIVE.format("y[k] = min[l | l<=k](x[l])"),
+    "logcumsumexp": _CUMULATIVE.format("y[k] = logsumexp[l | l<=k](x[l])"),
+    "var": "write it: m = mean[k](x[k]), v = mean[k]((x[k] - m)**2)",
+    "std": "write it: m = mean[k](x[k]), s = sqrt(mean[k]((x[k] - m)**2))",
+    "norm": "write it: sqrt(sum[k](x[k]**2)), or sum[k](abs(x[k]))",
+    "einsum": "the notation is that itself: C[i,j] = sum[k](A[i,k]*B[k,j])",
+    "matmul": "write it: C[i,j] = sum[k](A[i,k]*B[k,j])",
+    "dot": "write it: sum[k](x[k]*y[k])",
+    "transpose": "write it: y[j,i] = x[i,j]",
+    "reshape": "axes are composed and taken apart in the notation: x[n,(t d)]",
+    "one_hot": "write it: [T[n] == k]",
+    "flip": "write it: x[size(k)-1-k]",
+    "roll": "write it: where(k >= s, x[k-s], x[k-s+size(k)])",
+    "gather": "write it: x[n,T[n,k]]",
+    "scatter": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
+    "scatter_add": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
+    "index_add": "write it by where its values go: y[k] = sum[n | T[n] == k](x[n])",
+    "stack": "write it with a size of 2: y[s,n] = where(s == 0, a[n], b[n])",
+    "cat": "it is called concat: concat[k](a[k], b[k])",
+    "conv1d": "write it: y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])",
+    "conv2d": "write it: y[n,o,s,t] = sum[c,i,j](x[n,c,s+i,t+j]*w[o,c,i,j])",
+    "gelu": "write it: x*(1 + erf(x/sqrt(2)))/2",
+    "silu": "write it: x*sigmoid(x)",
+    "swish": "write it: x*sigmoid(x)",
+    "ceil": "write it: -floor(-x)",
+    "round": "write it: floor(x + 1/2)",
+    "mod": "write it: x - m*floor(x/m)",
+    "complex": "complex numbers are not supported: write the real and the imaginary part",
+    "conj": "complex numbers are not supported: write the real and the imaginary part",
+    "fft": "complex numbers are not supported: write the sums of cosines and sines",
+}
+"""What stands in an error about a word of this name."""
+
+KEYWORDS: Mapping[str, str] = {
+    "while": _LOOP,
+    "for": "an equation holds for every value of its indices, no loop is written: y[t] = 2*x[t]",
+    "if": "a choice between values is where(condition, a, b); of what is given, a parameter with "
+    "options: reduction=mean|sum",
+    "else": "a choice between values is where(condition, a, b)",
+    "def": "an operation begins with op name(inputs) -> outputs",
+    "return": "outputs are named on the op line: op name(inputs) -> outputs",
+    "lambda": "an operation begins with op name(inputs) -> outputs",
+}
+"""What stands in an error about a statement with this word of Python's."""

@@ -1,0 +1,135 @@
+"""One random program through the whole pipeline: what comes of it.
+
+A program that fails is tried on other values; only one that fails there too is wrong, unless its
+values are exact.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from judge import Fault, Run, Skipped
+from programs import Program, random_program
+from programs.sympy_form import through_sympy
+
+from derive.errors import DeriveError, LoweringError, SpecError
+from derive.pipeline import load
+from derive.spec.notation import parse
+from derive.spec.operation import Operation
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one program: ok, skipped, unsupported or a kind of failure."""
+
+    seed: int
+    kind: str
+    detail: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.kind not in ("ok", "skipped", "unsupported")
+
+
+def examine(
+    seed: int, second_order: bool | None = None, writer: Callable[..., Program] = random_program
+) -> Result:
+    """The program of that seed; if it fails, on other values once more.
+
+    Without ``second_order`` a share of the programs is differentiated twice. ``writer`` makes the
+    program of a seed, and with ``sample`` the same one on other values.
+    """
+    program = writer(seed)
+    checks = drawn(seed)
+    if second_order is not None:
+        checks = checks | {"second"} if second_order else checks - {"second"}
+    result = tried(program, checks)
+    if result.failed and result.kind not in BEFORE and not program.exact:
+        again = tried(writer(seed, sample=1), checks)
+        if not again.failed:
+            return replace(result, kind="skipped", detail=f"a kink: {result.detail}")
+    return result
+
+
+def drawn(seed: int) -> set[str]:
+    """The checks that the program of that seed gets besides values and gradients."""
+    draw = random.Random(f"checks {seed}")
+    return {check for check, share in SHARES.items() if draw.random() < share}
+
+
+def tried(program: Program, checks: set[str]) -> Result:
+    """What comes of one program with its arguments."""
+    seed = program.seed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            op = parse(program.text)
+            function = load(op)
+        except LoweringError as error:
+            return Result(seed, "unsupported", str(error))
+        except DeriveError as error:
+            unsized = "has no size" in str(error)
+            return Result(seed, "skipped" if unsized else "rejected", str(error))
+        except Exception as error:
+            return Result(seed, "crash", _told(error))
+        result = judged(op, function, program, checks)
+        if result.kind == "ok" and "sympy" in checks:
+            return _spoken(op, program)
+        return result
+
+
+def _spoken(op: Operation, program: Program) -> Result:
+    """The same equations in SymPy: the code of those does what the text says."""
+    try:
+        same = through_sympy(program.text)
+        if [t.axes for t in same.inputs] != [t.axes for t in op.inputs]:
+            return Result(program.seed, "sympy", "inputs have other axes")
+        if [e.kind for e in same.equations] != [e.kind for e in op.equations]:
+            return Result(program.seed, "skipped", "what SymPy computes is an integer")
+        result = judged(op, load(same), program, set())
+    except (LoweringError, SpecError) as error:
+        # SymPy drops what cancels, and with it what gave an index its size.
+        sizes = ("size", "index")
+        known = isinstance(error, LoweringError) or any(s in str(error) for s in sizes)
+        return Result(program.seed, "skipped" if known else "sympy", str(error))
+    except Exception as error:
+        return Result(program.seed, "sympy", _told(error))
+    return replace(result, kind="sympy" if result.failed else result.kind)
+
+
+BEFORE = {"crash", "rejected"}
+"""Kinds that no values make."""
+SHARES = {
+    "differences": 0.05,
+    "second": 0.1,
+    "vmap": 0.07,
+    "forward": 0.07,
+    "missing": 0.3,
+    "sympy": 0.04,
+}
+"""How many programs each check is made on, besides values and gradients."""
+
+
+def judged(op: Operation, function: Any, program: Program, checks: set[str]) -> Result:
+    """What the checks say of the generated function."""
+    try:
+        Run(op, function, program).check(checks)
+    except Skipped as reason:
+        return Result(program.seed, "skipped", str(reason))
+    except Fault as fault:
+        return Result(program.seed, fault.kind, str(fault))
+    except Exception as error:
+        return Result(program.seed, "run", _told(error))
+    return Result(program.seed, "ok")
+
+
+def _told(error: Exception) -> str:
+    """An unexpected error with the places it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)[-2:]
+    places = ", ".join(f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}" for f in frames)
+    return f"{type(error).__name__}: {str(error)[:300]} ({places})"

@@ -1,0 +1,61 @@
+"""The formulas of every operation of the catalog, as ``derive show`` prints them: formulas.txt.
+
+python tests/golden.py          # what differs; exit code 1 if something does
+python tests/golden.py --write  # renews the file, when a formula is to change
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from difflib import unified_diff
+from pathlib import Path
+
+from derive import catalog
+from derive.pipeline import derivation, options
+from derive.report import as_text
+from derive.spec.operation import Operation
+
+FILE = Path(__file__).parent / "formulas.txt"
+RULE = "─" * 80
+"""Stands between two operations."""
+
+
+def formulas(op: Operation) -> str:
+    """The equations and gradients of each option."""
+    return "\n\n".join(of_options(op))
+
+
+def of_options(op: Operation) -> list[str]:
+    """The same, one text an option."""
+    return [as_text(derivation(op, option), "unicode", steps=False) for option, _ in options(op)]
+
+
+def written() -> dict[str, str]:
+    """The formulas that the file has, by the name of the operation."""
+    if not FILE.is_file():
+        return {}
+    sections = FILE.read_text(encoding="utf-8").split(f"{RULE}\n")
+    return {section.split()[0]: section.strip("\n") for section in sections}
+
+
+def whole(sections: dict[str, str]) -> str:
+    """The file of these formulas."""
+    return f"\n{RULE}\n".join(f"{section}\n" for section in sections.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The formulas of the catalog in formulas.txt.")
+    parser.add_argument("--write", action="store_true", help="renew the file")
+    arguments = parser.parse_args()
+    before, after = whole(written()), whole({op.name: formulas(op) for op in catalog.operations()})
+    if arguments.write:
+        FILE.write_text(after, encoding="utf-8")
+    lines = (text.splitlines(keepends=True) for text in (before, after))
+    difference = "".join(unified_diff(*lines, "formulas.txt", "derived"))
+    print(difference, end="")
+    sys.exit(1 if difference and not arguments.write else 0)
+
+
+if __name__ == "__main__":
+    main()

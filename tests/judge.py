@@ -1,0 +1,345 @@
+"""One call of a generated function, held against what the specification says.
+
+Values are held against loops (`derive.oracle`). Gradients are held against autograd of the torch
+evaluator of the specification (`derive.reference`), and against autograd of the generated forward
+without its backward; where asked, against differences of the loops, to second order, forwards, and
+under ``torch.func.vmap``.
+
+A difference is a fault unless the mathematics is ill-conditioned where it was evaluated: that is
+asked of the reference alone, whose results must then move by more than the difference when its
+inputs move by a rounding error. Programs of exact values are never excused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from programs import Program
+from torch.autograd import forward_ad
+
+from derive import oracle, reference
+from derive.spec.operation import Operation
+
+BIG = 1e6
+"""Values beyond this say more of rounding than of the gradient."""
+ROUNDING = 1e-12
+"""By how much inputs move, relatively, to see whether a difference may be rounding."""
+
+Tensors = dict[str, torch.Tensor | None]
+
+
+class Fault(Exception):
+    """A result that is not what the specification says."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class Skipped(Exception):
+    """A program that says nothing here."""
+
+
+class Run:
+    """One call of a generated function, and what the specification says of it."""
+
+    def __init__(self, op: Operation, function: Any, program: Program) -> None:
+        self.op = op
+        self.function = function
+        self.program = program
+        self.inputs: Tensors = {
+            name: None if array is None else torch.from_numpy(array)
+            for name, array in program.tensors.items()
+        }
+        if program.twins:
+            self.inputs[program.twins[1]] = self.inputs[program.twins[0]]
+        self.smooth = [n for n, t in self.inputs.items() if t is not None and t.is_floating_point()]
+        if program.twins:
+            self.smooth.remove(program.twins[1])
+        self.random = np.random.default_rng((program.seed, 2))
+        self.finite = True
+        """Whether every equation is, at every index."""
+
+    def check(self, checks: set[str]) -> None:
+        expected = self.looped()
+        leaves = self.leaves()
+        made = self.called(leaves)
+        self.values(expected, made)
+        floats = [name for name, array in expected.items() if array.dtype.kind == "f"]
+        finite = [np.isfinite(expected[name]) for name in floats]
+        pairs = zip(floats, finite, strict=True)
+        if any(np.abs(expected[n][m]).max(initial=0) > BIG for n, m in pairs):
+            raise Skipped("large")
+        self.finite = all(
+            bool(torch.isfinite(v).all()) for v in self.evaluated(self.inputs).values()
+        )
+        chosen = [n for n in floats if self.random.random() < 0.6] if "missing" in checks else []
+        chosen = chosen or floats
+        weights = {n: self.like(torch.from_numpy(np.asarray(expected[n]))) for n in chosen}
+        if not weights:
+            return
+        wanted = self.referred(weights, self.inputs)
+        if not all(bool((g.abs() < BIG).all()) for g in wanted):
+            raise Skipped("the gradient is large or not finite")
+        found = self.pulled(made, weights, leaves)
+        self.compare("gradient", self.smooth, found, wanted, lambda t: self.referred(weights, t))
+        if not self.program.exact:
+            with forward_ad.dual_level():
+                plain = self.leaves()
+                traced = self.pulled(self.called(plain), weights, plain)
+            self.compare("plain", self.smooth, traced, wanted, lambda t: self.referred(weights, t))
+        if "differences" in checks and not self.program.exact:
+            self.differences(weights, found)
+        if "second" in checks:
+            self.second(weights)
+        if "forward" in checks:
+            self.forward(weights, wanted)
+        if "vmap" in checks:
+            self.batched()
+
+    # What is computed
+
+    def looped(self) -> dict[str, np.ndarray]:
+        try:
+            with np.errstate(all="ignore"):
+                return oracle.outputs(self.op, self.program.tensors, self.program.parameters)
+        except Exception as error:
+            raise Fault("oracle", f"{type(error).__name__}: {error}") from error
+
+    def leaves(self) -> Tensors:
+        return self.required(self.inputs)
+
+    def required(self, inputs: Tensors) -> Tensors:
+        """Copies that require gradients."""
+        made = {
+            name: t if t is None or name not in self.smooth else t.clone().requires_grad_()
+            for name, t in inputs.items()
+        }
+        if self.program.twins:
+            made[self.program.twins[1]] = made[self.program.twins[0]]
+        return made
+
+    def called(self, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+        """The outputs of the generated function."""
+        given = [tensors[t.name] for t in self.op.inputs]
+        made = self.function(*given, **self.program.parameters)
+        return made if isinstance(made, tuple) else (made,)
+
+    def evaluated(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """Every equation as the reference evaluates it."""
+        try:
+            return reference.values(self.op, tensors, self.program.parameters)
+        except Exception as error:
+            raise Fault("reference", f"{type(error).__name__}: {error}") from error
+
+    def specified(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """The outputs as the reference evaluates them, without axes that are kept."""
+        made = self.evaluated(tensors)
+        return {n: made[n] for n in self.names()}
+
+    def referred(
+        self, weights: Mapping[str, torch.Tensor], inputs: Tensors, graph: bool = False
+    ) -> list[torch.Tensor]:
+        """The gradients that autograd gives of the reference."""
+        leaves = self.required(inputs) if not graph else inputs
+        made = self.specified(leaves)
+        total = sum((made[n] * w.reshape(made[n].shape)).sum() for n, w in weights.items())
+        return _gradients(total, [leaves[n] for n in self.smooth], graph)
+
+    def pulled(
+        self, made: Sequence[torch.Tensor], weights: Mapping[str, torch.Tensor], leaves: Tensors,
+        graph: bool = False,
+    ) -> list[torch.Tensor]:  # fmt: skip
+        """The gradients that the generated function gives; other outputs have no cotangent."""
+        named = dict(zip(self.names(), made, strict=True))
+        live = [n for n in weights if named[n].requires_grad]
+        wanted = [leaves[n] for n in self.smooth]
+        if not live or not wanted:
+            return [torch.zeros_like(t) for t in wanted]
+        found = torch.autograd.grad(
+            [named[n] for n in live], wanted, [weights[n] for n in live],
+            allow_unused=True, create_graph=graph,
+        )  # fmt: skip
+        return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True)]
+
+    def names(self) -> tuple[str, ...]:
+        return reference.selected(self.op, self.program.parameters)
+
+    def like(self, t: torch.Tensor | None) -> torch.Tensor:
+        """Random numbers in the shape of t."""
+        assert t is not None
+        return torch.from_numpy(np.asarray(self.random.uniform(0.5, 1.5, tuple(t.shape))))
+
+    # What is compared
+
+    def values(self, expected: Mapping[str, np.ndarray], made: Sequence[torch.Tensor]) -> None:
+        close = True
+        for (name, array), tensor in zip(expected.items(), made, strict=True):
+            value = tensor.detach().numpy()
+            if value.shape != array.shape:
+                raise Fault("shape", f"{name} has shape {value.shape}, not {array.shape}")
+            if value.dtype.kind != array.dtype.kind:
+                raise Fault("dtype", f"{name} is {value.dtype}, not {array.dtype}")
+            close = close and bool(np.allclose(value, array, rtol=1e-9, atol=1e-9, equal_nan=True))
+        if close:
+            return
+        arrays = [torch.from_numpy(np.asarray(a)) for a in expected.values()]
+        shapes = [a.shape for a in arrays]
+
+        def of(tensors: Tensors) -> list[torch.Tensor]:
+            found = self.specified(tensors).values()
+            return [v.detach().reshape(s) for v, s in zip(found, shapes, strict=True)]
+
+        self.compare("value", self.names(), [t.detach() for t in made], arrays, of)
+
+    def compare(
+        self,
+        kind: str,
+        names: Sequence[str],
+        found: Sequence[torch.Tensor],
+        wanted: Sequence[torch.Tensor],
+        again: Callable[[Tensors], Sequence[torch.Tensor]],
+    ) -> None:
+        """A fault where they differ by more than rounding can move what is wanted."""
+        size = max((float(w.abs().nan_to_num(0, 0, 0).max()) for w in wanted if w.numel()),
+                   default=0.0)  # fmt: skip
+        if kind == "plain" or (kind != "value" and not self.finite):
+            # What an undefined equation depends on may be undefined too; and the plain forward
+            # computes what no branch takes.
+            found = [torch.where(f.isnan(), w, f) for f, w in zip(found, wanted, strict=True)]
+        pairs = list(zip(found, wanted, strict=True))
+        if all(_close(f, w, 1e-8 * max(1.0, size)) for f, w in pairs):
+            return
+        spread = [torch.zeros_like(w, dtype=torch.float64) for w in wanted]
+        for n in range(0 if self.program.exact else 4):
+            moved = again(self.moved(n))
+            spread = [
+                torch.maximum(s, (m - w).double().abs().nan_to_num(torch.inf))
+                for s, m, w in zip(spread, moved, wanted, strict=True)
+            ]
+        for name, (f, w), s in zip(names, pairs, spread, strict=True):
+            if not _close(f, w, 1e-8 * max(1.0, size) + 1e3 * float(s.max() if s.numel() else 0)):
+                wrong = ~torch.isclose(f.double(), w.double(), 1e-7, 1e-7, equal_nan=True)
+                raise Fault(kind, f"of {name}: {_few(f[wrong])}, not {_few(w[wrong])}")
+        raise Skipped(f"ill-conditioned: {kind}")
+
+    def moved(self, n: int) -> Tensors:
+        """Inputs by a rounding error away."""
+        generator = np.random.default_rng((self.program.seed, 3, n))
+        result = dict(self.inputs)
+        for name in self.smooth:
+            t = self.inputs[name]
+            assert t is not None
+            way = torch.from_numpy(np.asarray(generator.uniform(-1, 1, tuple(t.shape))))
+            result[name] = t * (1 + ROUNDING * way)
+        if self.program.twins:
+            result[self.program.twins[1]] = result[self.program.twins[0]]
+        return result
+
+    def differences(
+        self, weights: Mapping[str, torch.Tensor], found: Sequence[torch.Tensor]
+    ) -> None:
+        """Differences of the loops along one random direction for each input."""
+        if self.program.detached or self.program.twins:
+            return
+        for name, gradient in zip(self.smooth, found, strict=True):
+            shape = tuple(gradient.shape)
+            way = self.random.uniform(0.3, 1.0, shape) * self.random.choice((-1, 1), shape)
+
+            def total(step: float, name: str = name, way: np.ndarray = way) -> float:
+                own = self.program.tensors[name]
+                moved = {**self.program.tensors, name: own + step * way}
+                with np.errstate(all="ignore"):
+                    made = oracle.outputs(self.op, moved, self.program.parameters)
+                return sum(float(np.sum(made[n] * w.numpy())) for n, w in weights.items())
+
+            coarse, fine, finest = (
+                (total(step) - total(-step)) / (2 * step) for step in (1e-3, 5e-4, 2.5e-4)
+            )
+            numeric, along = (4 * finest - fine) / 3, float((gradient.numpy() * way).sum())
+            size = float(gradient.abs().sum())
+            near = 1e-5 * max(1.0, size) + 1e-1 * abs(finest - fine) + 1e-2 * abs(fine - coarse)
+            if abs(numeric) < BIG and not abs(numeric - along) < near:
+                raise Fault("differences", f"of {name}: {along} along a direction, not {numeric}")
+
+    def second(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """The gradient of a combination of gradients, in the inputs and in the cotangents."""
+        ways = [self.like(self.inputs[n]) for n in self.smooth]
+
+        def twice(first: Callable[..., list[torch.Tensor]], inputs: Tensors) -> list[torch.Tensor]:
+            leaves = self.required(inputs)
+            given = {n: w.clone().requires_grad_() for n, w in weights.items()}
+            pairs = zip(first(leaves, given), ways, strict=True)
+            wanted = {**{n: leaves[n] for n in self.smooth}, **given}
+            return _gradients(sum((g * w).sum() for g, w in pairs), [*wanted.values()])
+
+        def wanted(inputs: Tensors) -> list[torch.Tensor]:
+            return twice(lambda leaves, given: self.referred(given, leaves, True), inputs)
+
+        def pulled(leaves: Tensors, given: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+            return self.pulled(self.called(leaves), given, leaves, graph=True)
+
+        expected = wanted(self.inputs)
+        if not all(bool((g.abs() < BIG).all()) for g in expected):
+            raise Skipped("the second gradient is large or not finite")
+        names = [*self.smooth, *(f"the cotangent of {n}" for n in weights)]
+        self.compare("second", names, twice(pulled, self.inputs), expected, wanted)
+
+    def forward(self, weights: Mapping[str, torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+        """<cotangent, J way> = <gradient, way>."""
+        ways = {n: self.like(self.inputs[n]) for n in self.smooth}
+        with forward_ad.dual_level():
+            duals = dict(self.inputs)
+            for name, way in ways.items():
+                duals[name] = forward_ad.make_dual(self.inputs[name], way)
+            if self.program.twins:
+                duals[self.program.twins[1]] = duals[self.program.twins[0]]
+            made = dict(zip(self.names(), self.called(duals), strict=True))
+            tangents = {n: forward_ad.unpack_dual(made[n]).tangent for n in weights}
+        along = sum(float((t * weights[n]).sum()) for n, t in tangents.items() if t is not None)
+        terms = [g * ways[n] for n, g in zip(self.smooth, wanted, strict=True)]
+        expected = sum(float(term.sum()) for term in terms)
+        size = sum(float(term.abs().sum()) for term in terms)
+        wrong = not abs(along - expected) < 1e-7 * max(1.0, size)
+        if wrong and self.finite and not self.program.exact:
+            raise Fault("forward", f"{along} along a direction, not {expected}")
+
+    def batched(self) -> None:
+        """torch.func.vmap over one input, against a loop over its samples."""
+        if not self.smooth or self.program.twins:
+            return
+        name = self.smooth[int(self.random.integers(len(self.smooth)))]
+        own = self.inputs[name]
+        assert own is not None
+        samples = torch.stack([own, own * 0.875, own * 1.125])
+
+        def of(t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return self.called({**self.inputs, name: t})
+
+        whole = torch.func.vmap(of)(samples)
+        for place, one in enumerate(zip(*map(of, samples), strict=True)):
+            if not torch.allclose(whole[place], torch.stack(one), 1e-9, 1e-9, equal_nan=True):
+                raise Fault("vmap", f"output {self.names()[place]} over samples of {name}")
+
+
+def _gradients(
+    total: torch.Tensor | int, wanted: Sequence[Any], graph: bool = False
+) -> list[torch.Tensor]:
+    """Zeros where the total does not depend on a tensor."""
+    if not isinstance(total, torch.Tensor) or not total.requires_grad:
+        return [torch.zeros_like(t) for t in wanted]
+    found = torch.autograd.grad(total, wanted, allow_unused=True, create_graph=graph)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True)]
+
+
+def _close(found: torch.Tensor, wanted: torch.Tensor, near: float) -> bool:
+    if found.shape != wanted.shape:
+        return False
+    return torch.allclose(found.double(), wanted.double(), rtol=1e-7, atol=near, equal_nan=True)
+
+
+def _few(t: torch.Tensor) -> str:
+    return str([float(f"{v:.8g}") for v in t.flatten()[:4].tolist()])

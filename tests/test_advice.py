@@ -1,0 +1,70 @@
+"""What the notation does not say ends in an error that names the nearest thing that it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sympy import Eq, Function, IndexedBase, symbols
+
+import derive
+from derive.spec.advice import ADVICE, KEYWORDS
+
+ASKED = {
+    "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; the order of values",
+    "y[k] = topk(x[k])": "torch.topk, and pass the positions as an integer tensor T",
+    "y = median[k](x[k])": "line 1, column 5: unknown reduction median; the order of values",
+    "y[k] = x[nonzero(m[k])]": "line 1, column 10: unknown function nonzero; its size depends on",
+    "y = unique[k](x[k])": "keep the axis and mask it",
+    "while x[k] > 0: y[k] = 1": "line 1, column 7: unexpected 'x'; the number of rounds depends",
+    "for t: y[t] = x[t]": "an equation holds for every value of its indices",
+    "y[k] = if x[k] > 0: 1": "where(condition, a, b)",
+    "h[t] = h[t-1] + x[t]": "h is used in its own definition; a recurrence is no equation",
+    "y[k] = dropout(x[k])": "random numbers come from outside",
+    "y[i,j] = inverse(A[i,j])": "use torch.linalg",
+    "y[k] = cumsum[k](x[k])": "y[k] = sum[l | l<=k](x[l])",
+    "y = std[k](x[k])": "s = sqrt(mean[k]((x[k] - m)**2))",
+}
+
+
+@pytest.mark.parametrize("text", ASKED)
+def test_an_error_says_what_to_do_instead(text):
+    with pytest.raises(derive.DeriveError, match=re.escape(ASKED[text])):
+        derive.parse(text)
+
+
+def test_the_error_of_a_sympy_equation_says_it_too():
+    k = symbols("k", integer=True)
+    x, y = IndexedBase("x"), IndexedBase("y")
+    with pytest.raises(derive.DeriveError, match="the order of values is no index expression"):
+        derive.Operation("f", Eq(y[k], Function("sort")(x[k])))
+
+
+@pytest.mark.parametrize("word", ADVICE)
+def test_every_word_that_is_advised_on_is_none_of_the_notation(word):
+    with pytest.raises(derive.DeriveError, match=re.escape(ADVICE[word])):
+        derive.parse(f"y[k] = {word}(x[k])")
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        m.group(1)
+        for advice in ADVICE.values()
+        for m in re.finditer(r"((?:\w+\[[\w,]+\]) = \w+[\w\[].*?)$", advice)
+    ],
+)
+def test_what_is_advised_can_be_written(equation):
+    # Indices that no tensor has an axis of get their sizes from the op line.
+    size = "op f({}; size({})={}) -> y\n"
+    if "T[n]" in equation:
+        equation = size.format("T[n]: int, x[n]", "k", 3) + equation
+    elif "s == 0" in equation:
+        equation = size.format("a[n], b[n]", "s", 2) + equation
+    derive.parse(equation)
+
+
+def test_the_keywords_are_pythons():
+    import keyword
+
+    assert all(keyword.iskeyword(word) for word in KEYWORDS)

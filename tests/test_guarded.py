@@ -1,0 +1,191 @@
+"""What a condition excludes reaches nothing: no value, no gradient, no second derivative."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import derive
+from derive import oracle
+from derive.pipeline import source
+from derive.verify import checks_of
+
+
+def made(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return derive.parse(text)
+
+
+CHOICES = {
+    "y[n] = where(x[n] > 0, sqrt(x[n]), x[n]**2)": (-1.0, 1.0, -2.0),
+    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": (800.0, 800.0, 1.0),
+    "y[n] = where(x[n] > 0, x[n], exp(x[n]) - 1)": (800.0, 800.0, 1.0),
+    "y[n] = where(x[n] > 1, 1/x[n], x[n])": (0.0, 0.0, 1.0),
+    "y[n] = where(x[n] > 0, log(x[n])*x[n], 0)": (-1.0, 0.0, 0.0),
+    "y[n] = [x[n] < 5]*sinh(x[n])": (800.0, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("text", CHOICES)
+def test_the_branch_not_taken_leaves_no_trace(text):
+    f = derive.load(made(text))
+    at, value, slope = CHOICES[text]
+    x = torch.tensor([at], dtype=torch.float64, requires_grad=True)
+    y = f(x)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x, materialize_grads=True)
+    assert (y.item(), first.item()) == (value, slope)
+    assert second.isfinite()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x[n], a[n], b[n]) -> y\ny[n] = [a[n] > 0]*x[n]*a[n] + [b[n] > 0]*x[n]*b[n]",
+        "op f(x[n], a[n], b[n]) -> y\ny[n] = [a[n] > 0]*x[n]*a[n] + [b[n] > 0]*x[n]**2*b[n]",
+    ],
+)
+def test_a_nan_under_false_conditions_is_not_read(text):
+    x = torch.tensor([torch.nan, 2.0], requires_grad=True)
+    a, b = torch.tensor([-1.0, 1.0]), torch.tensor([-1.0, -1.0])
+    y = derive.load(made(text))(x, a, b)
+    y.sum().backward()
+    assert y.tolist() == [0.0, 2.0]
+    assert x.grad.tolist() == [0.0, 1.0]
+
+
+def test_a_constant_branch_has_the_dtype_of_the_tensors():
+    op = made("op f(x[n]; s=0.01) -> y\ny[n] = where(x[n] > 0, x[n], s*x[n])")
+    code = source(op)
+    assert "torch.where(x > 0, x, s * x)" in code
+    assert "grad_x = torch.where(x > 0, G, s * G)" in code
+    for dtype in (torch.float64, torch.bfloat16):
+        x = torch.tensor([-1.0, 2.0], dtype=dtype, requires_grad=True)
+        y = derive.load(op)(x)
+        (g,) = torch.autograd.grad(y.sum(), x)
+        assert y.dtype == g.dtype == dtype
+        assert y[0].item() == (
+            -0.01 if dtype == torch.float64 else torch.tensor(-0.01, dtype=dtype).item()
+        )
+
+
+NOTHING = {
+    "op f(x[i], w[k]) -> y\ny[k] = mean[i | k >= 1](x[i])*w[k]": [0],
+    "op f(x[i], w[k]) -> y\ny[k] = max[i | k >= 1](x[i]) + w[k]": [0],
+    "op f(x[k], w[k]) -> y\ny[k] = exp(max[i | i < k](x[i]))*w[k]": [],
+    "op f(x[i], w[j]) -> y\ny[j] = sum[i](w[j]*softmax[i | i > j](x[i]))": [],
+    "op f(x[i], w[k]) -> y\ny[k] = w[k]*sum[i | i < k](log_softmax[i | i < k](x[i]))": [],
+    "op f(x, w[e], v[j]) -> y\ny[j] = logsumexp[e | e > j](x + w[e]) + v[j]": [2, 3],
+}
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_a_reduction_of_nothing(text):
+    """Value and gradient are those of the loops, where these are finite."""
+    op = made(text)
+    rng = np.random.default_rng(0)
+    sizes = iter((3, 4))
+    extents: dict[str, int] = {}
+    tensors = {}
+    for t in op.inputs:
+        shape = []
+        for i in t.axes:
+            if i.extent not in extents:
+                extents[i.extent] = next(sizes)
+            shape.append(extents[i.extent])
+        tensors[t.name] = rng.uniform(0.5, 1.5, shape)
+    given = {n: torch.tensor(v, requires_grad=True) for n, v in tensors.items()}
+    y = derive.load(op)(*given.values())
+    expected = oracle.outputs(op, tensors, {})["y"]
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-12)
+    G = np.where(np.isfinite(expected), rng.uniform(0.5, 1.5, expected.shape), 0)
+    assert sorted(np.flatnonzero(~np.isfinite(expected))) == NOTHING[text]
+    finite = torch.tensor(np.isfinite(expected))
+    found = torch.autograd.grad(y[finite], list(given.values()), torch.tensor(G)[finite])
+    for name, g in zip(given, found, strict=True):
+        want = oracle.gradient(op, tensors, {"y": G}, {}, name)
+        # A nan that is not differentiated has no difference either.
+        known = np.isfinite(want)
+        np.testing.assert_allclose(g.numpy()[known], want[known], rtol=1e-6, atol=1e-8)
+
+
+EXTREMA = (
+    "op f(x[i], v[h], w[l]) -> y\ny[l] = w[l]*max[i, h | h <= l](x[i]*v[h])",
+    "op f(x[i], v[h]) -> y\nz = argmax[i,h](x[i]*v[h])\ny = x[0]*z",
+    "op f(x[i,h,k], v[k]) -> y\nz[k] = argmin[i,h](x[i,h,k]*v[k])\ny[k] = z[k]*v[k]",
+)
+
+
+@pytest.mark.parametrize("text", EXTREMA)
+def test_extrema_over_several_indices(text):
+    op = made(text)
+    assert not [c for c in checks_of(op, derive.load(op)) if not c.ok]
+
+
+def test_a_position_is_placed_by_a_function_that_differentiates_right_under_two_vmaps():
+    """torch 2.13's select_scatter does not."""
+    op = made("op f(x[n]) -> y\ny[n] = x[1]*x[n]**2")
+    assert "select_scatter" not in source(op)
+    f = derive.load(op)
+    x = torch.tensor([0.5, 1.5, 2.0], dtype=torch.float64)
+    plain = lambda x: x[1] * x**2  # noqa: E731
+    ours = torch.func.jacrev(torch.func.jacrev(f))(x)
+    torch.testing.assert_close(ours, torch.func.jacrev(torch.func.jacrev(plain))(x))
+
+
+def test_axes_that_are_composed_behind_a_group():
+    x = torch.randn(2, 7, 3, 5, 4, 2, dtype=torch.float64, requires_grad=True)
+    y = derive.load(made("op f(x[*p,h,a,w,b]) -> y\ny[*p,(h a),(w b)] = x[*p,h,a,w,b]"))(x)
+    assert torch.equal(y, x.reshape(2, 7, 15, 8))
+    G = torch.randn_like(y)
+    y.backward(G)
+    assert torch.equal(x.grad, G.reshape(x.shape))
+    text = (
+        "op f(x[*p,(h a),(w b)]; r=size(a), s=size(b)) -> y\ny[*p,h,w,a,b] = x[*p,(h a),(w b)]**2"
+    )
+    z = torch.randn(2, 7, 6, 12, dtype=torch.float64, requires_grad=True)
+    y = derive.load(made(text))(z, r=2, s=3)
+    want = (z.reshape(2, 7, 3, 2, 4, 3) ** 2).permute(0, 1, 2, 4, 3, 5)
+    G = torch.randn_like(y)
+    assert torch.equal(y, want)
+    ours, theirs = torch.autograd.grad(y, z, G), torch.autograd.grad(want, z, G)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5)], ids=str)
+def test_a_constant_position_along_any_axis(shape):
+    op = made("op f(x[*p,t,*q]; dim=axis(t), n=1) -> y\ny[*p,*q] = x[*p,n,*q]")
+    f = derive.load(op)
+    for dim in range(-len(shape), len(shape)):
+        x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        y, want = f(x, dim=dim), x.select(dim, 1)
+        G = torch.randn_like(y)
+        assert torch.equal(y, want)
+        assert torch.equal(torch.autograd.grad(y, x, G)[0], torch.autograd.grad(want, x, G)[0])
+
+
+def test_axes_given_in_the_wrong_order_are_refused():
+    op = made(
+        "op f(A[*p,k,*q,j,*r]; d0=axis(k), d1=axis(j)) -> y\n"
+        "y[*p,*q,*r] = sum[k,j](A[*p,k,*q,j,*r])"
+    )
+    f = derive.load(op)
+    A = torch.randn(2, 3, 4)
+    assert f(A, d0=0, d1=-1).shape == (3,)
+    for d0, d1 in ((1, 1), (1, 0), (-1, 1)):
+        with pytest.raises(ValueError, match=r"f: d\d"):
+            f(A, d0=d0, d1=d1)
+
+
+def test_positions_are_compared_exactly_in_half_precision():
+    """bfloat16 holds no whole numbers beyond 256."""
+    f = derive.load(made("op f(x[t]; s=2.0) -> y\ny[t] = where(t < s*t - 700, x[t], 0)"))
+    x = torch.ones(1400, dtype=torch.bfloat16, requires_grad=True)
+    y = f(x)
+    y.sum().backward()
+    expected = [float(t < 2 * t - 700) for t in range(1400)]
+    assert y.tolist() == x.grad.tolist() == expected

@@ -1,0 +1,87 @@
+"""Formulas in the form that an expert writes: conditions, cases, roots, closed forms."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import derive
+
+FORMS = {
+    "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},
+    "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·where(x[n] > 0, 1, exp(x[n]))"},
+    "y[n] = where(x[n] > 0, x[n], s*(exp(x[n]) - 1))": {
+        "x": "G[n]·where(x[n] > 0, 1, s·exp(x[n]))"
+    },
+    "y[n] = clamp(x[n], -s, s)": {"x": "[−s ≤ x[n] ≤ s]·G[n]"},
+    "y[n] = clamp(x[n], s, inf)": {"x": "[x[n] ≥ s]·G[n]"},
+    "y[n] = clamp(x[n], -inf, s)": {"x": "[x[n] ≤ s]·G[n]"},
+    "y[n] = x[n]**s": {"x": "s·G[n]·x[n]^(s − 1)"},
+    "y[n] = x[n]*(1 + erf(x[n]/sqrt(2)))/2": {
+        "x": "G[n]·(x[n]·exp(−x[n]²/2)/√(2·π) + (1 + erf(x[n]/√(2)))/2)"
+    },
+    "y[n] = abs(x[n] - t[n] + s)": {
+        "x": "G[n]·sign(x[n] − t[n] + s)",
+        "t": "−G[n]·sign(x[n] − t[n] + s)",
+    },
+    # One let of 1 − sigmoid serves both.
+    "y[n] = (1 - sigmoid(z[n]))*tanh(x[n]) + sigmoid(z[n])*h[n]": {
+        "z": "G[n]·(1 − sigmoid(z[n]))·sigmoid(z[n])·(h[n] − tanh(x[n]))",
+        "x": "G[n]·(1 − sigmoid(z[n]))·(1 − tanh(x[n])²)",
+        "h": "G[n]·sigmoid(z[n])",
+    },
+    "y[n] = x[n]*sigmoid(x[n])": {"x": "G[n]·(y[n]·(1 − sigmoid(x[n])) + sigmoid(x[n]))"},
+    "y[n] = -(t[n]*log(sigmoid(x[n])) + (1 - t[n])*log(1 - sigmoid(x[n])))": {
+        "x": "G[n]·(sigmoid(x[n]) − t[n])",
+        "t": "G[n]·(logsigmoid(−x[n]) − logsigmoid(x[n]))",
+    },
+    "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {
+        "x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)",
+    },
+    # The cases of a short axis, each by itself.
+    "op f(x[n,t,k]; size(t)=2) -> y\ny[n,k] = x[n,0,k]*sin(x[n,1,k])": {
+        "x": "δ[t,0]·G[n,k]·sin(x[n,1,k]) + δ[t,1]·G[n,k]·x[n,0,k]·cos(x[n,1,k])"
+    },
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_the_gradient_reads_as_an_expert_writes_it(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not text.startswith("op"):
+            used = [n for n in ("x", "t", "z", "h") if f"{n}[n]" in text]
+            line = f"op f({', '.join(f'{n}[n]' for n in used)}{'; s=0.5' if 's' in text else ''})"
+            text_ = f"{line} -> y\n{text}"
+        else:
+            text_ = text
+        d = derive.derivation(derive.parse(text_))
+    assert not d.adjoints
+    found = {name: str(f).partition(" = ")[2] for name, f in d.gradients.items()}
+    assert found == FORMS[text]
+
+
+def test_a_masked_softmax_has_the_closed_form():
+    d = derive.derivation(
+        derive.parse(
+            "op f(S[i,j], V[j,e]) -> O\nP[i,j] = softmax[j | j<=i](S[i,j])\n"
+            "O[i,e] = sum[j](P[i,j]*V[j,e])"
+        )
+    )
+    # Σⱼ P[i,j]·(Σₑ G[i,e]·V[j,e]) is Σₑ G[i,e]·O[i,e], which is no sum over all pairs.
+    assert [str(f) for f in (*d.adjoints, *d.gradients.values())] == [
+        "grad_S[i,j] = P[i,j]·(Σₑ G[i,e]·V[j,e] − Σₑ G[i,e]·O[i,e])",
+        "grad_V[j,e] = Σᵢ G[i,e]·P[i,j]",
+    ]
+
+
+def test_what_a_bracket_guards_keeps_it():
+    """A read under the condition must not reach the gradient elsewhere: 0*nan is nan."""
+    d = derive.derivation(
+        derive.parse(
+            "op f(Q[i,d], K[j,d]) -> y\nP[i,j] = softmax[j | j<=i](sum[d](Q[i,d]*K[j,d]))\n"
+            "y[i,j] = P[i,j]**2"
+        )
+    )
+    assert "[j ≤ i]·" in str(d.gradients["Q"])
