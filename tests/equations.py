@@ -300,7 +300,7 @@ def _text(
 LONG = frozenset(
     "pixel_shuffle pixel_unshuffle conv2d depthwise_conv2d conv_transpose1d im2col max_pool2d"
     " avg_pool2d tucker kron pad lstm_cell relative_attention alibi_attention"
-    " cross_attention".split()
+    " cross_attention grouped_query_attention multi_head_attention grouped_conv1d".split()
 )
 """The operations of the catalog with so many indices that loops over all of them take long."""
 
