@@ -74,6 +74,11 @@ CODE = {
         None,
     ),
     "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])": (None, None),
+    # What is looked up is multiplied by what stands beside it, and summed over an index of both.
+    "op f(B[g,d], m[n,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](sin(B[g,d]*B[g,d])*m[n,d])": (
+        None,
+        None,
+    ),
     "op f(w[n], s[n]: int; num=size(g)) -> y\n"
     "y[g] = sum[n | s[n]==g](1)*sum[n | s[n]==g and w[n] > 0.7](w[n])": (None, None),
     # Not by places: the summand has the place too.
@@ -175,6 +180,25 @@ def test_a_nan_does_not_reach_positions_before_it():
         y = load(made(f"op f(A[k]) -> y\n{text}"))(A)
         assert y[: len(expected)].tolist() == expected
         assert y[len(expected) :].isnan().all()
+
+
+def test_no_mask_of_all_pairs_is_made():
+    """Nodes and edges: neither direction has a tensor of both."""
+    op = made(
+        "op f(h[n,d], src[e]: int, dst[e]: int, b[e]) -> y\nm[e,d] = h[src[e],d]*b[e]\n"
+        "y[n,d] = tanh(sum[e | dst[e] == n](m[e,d]*b[e])/(1 + sum[e | dst[e] == n](1)))"
+    )
+    assert "arange" not in source(op)
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
+def test_what_stands_beside_a_lookup_of_nothing_is_not_read():
+    text = "op f(B[g,d], m[n,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d]*m[n,d])"
+    m = torch.tensor([[1.0, 2.0], [torch.nan, 3.0]], requires_grad=True)
+    y = load(made(text))(torch.tensor([[2.0, 5.0]]), m, torch.tensor([0, 4]))
+    assert y.tolist() == [12.0, 0.0]
+    y.sum().backward()
+    assert m.grad.tolist() == [[2.0, 5.0], [0.0, 0.0]]
 
 
 def test_counts_are_exact_integers():

@@ -32,7 +32,7 @@ from derive.calculus.conditions import conditions_of, conjunction
 from derive.calculus.lets import layout
 from derive.lowering.binders import with_binders
 from derive.lowering.code import Binary, Code, Dim, Method, Name, Shape, literal
-from derive.lowering.contract import contract
+from derive.lowering.contract import contract, times
 from derive.lowering.gather import add_at, read_at
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
@@ -155,13 +155,15 @@ def _placed(
 def _lookup(
     scope: Scope, match: _Match, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
-    read = free_indices(match.position)
-    if not match.rest or any(match.index not in free_indices(a) for a in match.rest):
+    looked_up = [a for a in match.rest if match.index in free_indices(a)]
+    beside = [a for a in match.rest if a not in looked_up]
+    kept = free_indices(match.position).union(*map(free_indices, beside))
+    within = tuple(i for i in binders if i is not match.index and i not in kept)
+    after = [i for i in binders if i is not match.index and i in kept]
+    if not looked_up:
         return None
-    within = tuple(i for i in binders if i is not match.index and i not in read)
-    after = [i for i in binders if i is not match.index and i in read]
-    content = _total(within, match.rest)
-    around = with_binders(order, after, _product((content, match.position)))
+    content = _total(within, looked_up)
+    around = with_binders(order, after, _product((content, match.position, *beside)))
     inner = with_binders(around, (match.index,), content)
     value = scope.frame.squeeze(scope.lower(content, inner), ())
     position = _place(scope, match, layout(match.position))
@@ -170,8 +172,20 @@ def _lookup(
     n = value.axes.index(match.index)
     value = padded(scope, value, n, literal(0), literal(1))
     value = scope.frame.fit(read_at(scope.frame, value, n, position), around)
+    if beside:
+        # What stands beside is not read where nothing is looked up: 0*nan is nan.
+        other = scope.as_float(scope.lower(_product(beside), around))
+        value = times(scope.frame, scope.as_float(value), other, around)
+        zero = Value(literal(0), kind="int", scalar=True)
+        value = scope.where(scope.condition(_inside(match), around), value, zero, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _inside(match: _Match) -> Expr:
+    """The condition that the position is one of the index."""
+    size = Size(match.index.extent)
+    return And((Rel("<=", _ZERO, match.position), Rel("<", match.position, size)))
 
 
 def _place(scope: Scope, match: _Match, order: Sequence[Index]) -> Value | None:
@@ -179,7 +193,5 @@ def _place(scope: Scope, match: _Match, order: Sequence[Index]) -> Value | None:
     value = scope.lower(match.position, order)
     if value.kind != "int" or value.scalar:
         return None
-    size = Size(match.index.extent)
-    inside = And((Rel("<=", _ZERO, match.position), Rel("<", match.position, size)))
     outside = Value(Dim(match.index.extent), kind="int", scalar=True)
-    return scope.where(scope.condition(inside, order), value, outside, order)
+    return scope.where(scope.condition(_inside(match), order), value, outside, order)
