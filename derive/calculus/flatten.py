@@ -53,7 +53,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.simplify import Step
 from derive.calculus.bounds import Bounds
-from derive.calculus.conditions import conditions_of
+from derive.calculus.emptiness import guards_from_outside, summed
 from derive.calculus.lets import Let, Lets
 from derive.calculus.stabilise import (
     exponential,
@@ -321,11 +321,6 @@ def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
     return add(mul(outer, *(atom(Size(i.extent)) for i in others)), within)
 
 
-def _may_exclude_all(condition: Expr, indices: Sequence[Index]) -> bool:
-    """Whether a part of the condition is about none of these indices."""
-    return any(not free_indices(c) & set(indices) for c in conditions_of(condition))
-
-
 def _finite(lets: Lets, body: Poly) -> Poly:
     """A summand under a condition, kept in one piece where a part of it may be infinite.
 
@@ -352,11 +347,13 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
             bracket = constant(1)
         else:
             bracket, body = _bracket(lets, condition), _finite(lets, body)
-        total = sum_over(mul(bracket, body), e.indices)
+        taken = mul(bracket, body)
+        total = summed(lets, taken, e.indices)
         if e.kind == "sum":
             return total
         count = sum_over(bracket, e.indices)
-        if condition is not None and _may_exclude_all(condition, e.indices):
+        conditional = condition is not None and guards_from_outside(taken, e.indices)
+        if conditional or total is not sum_over(taken, e.indices):
             # 0/0 where nothing is taken: a bracket outside of the sum would guard the quotient.
             total = lets.reduction("sum", (), total)
         return mul(total, power(count, Fraction(-1)))

@@ -42,6 +42,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.calculus.emptiness import is_bent, some
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
@@ -107,7 +108,11 @@ def partial_of_let(
         return ZERO
     guard = ONE
     if inner.condition is not None:
-        guard = atom(Iverson(substitute(inner.condition, mapping)))
+        condition = substitute(inner.condition, mapping)
+        guard = atom(Iverson(condition))
+        if is_bent(lets, let.name):
+            # Where nothing is taken the let is infinite, and its adjoint may be.
+            guard = mul(guard, some(lets, condition, binders))
     value = atom(Access(let.name, tuple(positions)))
     if let.kind == "logsumexp":
         weight = mul(guard, atom(Call("exp", (add(body, scale(value, -1)),))))

@@ -31,6 +31,7 @@ from derive.algebra.expr import (
     substitute,
 )
 from derive.algebra.factor import factor
+from derive.algebra.poly import as_atom
 from derive.algebra.squares import Nonnegative, squares_multiplied_out
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
@@ -96,7 +97,7 @@ class Lowering(Scope):
             if value is not None:
                 return value
         order = with_binders(let.formals, let.binders, let.body)
-        value = self.lower(self._nested(let.body), order)
+        value = self._truth(let, order) or self.lower(self._nested(let.body), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
         value = self.frame.fit(value, order)
@@ -125,6 +126,11 @@ class Lowering(Scope):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))
         return reduced
+
+    def _truth(self, let: Let, order: Sequence[Index]) -> Value | None:
+        """What any and all run over, where it is a condition."""
+        bracket = as_atom(let.body) if let.kind in ("any", "all") else None
+        return self.condition(bracket.condition, order) if isinstance(bracket, Iverson) else None
 
     def _cumulative(self, let: Let) -> Value | None:
         """A reduction over the positions up to one's own, if it is one."""

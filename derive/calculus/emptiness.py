@@ -1,0 +1,170 @@
+"""Sums that may take nothing, and what multiplies them.
+
+    Sum_h [h > i]*x[h]*f[i]  =  [some h > i]*f[i] * Sum_h [h > i]*x[h]
+
+is 0 where no h is above i, whatever f[i] is there. In the flat form a factor without the bound
+index stands beside the sum, where an infinite one would meet that 0: it gets the guard. Factors
+that are finite wherever their tensors are need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Param,
+    Pow,
+    Rel,
+    Size,
+    free_indices,
+    tensors,
+)
+from derive.algebra.functions import UNDEFINED_SOMEWHERE
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, as_atom, atom, mul, poly, sum_over
+from derive.calculus.conditions import conditions_of, conjunction, has_a_member
+from derive.calculus.lets import Let, Lets
+
+__all__ = ["guards_from_outside", "is_bent", "some", "summed"]
+
+
+def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
+    """Sum_indices p, with guards on what may be infinite where nothing is summed."""
+    guarded = [mul(_guards(lets, t, indices), poly([t])) for t in p.terms]
+    return sum_over(add(*guarded) if guarded else p, indices)
+
+
+def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
+    """[some position of the indices meets the condition], 1 where that is certain."""
+    if len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0]):
+        return ONE
+    found = lets.reduction("any", tuple(indices), atom(Iverson(condition)), None, "bool")
+    return atom(Iverson(as_atom(found)))
+
+
+def guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
+    """Whether a bracket about none of these indices stands in the sum of body over them."""
+    masks = [f for t in body.terms for f in t.factors if isinstance(f, Iverson)]
+    return any(
+        not free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)
+    )
+
+
+def is_bent(lets: Lets, name: str) -> bool:
+    """Whether an equation does more with this let than to add it, scale it, or exponentiate it.
+
+    Where the let is infinite, as the logsumexp of nothing is, its adjoint may then be so too.
+    """
+    infinite = {name}
+    for let in lets:
+        for t in let.body.terms:
+            reading = [f for f in t.factors if infinite & set(tensors(f))]
+            if not reading:
+                continue
+            (first, *others) = reading
+            if others or let.kind != "sum" or not _is_straight(first, infinite):
+                return True
+            if isinstance(first, Access):
+                infinite.add(let.name)
+    return False
+
+
+def _is_straight(f: Expr, names: set[str]) -> bool:
+    """Whether f is one of these tensors, or the exponential of a sum with one."""
+    if isinstance(f, Call) and f.function == "exp":
+        (exponent,) = f.args
+        assert isinstance(exponent, Poly)
+        inside = [g for t in exponent.terms for g in t.factors if names & set(tensors(g))]
+        return all(isinstance(g, Access) and g.tensor in names for g in inside)
+    return isinstance(f, Access) and f.tensor in names
+
+
+def _guards(lets: Lets, t: Term, indices: Sequence[Index]) -> Poly:
+    """The product of the brackets that the factors of t outside of a sum need."""
+    guards = ONE
+    for f in t.factors:
+        missing = [i for i in indices if i not in free_indices(f)]
+        if missing and not isinstance(f, Iverson | Delta):
+            guards = mul(guards, _guard(lets, t, f, missing))
+    return guards
+
+
+def _guard(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Poly:
+    """[the sum over these takes something], where f may be infinite if it does not."""
+    placed = {i for d in t.factors if isinstance(d, Delta) for i in free_indices(d)}
+    missing = [i for i in missing if i not in placed]
+    masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
+    masks = [c for c in masks if free_indices(c) & set(missing)]
+    chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
+    guard = ONE
+    if chosen and _may_be_infinite(lets, f, frozenset(i.extent for i in missing)):
+        guard = some(lets, conjunction(masks), chosen)
+    looked_after = chosen if guard is not ONE else ()
+    for i in missing:
+        # An axis of size 0; only what has no value for that very reason is looked after.
+        if (
+            i not in looked_after
+            and not i.group
+            and _is_of_nothing(lets, f, frozenset((i.extent,)))
+        ):
+            size = lets.bounds.size(i.extent).number
+            if size is None or size == 0:
+                guard = mul(guard, atom(Iverson(Rel("<", ZERO, atom(Size(i.extent))))))
+    return guard
+
+
+def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
+    """Whether e may be infinite, or nan, at finite values of the tensors."""
+    if isinstance(e, Const):
+        return e.name == "inf"
+    if isinstance(e, Pow):
+        assert isinstance(e.exponent, Num)
+        power = e.exponent.value
+        if isinstance(e.base, Num | Const | Param):
+            return False
+        if isinstance(e.base, Size):
+            return power < 0 and e.base.extent in extents
+        if power < 0 or power.denominator != 1:
+            return True
+    if isinstance(e, Call) and e.function in UNDEFINED_SOMEWHERE:
+        return True
+    if isinstance(e, Access):
+        let = lets.get(e.tensor)
+        if let is None:
+            return False
+        if _takes_nothing(let, extents):
+            return True
+        return _may_be_infinite(lets, let.body, extents)
+    return any(_may_be_infinite(lets, part, extents) for part in e.parts())
+
+
+def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
+    """Whether e has no finite value where these axes are empty, or anywhere."""
+    if isinstance(e, Pow) and isinstance(e.base, Size):
+        assert isinstance(e.exponent, Num)
+        return e.exponent.value < 0 and e.base.extent in extents
+    if isinstance(e, Access):
+        let = lets.get(e.tensor)
+        if let is None:
+            return False
+        return _takes_nothing(let, extents, False) or _is_of_nothing(lets, let.body, extents)
+    return any(_is_of_nothing(lets, part, extents) for part in e.parts())
+
+
+_OF_NOTHING_INFINITE = ("amax", "amin", "logsumexp", "max", "min")
+
+
+def _takes_nothing(let: Let, extents: frozenset[str], chosen: bool = True) -> bool:
+    """Whether a reduction has an infinite value because it takes nothing."""
+    if let.kind not in _OF_NOTHING_INFINITE:
+        return False
+    if chosen and let.condition is not None:
+        return True
+    return any(i.extent in extents for i in let.binders)

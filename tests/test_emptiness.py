@@ -1,0 +1,87 @@
+"""A sum that takes nothing is 0, whatever multiplies it; a mean of nothing is nan."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import derive
+from derive import oracle
+from derive.calculus.flatten import flatten_operation
+from derive.spec.notation import parse
+
+SIZES = {"i": 3, "j": 2, "h": 4, "k": 5, "z": 0}
+
+EQUATIONS = {
+    "a logarithm of nothing": "y[i] = sum[h | h > i + 1](log(x[i])*v[h])",
+    "a reciprocal": "y[i] = sum[h | h > i + 2](v[h]/x[i])",
+    "a mean of nothing": "y[i,k] = sum[h | h > k](mean[j | j < i](w[j]*v[h]))",
+    "an equation that is a mean of nothing": (
+        "e[i] = mean[j | j < i](w[j])\ny[i,k] = sum[h | h > k](e[i])"
+    ),
+    "a minimum of nothing": "y[i,j] = sum[h | h < i](amin[k | k < i](u[k]*w[j])*v[h])",
+    "a bracket among the factors": (
+        "e[i] = mean[h | h < i](v[h])\ny[i] = sum[h]([h == i + 2]*(v[h] - e[i]))"
+    ),
+    "a bracket out of a mean": "y[i,k] = mean[h | h > i](sum[j | k < 1](w[j])*v[h])",
+    "two masks": "y[i,j] = sum[h,k | h > i + 1 and k > h](log(x[i])*u[k])",
+    "branches": "y[i] = sum[h](where(h > i + 1, v[h]/x[i], v[h]))",
+    "an adjoint of nothing": "y[i] = x[i]/(1 + logsumexp[h | h < i](v[h])**2)",
+    "an adjoint of a maximum": "y[i] = x[i]/(1 + max[h | h < i](v[h])**2)",
+    "an infinite branch of a mean": (
+        "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"
+    ),
+    "an empty axis": "y[i] = x[i] + sum[z](logsumexp[z](t[z]))",
+    "an empty axis below a condition": "y[i] = x[i] + sum[z](where(z != 1, logsumexp[z](t[z]), 1))",
+    "a size of an empty axis": "y[i] = x[i] + sum[z](w[1]/size(z))",
+}
+TENSORS = {"x": "i", "w": "j", "v": "h", "u": "k", "t": "z"}
+
+
+def operation(equations):
+    inputs = ", ".join(f"{name}[{axes}]" for name, axes in TENSORS.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parse(f"op f({inputs}) -> y\n{equations}")
+
+
+def tensors():
+    rng = np.random.default_rng(0)
+    made = {n: rng.uniform(0.5, 1.5, [SIZES[a] for a in axes]) for n, axes in TENSORS.items()}
+    made["x"][-1] = 0
+    return made
+
+
+@pytest.mark.parametrize("case", EQUATIONS)
+def test_values_and_gradients_are_those_of_the_loops(case):
+    op, given = operation(EQUATIONS[case]), tensors()
+    leaves = [torch.from_numpy(a).requires_grad_() for a in given.values()]
+    y = derive.load(op)(*leaves)
+    with np.errstate(all="ignore"):
+        want = oracle.outputs(op, given, {})["y"]
+        np.testing.assert_allclose(y.detach().numpy(), want, 1e-12)
+        cotangent = np.where(
+            np.isfinite(want), np.arange(1.0, want.size + 1).reshape(want.shape), 0
+        )
+        found = torch.autograd.grad(y, leaves, torch.from_numpy(cotangent), materialize_grads=True)
+        for name, got in zip(given, found, strict=True):
+            slope = oracle.gradient(op, given, {"y": cotangent}, {}, name)
+            known = np.isfinite(slope)
+            np.testing.assert_allclose(got.numpy()[known], slope[known], 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [
+        "y[i] = sum[h | h >= 0](log(x[i])*v[h])",
+        "y[i,k] = sum[h | h > i](u[k]*v[h])",
+        "y[i] = mean[h | h > i](v[h])/x[i]",
+        "y[i] = sum[h](v[h]/x[i])",
+        "y[i] = sum[h | h > i](v[h])*log(x[i])",
+    ],
+)
+def test_what_is_finite_or_outside_gets_no_guard(equations):
+    assert all(let.kind != "any" for let in flatten_operation(operation(equations)))
