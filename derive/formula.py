@@ -216,10 +216,15 @@ class _Printer:
         if isinstance(e, Guard):
             return self.position(e.position)
         if isinstance(e, Composite):
-            return self.style.composite([self.position(part) for part in e.args])
+            return self.style.composite([self.part(part) for part in e.args])
         if isinstance(e, Index) and e.group:
             return self.style.group(self.style.name(e.name))
         return self.text(e)
+
+    def part(self, e: Expr) -> str:
+        """A position on one part of a composite axis: ((1 − r) d)."""
+        starred = isinstance(e, Index | Guard | Composite)
+        return self.position(e) if starred else self.text(e, _ATOM)
 
     def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
         """Terms with a Σ go last, before them the negative ones after the positive.

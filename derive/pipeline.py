@@ -31,6 +31,7 @@ from derive.lowering.program import Program, frame_of, program
 from derive.lowering.value import NeedsFlatGroups
 from derive.memory import imported
 from derive.result import Cost, Derivation, Formula, Formulas
+from derive.spec.given import as_given
 from derive.spec.operation import Choice, Operation
 from derive.spec.split import Inside, inner_operation, is_plain, split_axes
 from derive.speech import Speech, definitions, formula, formula_with_steps, steps_of
@@ -174,7 +175,7 @@ def _formulas(
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
-        equations=tuple(Formula(e.name, e.axes, e.body) for e in given.equations),
+        equations=tuple(Formula(e.name, e.axes, as_given(given, e.body)) for e in given.equations),
         definitions=definitions(lets, _trees(derived, speech), speech),
         adjoints=tuple(told(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},

@@ -6,7 +6,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_x[*b,t,(r d)] = G[*b,t,(1 − r d)]·sin(angle[t,d])·(1 − 2·r) + G[*b,t,(r d)]·cos(angle[t,d])
+    grad_x[*b,t,(r d)] = G[*b,t,((1 − r) d)]·sin(angle[t,d])·(1 − 2·r) + G[*b,t,(r d)]·cos(angle[t,d])
 """
 
 import torch

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from judge import Fault, Run, Skipped
+from judge import Fault, Run, Skipped, Undefined
 from programs import Program, random_program
 from programs.sympy_form import through_sympy
 
@@ -25,7 +25,7 @@ from derive.spec.operation import Operation
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one program: ok, skipped, unsupported or a kind of failure."""
+    """What came of one program: ok, skipped, undefined, unsupported or a kind of failure."""
 
     seed: int
     kind: str
@@ -33,7 +33,7 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        return self.kind not in ("ok", "skipped", "unsupported")
+        return self.kind not in ("ok", "skipped", "undefined", "unsupported")
 
 
 def examine(
@@ -73,7 +73,9 @@ def tried(program: Program, checks: set[str]) -> Result:
         except LoweringError as error:
             return Result(seed, "unsupported", str(error))
         except DeriveError as error:
-            unsized = "has no size" in str(error)
+            unsized = any(
+                text in str(error) for text in ("has no size", "is composed of other parts")
+            )
             return Result(seed, "skipped" if unsized else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
@@ -102,6 +104,8 @@ def _spoken(op: Operation, program: Program) -> Result:
     return replace(result, kind="sympy" if result.failed else result.kind)
 
 
+UNSIZED = ("has no size", "is composed of other parts")
+"""What is said of a letter or an axis whose size does not follow."""
 BEFORE = {"crash", "rejected"}
 """Kinds that no values make."""
 SHARES = {
@@ -121,6 +125,8 @@ def judged(op: Operation, function: Any, program: Program, checks: set[str]) -> 
         Run(op, function, program).check(checks)
     except Skipped as reason:
         return Result(program.seed, "skipped", str(reason))
+    except Undefined as place:
+        return Result(program.seed, "undefined", str(place))
     except Fault as fault:
         return Result(program.seed, fault.kind, str(fault))
     except Exception as error:

@@ -63,6 +63,12 @@ READ = {
     "in the other order": "op f(w[(t d)], a[t], b[d]) -> y\ny[t,d] = w[(d t)]*a[t]*b[d]",
     "by constants and parts": "op f(x[n,k], a[t], b[d]) -> y\n"
     "y[n] = sum[t,d](x[n,(t d)]*a[t]*b[d])*sum[d](x[n,(0 d)])",
+    "at the constants of parts in front": "op f(x[n,(s d)]; size(s)=2) -> y\n"
+    "y[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
+    "at the constants of parts behind": "op f(x[n,(d s)]; size(s)=3) -> y\n"
+    "y[n,d] = x[n,(d 2)] + sum[s](x[n,(d s)]**2)",
+    "at a constant and elsewhere": "op f(x[n,(s d)]; size(s)=2) -> y\n"
+    "y[n,d] = x[n,(1 d)]**2*x[n,d+1]",
     "in a softmax": f"op f(a[n,t,d], w[k]) -> y\n{VIEW}y[n,k] = softmax[k](e[n,k]*w[k])",
     "in a logsumexp": f"op f(a[n,t,d]) -> y\n{VIEW}y[n] = logsumexp[k](e[n,k])",
     "in a maximum": f"op f(a[n,t,d], w[k]) -> y\n{VIEW}y[n] = max[k](e[n,k]*w[k])",
@@ -175,6 +181,8 @@ def test_only_what_is_read_by_its_parts_is_split():
         "x0": ("t", "d")
     }
     assert splits(parsed(READ["of parts that are composed"]))["l"] == ("t", "d", "m")
+    assert splits(parsed(READ["at the constants of parts in front"])) == {"x1": ("s", "d")}
+    assert splits(parsed(READ["at a constant and elsewhere"])) == {}
 
 
 def test_an_index_becomes_its_parts_and_a_number():
@@ -201,6 +209,18 @@ def test_formulas_are_in_the_letters_of_the_person():
         "grad_w[k,j] = Σₙ G[n,j]·e[n,k]",
         "grad_b[j] = Σₙ G[n,j]",
     ]
+
+
+def test_formulas_have_the_constant_parts():
+    d = derivation(parsed(READ["at the constants of parts in front"]))
+    assert str(d.equations[0]) == "y[n,d] = x[n,(0 d)]·sigmoid(x[n,(1 d)])"
+    assert str(d.gradients["x"]).startswith("grad_x[n,(s d)] = δ[s,0]·G[n,d]·sigmoid(x[n,(1 d)])")
+
+
+def test_a_part_that_is_computed_is_fenced():
+    spec = "op f(x[n,(s d)]; size(s)=2) -> y\np[n,s,d] = x[n,(s d)]\ny[n,(s d)] = p[n,1-s,d]**2"
+    gradient = derivation(parsed(spec)).gradients["x"]
+    assert str(gradient) == "grad_x[n,(s d)] = 2·G[n,((1 − s) d)]·p[n,s,d]"
 
 
 # ---------------------------------------------------------------------- code
@@ -463,6 +483,9 @@ REFUSED = {
     "op f(x[n,k], w[d]) -> y\ny[n,d] = x[n,(1 d)]*x[n,(0 1)]*w[d]": (
         "line 2, column 1: axis 1 of x: the size of part 1 is not known; declare the axis as a "
         "composite on the op line"
+    ),
+    "op f(x[n,(r c)]; size(r)=3) -> y\ny[n] = sum[c](x[n,(3 c)])": (
+        "line 2, column 1: axis 1 of x: part 0 is 3, and r has values 0 to 2"
     ),
 }
 

@@ -23,10 +23,11 @@ from derive.algebra.expr import (
     substitute,
 )
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.bounds import Bounds
+from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
 from derive.calculus.pullback import apart, partial_of_let, reads
@@ -127,7 +128,8 @@ def differentiate(
             taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
             between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
             logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
-            raw[tensor] = add(raw.get(tensor, ZERO), sum_over(mul(cotangent, folded), j))
+            share = pulled_out(lets, mul(cotangent, folded), j)
+            raw[tensor] = add(raw.get(tensor, ZERO), share)
     gradients = []
     for name, axes in inputs.items():
         if wrt is not None and name not in wrt:

@@ -9,7 +9,8 @@ that are finite wherever their tensors are need none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 
 from derive.algebra.expr import (
     Access,
@@ -24,29 +25,59 @@ from derive.algebra.expr import (
     Pow,
     Rel,
     Size,
+    accesses,
     free_indices,
     tensors,
 )
-from derive.algebra.functions import UNDEFINED_SOMEWHERE
-from derive.algebra.poly import ONE, ZERO, Poly, Term, add, as_atom, atom, mul, poly, sum_over
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    as_atom,
+    atom,
+    make_term,
+    negate,
+    poly,
+    sum_over,
+)
 from derive.calculus.conditions import conditions_of, conjunction, has_a_member
 from derive.calculus.lets import Let, Lets
 
-__all__ = ["guards_from_outside", "is_bent", "some", "summed"]
+__all__ = [
+    "cancels",
+    "guards_from_outside",
+    "is_bent",
+    "is_certain",
+    "pulled",
+    "some",
+    "summed",
+    "taken_where",
+]
 
 
 def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     """Sum_indices p, with guards on what may be infinite where nothing is summed."""
-    guarded = [mul(_guards(lets, t, indices), poly([t])) for t in p.terms]
-    return sum_over(add(*guarded) if guarded else p, indices)
+    return sum_over(_guarded(lets, p, indices, _may_be_infinite), indices)
+
+
+def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
+    """Sum_indices p in a gradient, where only exp(x - lse) is infinite: the lse of nothing."""
+    return sum_over(_guarded(lets, p, indices, _overflows), indices)
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
     """[some position of the indices meets the condition], 1 where that is certain."""
-    if len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0]):
+    if is_certain(lets, condition, indices):
         return ONE
     found = lets.reduction("any", tuple(indices), atom(Iverson(condition)), None, "bool")
     return atom(Iverson(as_atom(found)))
+
+
+def is_certain(lets: Lets, condition: Expr, indices: Sequence[Index]) -> bool:
+    """Whether some position of an axis that is not empty certainly meets the condition."""
+    return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
 
 
 def guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
@@ -55,6 +86,11 @@ def guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
     return any(
         not free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)
     )
+
+
+def cancels(body: Poly, indices: Sequence[Index]) -> bool:
+    """Whether a sum of body over these indices is a number of times something, n*a/n = a."""
+    return any(set(indices) - free_indices(t) for t in body.terms)
 
 
 def is_bent(lets: Lets, name: str) -> bool:
@@ -76,6 +112,18 @@ def is_bent(lets: Lets, name: str) -> bool:
     return False
 
 
+def taken_where(let: Let) -> Expr | None:
+    """The condition of a reduction; a branch that is -inf excludes as much for a maximum."""
+    conditions = [] if let.condition is None else [let.condition]
+    least = Fraction(1 if let.kind in ("amin", "min") else -1)
+    for t in let.body.terms:
+        if t.coef == least and Const("inf") in t.factors:
+            masks = [f.condition for f in t.factors if isinstance(f, Iverson)]
+            if len(masks) == 1 and len(t.factors) == 2:
+                conditions.append(negate(masks[0]))
+    return conjunction(conditions) if conditions else None
+
+
 def _is_straight(f: Expr, names: set[str]) -> bool:
     """Whether f is one of these tensors, or the exponential of a sum with one."""
     if isinstance(f, Call) and f.function == "exp":
@@ -86,38 +134,40 @@ def _is_straight(f: Expr, names: set[str]) -> bool:
     return isinstance(f, Access) and f.tensor in names
 
 
-def _guards(lets: Lets, t: Term, indices: Sequence[Index]) -> Poly:
-    """The product of the brackets that the factors of t outside of a sum need."""
-    guards = ONE
-    for f in t.factors:
-        missing = [i for i in indices if i not in free_indices(f)]
-        if missing and not isinstance(f, Iverson | Delta):
-            guards = mul(guards, _guard(lets, t, f, missing))
-    return guards
+Test = Callable[[Lets, Expr, frozenset[str]], bool]
 
 
-def _guard(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Poly:
+def _guarded(lets: Lets, p: Poly, indices: Sequence[Index], test: Test) -> Poly:
+    """p with the brackets that what stands outside of its sum over the indices needs."""
+    terms = []
+    for t in p.terms:
+        guards: list[Expr] = []
+        for f in t.factors:
+            missing = [i for i in indices if i not in free_indices(f)]
+            if missing and not isinstance(f, Iverson | Delta):
+                guards += _guards(lets, t, f, missing, test)
+        # The brackets may read what the term binds.
+        terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
+    return poly(terms)
+
+
+def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index], test: Test) -> Iterator[Expr]:
     """[the sum over these takes something], where f may be infinite if it does not."""
     placed = {i for d in t.factors if isinstance(d, Delta) for i in free_indices(d)}
     missing = [i for i in missing if i not in placed]
     masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
     masks = [c for c in masks if free_indices(c) & set(missing)]
     chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
-    guard = ONE
-    if chosen and _may_be_infinite(lets, f, frozenset(i.extent for i in missing)):
-        guard = some(lets, conjunction(masks), chosen)
-    looked_after = chosen if guard is not ONE else ()
-    for i in missing:
+    if chosen and test(lets, f, frozenset(i.extent for i in missing)):
+        found = as_atom(some(lets, conjunction(masks), chosen))
+        if isinstance(found, Iverson):
+            yield found
+            missing = [i for i in missing if i not in chosen]
+    for i in missing if test is _may_be_infinite else ():
         # An axis of size 0; only what has no value for that very reason is looked after.
-        if (
-            i not in looked_after
-            and not i.group
-            and _is_of_nothing(lets, f, frozenset((i.extent,)))
-        ):
-            size = lets.bounds.size(i.extent).number
-            if size is None or size == 0:
-                guard = mul(guard, atom(Iverson(Rel("<", ZERO, atom(Size(i.extent))))))
-    return guard
+        if not i.group and _is_of_nothing(lets, f, frozenset((i.extent,))):
+            if not lets.bounds.size(i.extent).number:
+                yield Iverson(Rel("<", ZERO, atom(Size(i.extent))))
 
 
 def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
@@ -145,6 +195,14 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     return any(_may_be_infinite(lets, part, extents) for part in e.parts())
 
 
+def _overflows(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
+    """Whether e is exp(x - lse), or a power of it, of an lse that may be of nothing."""
+    if isinstance(e, Call) and e.function in UNBOUNDED:
+        read = (lets.get(a.tensor) for a in accesses(e))
+        return any(let is not None and _takes_nothing(let, extents) for let in read)
+    return isinstance(e, Pow) and _overflows(lets, e.base, extents)
+
+
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     """Whether e has no finite value where these axes are empty, or anywhere."""
     if isinstance(e, Pow) and isinstance(e.base, Size):
@@ -165,6 +223,6 @@ def _takes_nothing(let: Let, extents: frozenset[str], chosen: bool = True) -> bo
     """Whether a reduction has an infinite value because it takes nothing."""
     if let.kind not in _OF_NOTHING_INFINITE:
         return False
-    if chosen and let.condition is not None:
+    if chosen and taken_where(let) is not None:
         return True
     return any(i.extent in extents for i in let.binders)

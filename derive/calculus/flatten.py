@@ -53,7 +53,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.simplify import Step
 from derive.calculus.bounds import Bounds
-from derive.calculus.emptiness import guards_from_outside, summed
+from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Let, Lets
 from derive.calculus.stabilise import (
     exponential,
@@ -302,7 +302,9 @@ def _call(lets: Lets, e: Call) -> Poly:
 def _reduced_body(lets: Lets, e: Reduce) -> Poly:
     if e.kind in ("any", "all"):
         return atom(Iverson(flatten_condition(lets, e.body)))
+    lets.nested += 1
     body = flatten(lets, e.body)
+    lets.nested -= 1
     if e.kind in ("amax", "amin") and not isinstance(as_atom(body), Access):
         # What is compared with the extremum later is the very tensor it was taken of.
         body = lets.reduction("sum", (), body)
@@ -352,8 +354,13 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         if e.kind == "sum":
             return total
         count = sum_over(bracket, e.indices)
-        conditional = condition is not None and guards_from_outside(taken, e.indices)
-        if conditional or total is not sum_over(taken, e.indices):
+        if total is not sum_over(taken, e.indices) or (
+            condition is not None
+            and (
+                guards_from_outside(taken, e.indices)
+                or (lets.nested and not is_certain(lets, condition, e.indices))
+            )
+        ):
             # 0/0 where nothing is taken: a bracket outside of the sum would guard the quotient.
             total = lets.reduction("sum", (), total)
         return mul(total, power(count, Fraction(-1)))

@@ -98,6 +98,8 @@ class Lets:
     stable: bool = False
     bounds: Bounds = field(default_factory=Bounds)
     """What is certain of the values of indices."""
+    nested: int = 0
+    """How many reductions stand around what is made flat."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
     """Those of them that are equations of the spec."""

@@ -42,7 +42,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.calculus.emptiness import is_bent, some
+from derive.calculus.emptiness import cancels, is_bent, some, taken_where
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
@@ -108,11 +108,12 @@ def partial_of_let(
         return ZERO
     guard = ONE
     if inner.condition is not None:
-        condition = substitute(inner.condition, mapping)
-        guard = atom(Iverson(condition))
-        if is_bent(lets, let.name):
-            # Where nothing is taken the let is infinite, and its adjoint may be.
-            guard = mul(guard, some(lets, condition, binders))
+        guard = atom(Iverson(substitute(inner.condition, mapping)))
+    taken = taken_where(inner)
+    if taken is not None and (is_bent(lets, let.name) or cancels(body, binders)):
+        # Where nothing is taken the let is infinite, and its adjoint or its share may be.
+        condition = substitute(taken, mapping)
+        guard = mul(guard, atom(Iverson(condition)), some(lets, condition, binders))
     value = atom(Access(let.name, tuple(positions)))
     if let.kind == "logsumexp":
         weight = mul(guard, atom(Call("exp", (add(body, scale(value, -1)),))))

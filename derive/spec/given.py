@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, fresh, walk
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, fresh, replace, walk
 from derive.spec.operation import Operation
-from derive.spec.split import split_axes, splits
+from derive.spec.split import in_parts, split_axes, splits
 
-__all__ = ["Given", "given_axes", "letters_of", "on_given_axes", "with_letters"]
+__all__ = ["Given", "as_given", "given_axes", "letters_of", "on_given_axes", "with_letters"]
 
 Given = tuple[tuple[Expr, int], ...]
 """Each axis as it was given, and the number of indices that it became."""
@@ -39,6 +39,28 @@ def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
         if index is not None:
             found.setdefault(parts, index)
     return found
+
+
+def as_given(op: Operation, e: Expr) -> Expr:
+    """The right side of an equation with the constant parts of composite axes as they are written.
+
+    They are numbers of the whole axis to what evaluates it.
+    """
+    axes = {t.name: t.axes for t in op.inputs} | {q.name: q.axes for q in op.equations}
+    sizes = {extent.name: extent.size for extent in op.extents}
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Access):
+            return None
+        positions = []
+        for position, axis in zip(part.positions, axes[part.tensor], strict=True):
+            position = replace(position, visit)
+            if isinstance(axis, Composite):
+                position = in_parts(position, axis, sizes)
+            positions.append(position)
+        return Access(part.tensor, tuple(positions))
+
+    return replace(e, visit)
 
 
 def on_given_axes(e: Expr, owners: Mapping[str, Given]) -> Expr:

@@ -168,6 +168,10 @@ def _row_major(
     for i, part in reversed(list(enumerate(e.args))):
         terms.insert(0, product((*scale, part)))
         extent = part.extent if isinstance(part, Index) else known.get(i)
+        size = None if extent is None else sizes.number(extent)
+        if isinstance(part, Num) and size is not None and not 0 <= part.value < size:
+            values = "the value 0" if size == 1 else f"values 0 to {size - 1}"
+            fail(at, f"axis {n} of {tensor}: part {i} is {part.value}, and {extent} has {values}")
         if extent is None and i > 0:
             fail(
                 at,

@@ -35,7 +35,15 @@ from derive.spec.measure import factors
 from derive.spec.operation import AxisOf, Equation, Extent, KeepDim, Operation
 from derive.spec.ranges import ordered
 
-__all__ = ["Inside", "composites", "inner_operation", "is_plain", "split_axes", "splits"]
+__all__ = [
+    "Inside",
+    "composites",
+    "in_parts",
+    "inner_operation",
+    "is_plain",
+    "split_axes",
+    "splits",
+]
 
 Parts = Mapping[str, tuple[str, ...]]
 
@@ -70,6 +78,7 @@ def inner_operation(op: Operation) -> Inside:
 def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
     """Extents of axes that are composed of parts somewhere, and the extents of those parts."""
     read = {source: e.name for e in op.extents for source in e.sources}
+    sizes = {e.name: e.size for e in op.extents}
     inputs = {t.name: t.axes for t in op.inputs}
     axes = {e.name: e.axes for e in op.equations}
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -90,7 +99,33 @@ def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
         for n, (position, axis) in enumerate(zip(access.positions, owner, strict=True)):
             own = axis.extent if isinstance(axis, Index) else read.get((access.tensor, n))
             note(own, position)
+    for (tensor, n), extent in read.items():
+        axis = inputs[tensor][n]
+        here = [a.positions[n] for a in every if a.tensor == tensor]
+        if isinstance(axis, Composite):
+            computed = [in_parts(p, axis, sizes) for p in here if not isinstance(p, Index)]
+            if computed and all(isinstance(p, Composite) for p in computed):
+                note(extent, axis)
     return found
+
+
+def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) -> Expr:
+    """0*size(d) + d on an axis (t d) as (0 d), if each part is an index of its own or a constant.
+
+    ``sizes`` are those of the extents, as far as they are known.
+    """
+    parts = [p.extent for p in axis.args if isinstance(p, Index)]
+    exact = None if isinstance(position, Composite) else _exact(position, parts, sizes)
+    if exact is None or len(parts) < 2:
+        return position
+    for digit, part in zip(exact, parts, strict=True):
+        size = sizes.get(part)
+        if isinstance(digit, Num):
+            if not isinstance(size, Num) or not 0 <= digit.value < size.value:
+                return position
+        elif not (isinstance(digit, Index) and digit.extent == part):
+            return position
+    return Composite(tuple(exact))
 
 
 def splits(op: Operation) -> dict[str, tuple[str, ...]]:
@@ -173,6 +208,7 @@ class _Body:
 
     def __init__(self, split: _Split, expressions: Iterable[Expr]) -> None:
         self.split = split
+        self.sizes = {name: extent.size for name, extent in split.extents.items()}
         indices = [i for e in expressions for i in walk(e) if isinstance(i, Index)]
         taken = list(dict.fromkeys(indices))
         self.names: dict[Index, tuple[Index, ...]] = {}
@@ -290,9 +326,10 @@ class _Body:
                 return [self._number(indices)]
         if len(parts) == 1:
             return [self.value(position)]
-        exact = self._exact(position, parts)
+        exact = _exact(position, parts, self.sizes, self.whole)
         if exact is not None:
-            return exact
+            pairs = zip(exact, parts, strict=True)
+            return [digit for d, part in pairs for digit in self._digits(d, (part,))]
         number = self._number(self.whole(position)) if isinstance(position, Composite) else None
         rest = self.value(position) if number is None else number
         result: list[Expr] = []
@@ -302,36 +339,48 @@ class _Body:
             rest = above
         return [rest, *result]
 
-    def _exact(self, position: Expr, parts: Sequence[str]) -> list[Expr] | None:
-        """a*size(b) + b is (a, b), if b is sure to be in [0, size(b))."""
-        *front, last = parts
-        whole = self.whole(position) if isinstance(position, Index) else []
-        if not front or [i.extent for i in whole] == list(parts):
-            return self._digits(position, parts)
-        above: list[Expr] = []
-        below: list[Expr] = []
-        for term in position.args if isinstance(position, Add) else (position,):
-            multiplied = list(term.args) if isinstance(term, Mul) else [term]
-            if Size(last) in multiplied:
-                multiplied.remove(Size(last))
-                above.append(product(multiplied))
-            else:
-                below.append(term)
-        digit: Expr = below[0] if len(below) == 1 else num(0)
-        if len(below) > 1:
-            return None
-        if isinstance(digit, Num):
-            size = self.split.extents[last].size
-            base = int(size.value) if isinstance(size, Num) else 0
-            if digit.value != 0:
-                if not base or digit.value < 0:
-                    return None
-                above.append(num(int(digit.value) // base))
-                digit = num(int(digit.value) % base)
-        elif not (isinstance(digit, Index) and digit.extent == last):
-            return None
-        rest = self._exact(total(above) if above else num(0), front)
-        return None if rest is None else [*rest, digit]
+
+def _exact(
+    position: Expr,
+    parts: Sequence[str],
+    sizes: Mapping[str, Expr | None],
+    whole: Callable[[Index], Sequence[Index]] = lambda i: (i,),
+) -> list[Expr] | None:
+    """a*size(b) + b is (a, b), if b is sure to be in [0, size(b)).
+
+    ``whole`` gives the indices that one stands for.
+    """
+    *front, last = parts
+    if not front:
+        return [position]
+    if isinstance(position, Index):
+        indices = whole(position)
+        if [i.extent for i in indices] == list(parts):
+            return list(indices)
+    above: list[Expr] = []
+    below: list[Expr] = []
+    for term in position.args if isinstance(position, Add) else (position,):
+        multiplied = list(term.args) if isinstance(term, Mul) else [term]
+        if Size(last) in multiplied:
+            multiplied.remove(Size(last))
+            above.append(product(multiplied))
+        else:
+            below.append(term)
+    digit: Expr = below[0] if len(below) == 1 else num(0)
+    if len(below) > 1:
+        return None
+    if isinstance(digit, Num):
+        size = sizes.get(last)
+        base = int(size.value) if isinstance(size, Num) else 0
+        if digit.value != 0:
+            if not base or digit.value < 0:
+                return None
+            above.append(num(int(digit.value) // base))
+            digit = num(int(digit.value) % base)
+    elif not (isinstance(digit, Index) and digit.extent == last):
+        return None
+    rest = _exact(total(above) if above else num(0), front, sizes, whole)
+    return None if rest is None else [*rest, digit]
 
 
 def _winner(kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None) -> Expr:
