@@ -87,7 +87,7 @@ class Run:
         # Where a value is not finite its gradient means nothing.
         weights = {
             n: self.like(torch.from_numpy(np.asarray(expected[n])))
-            * torch.from_numpy(np.isfinite(expected[n]))
+            * torch.from_numpy(np.asarray(np.isfinite(expected[n])))
             for n in chosen
         }
         if not weights:
@@ -247,7 +247,7 @@ class Run:
         raise Fault(kind, f"of {name}: {_few(found[wrong])}, not {_few(wanted[wrong])}")
 
     def undefined(self) -> bool:
-        """Whether the loops meet an infinity or a nan anywhere."""
+        """Whether the loops meet an infinity or a nan anywhere, or an empty axis."""
         met: list[bool] = []
         compiled = Machine.compile
 
@@ -263,9 +263,12 @@ class Run:
 
             return computed
 
+        tensors, parameters = self.program.tensors, self.program.parameters
         with patch.object(Machine, "compile", watched), np.errstate(all="ignore"):
-            oracle.run(self.op, self.program.tensors, self.program.parameters)
-        return any(met)
+            oracle.run(self.op, tensors, parameters)
+        # Loops over an empty axis meet nothing, and a mean over it is 0/0.
+        sizes = oracle.sizes(self.op, tensors, parameters).values()
+        return any(met) or any(0 in n if isinstance(n, tuple) else n == 0 for n in sizes)
 
     def moved(self, n: int) -> Tensors:
         """Inputs by a rounding error away."""
@@ -317,7 +320,12 @@ class Run:
             given = {n: w.clone().requires_grad_() for n, w in weights.items()}
             pairs = zip(first(leaves, given), ways, strict=True)
             wanted = {**{n: leaves[n] for n in self.smooth}, **given}
-            return _gradients(sum((g * w).sum() for g, w in pairs), [*wanted.values()])
+            made = _gradients(sum((g * w).sum() for g, w in pairs), [*wanted.values()])
+            # Where a value is not finite its cotangent means nothing.
+            return [
+                torch.where(given[n] == 0, 0, g) if n in given else g
+                for n, g in zip(wanted, made, strict=True)
+            ]
 
         def wanted(inputs: Tensors) -> list[torch.Tensor]:
             return twice(lambda leaves, given: self.referred(given, leaves, True), inputs)

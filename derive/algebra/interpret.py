@@ -374,6 +374,8 @@ def _power(base: Any, exponent: Any) -> Any:
     """base ** exponent with IEEE results; exact for integers and a natural exponent."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
         return base**exponent
+    if base == -math.inf and float(exponent) % 1:
+        return math.nan  # as for every negative number; IEEE's pow has a value here
     return float(FUNCTIONS["pow"].numpy(float(base), float(exponent)))
 
 

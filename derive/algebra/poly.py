@@ -20,6 +20,7 @@ from itertools import permutations, product
 from typing import Any
 
 from derive.algebra.expr import (
+    And,
     Call,
     Const,
     Delta,
@@ -28,6 +29,7 @@ from derive.algebra.expr import (
     Iverson,
     Not,
     Num,
+    Or,
     Pow,
     Rel,
     Size,
@@ -439,6 +441,8 @@ def negate(condition: Expr) -> Expr:
     """
     if isinstance(condition, Not):
         return condition.arg
+    if isinstance(condition, And | Or) and not condition.args:
+        return Or(()) if isinstance(condition, And) else And(())
     if isinstance(condition, Rel) and condition.op in _OPPOSITE:
         return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
     return Not(condition)

@@ -9,7 +9,8 @@ operation says ``stable``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -174,10 +175,23 @@ def flatten(lets: Lets, e: Expr) -> Poly:
     raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
 
 
+_RELATIONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
     """A condition with flat sides, in one orientation for each comparison."""
     if isinstance(e, Rel):
         left, right, op = flatten(lets, e.left), flatten(lets, e.right), e.op
+        numbers = as_atom(left), as_atom(right)
+        if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
+            return And(()) if _RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
         if op in (">", ">="):
             left, right, op = right, left, {">": "<", ">=": "<="}[op]
         if op in ("==", "!=") and sort_key(right) < sort_key(left):
@@ -187,9 +201,11 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
         args = tuple(flatten_condition(lets, a) for a in e.args)
         if isinstance(e, And):
             args = tuple(a for a in args if not _is_no_bound(a))
-            if len(args) == 1:
-                return args[0]
-        return type(e)(args)
+        neutral, other = (And(()), Or(())) if isinstance(e, And) else (Or(()), And(()))
+        if other in args:
+            return other
+        args = tuple(a for a in args if a is not neutral)
+        return args[0] if len(args) == 1 else type(e)(args)
     if isinstance(e, Not):
         return negate(flatten_condition(lets, e.arg))
     if isinstance(e, Iverson):

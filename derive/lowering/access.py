@@ -83,4 +83,6 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     if index.scalar:
         code = Method(value.code, "select", (place, index.code))
         return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
-    return read_at(scope.frame, value, n, index)
+    # What is gathered has no axes of size 1 between its own.
+    marker, value = value.axes[n], scope.frame.squeeze(value, ())
+    return read_at(scope.frame, value, value.axes.index(marker), index)

@@ -25,6 +25,7 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
+    accesses,
     free_indices,
     walk,
 )
@@ -80,10 +81,15 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return e
 
     def safe(a: Expr) -> Expr:
-        return Where(condition, visit(a), Num(Fraction(1)))
+        inside = a if isinstance(a, Access) else visit(a)
+        return Where(condition, inside, Num(Fraction(1)))
 
     def visit(e: Expr) -> Expr:
-        if isinstance(e, Access | Iverson | Reduce) or not needed <= free_indices(e):
+        if isinstance(e, Access) and needed <= free_indices(e) and _is_of_nothing(scope, e):
+            return Where(condition, e, Num(Fraction(1)))
+        if isinstance(e, Access | Iverson) or not needed <= free_indices(e):
+            return e
+        if isinstance(e, Reduce) and not any(_is_of_nothing(scope, a) for a in accesses(e)):
             return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
@@ -101,6 +107,13 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return mapped
 
     return visit(e)
+
+
+def _is_of_nothing(scope: Scope, e: Access) -> bool:
+    """Whether e is a reduction that is infinite where its condition excludes all."""
+    let = scope.find(e.tensor)
+    infinite = ("amax", "amin", "logsumexp", "max", "min")
+    return let is not None and let.kind in infinite and let.condition is not None
 
 
 _NEVER_NEGATIVE = ("abs", "exp", "relu", "sigmoid", "softplus")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from derive.algebra.expr import Add, And, Call, Expr, Mul, Num, Or, Param, Pow, Size, num
+from derive.algebra.expr import Add, And, Call, Expr, Iverson, Mul, Num, Or, Param, Pow, Size, num
 
 __all__ = ["difference", "flat", "power", "product", "total", "whole"]
 
@@ -54,11 +54,11 @@ def difference(a: Expr, b: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """base ** exponent; ZeroDivisionError for a negative power of the number 0."""
+    """base ** exponent, [c]**n = [c]; ZeroDivisionError for a negative power of the number 0."""
     if not isinstance(exponent, Num):
         return Call("pow", (base, exponent))
     n = exponent.value
-    if n == 1:
+    if n == 1 or (n > 0 and isinstance(base, Iverson)):
         return base
     if isinstance(base, Num):
         if base.value == 0 and n < 0:
