@@ -4,6 +4,7 @@
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
     [c]*a + [not c]*b        where(c, a, b)
     p*[p != 0]               p
+    [x < b]*[x >= a]         [a ≤ x < b]
 
 The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 """
@@ -16,6 +17,7 @@ from itertools import permutations
 from derive.algebra.expr import (
     Access,
     Add,
+    And,
     Expr,
     Index,
     Iverson,
@@ -45,8 +47,27 @@ def legible(e: Expr) -> Expr:
     if isinstance(mapped, Add):
         return _cases(mapped.args)
     if isinstance(mapped, Mul):
-        return _without_zeros(mapped)
+        return _in_chains(_without_zeros(mapped))
     return mapped
+
+
+def _in_chains(e: Expr) -> Expr:
+    """[x < b]*[x >= a] is [x >= a and x < b], which is read a <= x < b."""
+    if not isinstance(e, Mul):
+        return e
+    args = list(e.args)
+    for low, high in permutations([a for a in e.args if isinstance(a, Iverson)], 2):
+        if low in args and high in args and _meet(low.condition, high.condition):
+            args[args.index(low)] = Iverson(And((low.condition, high.condition)))
+            args.remove(high)
+    return args[0] if len(args) == 1 else Mul(tuple(args))
+
+
+def _meet(low: Expr, high: Expr) -> bool:
+    """Whether these are bounds of the same thing, from below and from above."""
+    if not isinstance(low, Rel) or not isinstance(high, Rel):
+        return False
+    return low.left is high.left and low.op in (">", ">=") and high.op in ("<", "<=")
 
 
 def _without_zeros(e: Mul) -> Expr:

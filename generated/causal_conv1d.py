@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[n,c,t] = Σₒₖ [dilation·k + t < size(t)]·[dilation·k + t ≥ 0]·G[n,o,dilation·k + t]·weight[o,c,k]
+    grad_input[n,c,t] = Σₒₖ [0 ≤ dilation·k + t < size(t)]·G[n,o,dilation·k + t]·weight[o,c,k]
     grad_weight[o,c,k] = Σₙₜ [t − dilation·k ≥ 0]·G[n,o,t]·input[n,c,t − dilation·k]
     grad_bias[o] = Σₙₜ G[n,o,t]
 """

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of C:
 
-    grad_A[*b,i,k] = Σᵢ′ G[*b,i′,i]·A[*b,i′,k] + Σᵢ′ G[*b,i,i′]·A[*b,i′,k]
+    grad_A[*b,i,k] = Σᵢ′ A[*b,i′,k]·(G[*b,i′,i] + G[*b,i,i′])
 """
 
 from torch.autograd import Function, forward_ad
@@ -29,7 +29,7 @@ class _Gram(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        grad_A = G.mT @ A + G @ A
+        grad_A = (G + G.mT).mT @ A
         return grad_A
 
 

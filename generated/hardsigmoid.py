@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = [input[*p] > −3]·[input[*p] < 3]·G[*p]/6
+    grad_input[*p] = [−3 < input[*p] < 3]·G[*p]/6
 """
 
 import torch

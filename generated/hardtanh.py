@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = [input[*p] > min_val]·[input[*p] < max_val]·G[*p]
+    grad_input[*p] = [min_val < input[*p] < max_val]·G[*p]
 """
 
 import torch

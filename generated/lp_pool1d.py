@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[n,c,t] = [norm_type ≠ 0]·[1/norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
+    grad_input[n,c,t] = [norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
 """
 
 import torch
@@ -38,17 +38,16 @@ class _LpPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         part = input.unfold(2, kernel_size, stride)
-        part2 = 1 / norm_type
+        part2 = ((part**norm_type).sum(3) ** (1 / norm_type - 1)).unsqueeze(2)
         position = torch.arange(kernel_size, device=G.device).unsqueeze(1)
         part3 = position + stride * torch.arange(G.shape[2], device=G.device)
-        part4 = ((part**norm_type).sum(3) ** (part2 - 1)).unsqueeze(2)
-        part5 = G.unsqueeze(2) * part4 * part.mT ** (norm_type - 1)
+        part4 = G.unsqueeze(2) * part2 * part.mT ** (norm_type - 1)
         zeros = G.new_zeros(()).expand(input.shape)
-        part6 = norm_type != 0 and part2 != 0
         zeros2 = G.new_zeros(input.shape)
-        part7 = kernel_size * G.shape[2]
-        part8 = part5.reshape((input.shape[0], input.shape[1], part7))
-        grad_input = zeros2.index_add(2, part3.flatten(), part8) if part6 else zeros
+        part5 = kernel_size * G.shape[2]
+        part6 = part4.reshape((input.shape[0], input.shape[1], part5))
+        placed = zeros2.index_add(2, part3.flatten(), part6)
+        grad_input = placed if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 

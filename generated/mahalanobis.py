@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of D:
 
-    grad_delta[*b,k] = G[*b]·(Σₖ′ VI[k′,k]·delta[*b,k′] + Σₖ′ VI[k,k′]·delta[*b,k′])/(2·D[*b])
+    grad_delta[*b,k] = G[*b]/(2·D[*b])·Σₖ′ delta[*b,k′]·(VI[k′,k] + VI[k,k′])
     grad_u[*b,k] = grad_delta[*b,k]
     grad_v[*b,k] = −grad_delta[*b,k]
     grad_VI[k,l] = 1/2·Σ[*b] G[*b]·delta[*b,k]·delta[*b,l]/D[*b]
@@ -57,8 +57,7 @@ class _Mahalanobis(Function):
         G = G.reshape((math.prod(b_shape),))
         delta = u - v
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = 0.5 * G.unsqueeze(1) / D.unsqueeze(1)
-            grad_delta = part * (delta @ VI + delta @ VI.mT)
+            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * (delta @ (VI + VI.mT))
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:

@@ -7,8 +7,8 @@
 
 Gradients, G the cotangent of distance:
 
-    grad_X[i,k] = gamma·G·((2·(Σᵢ′ X[i′,k]·Kxx[i′,i] + Σᵢ′ X[i′,k]·Kxx[i,i′]) − 2·X[i,k]·(Σᵢ′ Kxx[i′,i] + Σᵢ′ Kxx[i,i′]))/size(i) + 4·(X[i,k]·Σₗ Kxy[i,l] − Σₗ Y[l,k]·Kxy[i,l])/size(l))/size(i)
-    grad_Y[l,k] = gamma·G·((2·(Σₗ′ Y[l′,k]·Kyy[l′,l] + Σₗ′ Y[l′,k]·Kyy[l,l′]) − 2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
+    grad_X[i,k] = gamma·G·((−2·X[i,k]·(Σᵢ′ Kxx[i′,i] + Σᵢ′ Kxx[i,i′]) + 2·Σᵢ′ X[i′,k]·(Kxx[i′,i] + Kxx[i,i′]))/size(i) + 4·(X[i,k]·Σₗ Kxy[i,l] − Σₗ Y[l,k]·Kxy[i,l])/size(l))/size(i)
+    grad_Y[l,k] = gamma·G·((−2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]) + 2·Σₗ′ Y[l′,k]·(Kyy[l′,l] + Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
 """
 
 from torch.autograd import Function, forward_ad
@@ -58,7 +58,7 @@ class _Mmd(Function):
             Kxx = (part * (total + squared.sum(1) - 2 * (X @ X.mT)).clamp_min(0)).exp()
             part3 = 4 / Y.shape[0] * (Kxy.sum(1, keepdim=True) * X - Kxy @ Y)
             part4 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part5 = (2 * (Kxx.mT @ X + Kxx @ X) - part4) / X.shape[0] + part3
+            part5 = (2 * ((Kxx + Kxx.mT).mT @ X) - part4) / X.shape[0] + part3
             grad_X = part2 / X.shape[0] * part5
         if ctx.needs_input_grad[1]:
             part6 = squared2.sum(1, keepdim=True) + total2 - 2 * (Y @ Y.mT)
@@ -66,7 +66,7 @@ class _Mmd(Function):
             Kyy = (part * part7).exp()
             part8 = 4 / X.shape[0] * (Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X)
             part9 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part10 = (2 * (Kyy.mT @ Y + Kyy @ Y) - part9) / Y.shape[0] + part8
+            part10 = (2 * ((Kyy + Kyy.mT).mT @ Y) - part9) / Y.shape[0] + part8
             grad_Y = part2 / Y.shape[0] * part10
         return grad_X, grad_Y, None
 

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_x[*b,i] = G[*b]·(Σᵢ′ x[*b,i′]·A[i′,i] + Σᵢ′ x[*b,i′]·A[i,i′])
+    grad_x[*b,i] = G[*b]·Σᵢ′ x[*b,i′]·(A[i′,i] + A[i,i′])
     grad_A[i,j] = Σ[*b] G[*b]·x[*b,i]·x[*b,j]
 """
 
@@ -44,7 +44,7 @@ class _QuadraticForm(Function):
         x = x.reshape((math.prod(b_shape), x_shape[-1]))
         G = G.reshape((math.prod(b_shape),))
         if ctx.needs_input_grad[0]:
-            grad_x = (G.unsqueeze(1) * (x @ A + x @ A.mT)).reshape(x_shape)
+            grad_x = (G.unsqueeze(1) * (x @ (A + A.mT))).reshape(x_shape)
         if ctx.needs_input_grad[1]:
             grad_A = (G.unsqueeze(1) * x).mT @ x
         return grad_x, grad_A

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = [input[*p] > 0]·[input[*p] < 6]·G[*p]
+    grad_input[*p] = [0 < input[*p] < 6]·G[*p]
 """
 
 import torch

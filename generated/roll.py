@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p,t,*q] = [t + shifts < size(t)]·[t + shifts ≥ 0]·G[*p,t + shifts,*q] + [t + shifts < 2·size(t)]·[t + shifts ≥ size(t)]·G[*p,t + shifts − size(t),*q]
+    grad_input[*p,t,*q] = [0 ≤ t + shifts < size(t)]·G[*p,t + shifts,*q] + [size(t) ≤ t + shifts < 2·size(t)]·G[*p,t + shifts − size(t),*q]
 """
 
 import math

@@ -10,24 +10,24 @@
 
 Gradients of mean, G the cotangent of average:
 
-    grad_away[n,d] = −[p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])/size(n)
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])/size(n)
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])/size(n)
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients of sum, G the cotangent of total:
 
-    grad_away[n,d] = −[p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients of none, G the cotangent of loss:
 
-    grad_away[n,d] = −[p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[1/p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
@@ -80,7 +80,7 @@ class _TripletMarginLossMean(Function):
         part3 = away.abs()
         total2 = (part3**p).sum(1)
         far = total2**part2
-        mask = (p != 0 and part2 != 0) & (near - far + margin >= 0)
+        mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         part4 = part2 - 1
         part5 = p - 1
@@ -145,7 +145,7 @@ class _TripletMarginLossSum(Function):
         part3 = away.abs()
         total3 = (part3**p).sum(1)
         far = total3**part2
-        mask = (p != 0 and part2 != 0) & (near - far + margin >= 0)
+        mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         part4 = part2 - 1
         part5 = p - 1
@@ -208,7 +208,7 @@ class _TripletMarginLossNone(Function):
         part3 = away.abs()
         total2 = (part3**p).sum(1)
         far = total2**part2
-        mask = (p != 0 and part2 != 0) & (near - far + margin >= 0)
+        mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         part4 = part2 - 1
         part5 = p - 1

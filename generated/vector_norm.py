@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·[1/ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
+    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 """
 
 import torch
@@ -43,12 +43,11 @@ class _VectorNorm(Function):
         G = G if keepdim else G.unsqueeze(dim)
         part = A.abs()
         total = (part**ord).sum(dim)
-        part2 = 1 / ord
-        mask = (total != 0) & (ord != 0) & (part2 != 0)
+        mask = (total != 0) & (ord != 0)
         mask2 = mask.unsqueeze(dim)
-        part3 = G * (torch.where(mask, total, 1) ** (part2 - 1)).unsqueeze(dim)
-        part4 = part3 * torch.where(mask2, part, 1) ** (ord - 1) * A.sign()
-        grad_A = torch.where(mask2, part4, 0)
+        part2 = G * (torch.where(mask, total, 1) ** (1 / ord - 1)).unsqueeze(dim)
+        part3 = part2 * torch.where(mask2, part, 1) ** (ord - 1) * A.sign()
+        grad_A = torch.where(mask2, part3, 0)
         return grad_A, None, None, None
 
 

@@ -267,15 +267,19 @@ def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
         covered = frozenset().union(*(free_indices(f) for f in shared))
         inside = poly(
             [
-                make_term(products[one].coef, (), rest_a),
-                make_term(products[two].coef, (), rest_b),
+                make_term(Fraction(1), (), rest_a),
+                make_term(products[two].coef / products[one].coef, (), rest_b),
             ]
         )
-        if not free_indices(inside) <= covered:
+        # The bracket is no larger than what it is multiplied with, or than its own terms.
+        alike = len(rest_a) == len(rest_b) == 1 and all(
+            free_indices(f) == free_indices(inside) for f in (*rest_a, *rest_b)
+        )
+        if not free_indices(inside) <= covered and not alike:
             continue
         merged = Term(Fraction(1), a.binders, (*shared, inside))
         left = [p for n, p in enumerate(products) if n not in (one, two)]
-        return [*left, _Product(Fraction(1), ((merged, Fraction(1)),))]
+        return [*left, _Product(products[one].coef, ((merged, Fraction(1)),))]
     return None
 
 

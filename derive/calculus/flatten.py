@@ -45,6 +45,7 @@ from derive.algebra.poly import (
     add,
     as_atom,
     atom,
+    base_and_power,
     constant,
     mul,
     negate,
@@ -192,6 +193,8 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
         numbers = as_atom(left), as_atom(right)
         if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
             return And(()) if _RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
+        if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _pairs(left, right)):
+            return And(())
         if op in (">", ">="):
             left, right, op = right, left, {">": "<", ">=": "<="}[op]
         if op in ("==", "!=") and sort_key(right) < sort_key(left):
@@ -217,6 +220,18 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
         body = atom(Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
     raise LoweringError(f"{type(e).__name__} has no meaning as a condition: {e!r}")
+
+
+def _pairs(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:
+    return (a, b), (b, a)
+
+
+def _is_reciprocal(p: Poly) -> bool:
+    """Whether p is 1 by a product of parameters and numbers, which is never 0."""
+    if len(p.terms) != 1 or not p.terms[0].factors:
+        return False
+    powers = [base_and_power(f) for f in p.terms[0].factors]
+    return all(isinstance(base, Param | Size) and n < 0 for base, n in powers)
 
 
 def _is_no_bound(c: Expr) -> bool:
