@@ -29,7 +29,7 @@ class _Gram(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        grad_A = (G + G.mT).mT @ A
+        grad_A = (G + G.mT) @ A
         return grad_A
 
 

@@ -58,7 +58,7 @@ class _Mmd(Function):
             Kxx = (part * (total + squared.sum(1) - 2 * (X @ X.mT)).clamp_min(0)).exp()
             part3 = 4 / Y.shape[0] * (Kxy.sum(1, keepdim=True) * X - Kxy @ Y)
             part4 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part5 = (2 * ((Kxx + Kxx.mT).mT @ X) - part4) / X.shape[0] + part3
+            part5 = (2 * ((Kxx + Kxx.mT) @ X) - part4) / X.shape[0] + part3
             grad_X = part2 / X.shape[0] * part5
         if ctx.needs_input_grad[1]:
             part6 = squared2.sum(1, keepdim=True) + total2 - 2 * (Y @ Y.mT)
@@ -66,7 +66,7 @@ class _Mmd(Function):
             Kyy = (part * part7).exp()
             part8 = 4 / X.shape[0] * (Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X)
             part9 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part10 = (2 * ((Kyy + Kyy.mT).mT @ Y) - part9) / Y.shape[0] + part8
+            part10 = (2 * ((Kyy + Kyy.mT) @ Y) - part9) / Y.shape[0] + part8
             grad_Y = part2 / Y.shape[0] * part10
         return grad_X, grad_Y, None
 

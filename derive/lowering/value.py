@@ -15,6 +15,7 @@ from derive.calculus.bounds import Bounds
 from derive.errors import LoweringError
 from derive.lowering.code import (
     Attribute,
+    Binary,
     Code,
     Function,
     Keyword,
@@ -163,8 +164,9 @@ class Frame:
         if any(i is not None and i.group for i in axes):
             return self._move_single(value, order)
         moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        code: Code
         if moved == [len(axes) - 2, len(axes) - 1]:
-            code: Code = Attribute(value.code, "mT")
+            code = _transposed(value.code)
         elif len(moved) == 2:
             code = Method(value.code, "transpose", tuple(literal(n) for n in moved))
         else:
@@ -185,8 +187,9 @@ class Frame:
         else:
             raise NeedsFlatGroups("a group that changes its place")
         moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        code: Code
         if offset and moved == [len(axes) - 2, len(axes) - 1]:
-            return replace(value, code=Attribute(value.code, "mT"), axes=tuple(order))
+            return replace(value, code=_transposed(value.code), axes=tuple(order))
 
         def place(n: int) -> Code:
             return literal(n) if not offset else Unary("-", literal(offset - n))
@@ -260,3 +263,11 @@ class Frame:
 def index_key(i: Index) -> str:
     """The name under which a shape lists an axis."""
     return f"{'*' if i.group else ''}{i.extent}"
+
+
+def _transposed(code: Code) -> Code:
+    """code.mT; A + A.mT is its own."""
+    if isinstance(code, Binary) and code.op == "+":
+        if code.right is Attribute(code.left, "mT") or code.left is Attribute(code.right, "mT"):
+            return code
+    return Attribute(code, "mT")
