@@ -3,7 +3,7 @@
     mu[c] = mean[n,*q](input[n,c,*q])
     var[c] = 1/(size(n)·size(q) − correction)·Σ[n,*q] (input[n,c,*q] − mu[c])²
     xhat[n,c,*q] = (input[n,c,*q] − mu[c])/√(var[c] + eps)
-    output[n,c,*q] = bias[c] + weight[c]·xhat[n,c,*q]
+    output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
 Gradients, G the cotangent of output:
 
@@ -86,7 +86,7 @@ def batch_norm(input, weight=None, bias=None, *, eps=1e-05, correction=0):
         mu[c] = mean[n,*q](input[n,c,*q])
         var[c] = 1/(size(n)·size(q) − correction)·Σ[n,*q] (input[n,c,*q] − mu[c])²
         xhat[n,c,*q] = (input[n,c,*q] − mu[c])/√(var[c] + eps)
-        output[n,c,*q] = bias[c] + weight[c]·xhat[n,c,*q]
+        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
     input[n, c, *q]: floating point
     weight[c]: floating point, or None for a constant

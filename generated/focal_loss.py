@@ -2,7 +2,7 @@
 
     F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
     right[n,*q] = F[n,target[n,*q],*q]
-    loss[n,*q] = −(−expm1(right[n,*q]))^gamma·right[n,*q]·weight[target[n,*q]]
+    loss[n,*q] = −weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
     average = mean[n,*q](loss[n,*q])
     total = Σ[n,*q] loss[n,*q]
 
@@ -214,7 +214,7 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
         right[n,*q] = F[n,target[n,*q],*q]
-        loss[n,*q] = −(−expm1(right[n,*q]))^gamma·right[n,*q]·weight[target[n,*q]]
+        loss[n,*q] = −weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
         average = mean[n,*q](loss[n,*q])
         total = Σ[n,*q] loss[n,*q]
 

@@ -3,7 +3,7 @@
     mu[n,g] = mean[c,*q](input[n,(g c),*q])
     var[n,g] = mean[c,*q]((input[n,(g c),*q] − mu[n,g])²)
     xhat[n,(g c),*q] = (input[n,(g c),*q] − mu[n,g])/√(var[n,g] + eps)
-    output[n,d,*q] = bias[d] + weight[d]·xhat[n,d,*q]
+    output[n,d,*q] = xhat[n,d,*q]·weight[d] + bias[d]
 
 Gradients, G the cotangent of output:
 
@@ -101,7 +101,7 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
         mu[n,g] = mean[c,*q](input[n,(g c),*q])
         var[n,g] = mean[c,*q]((input[n,(g c),*q] − mu[n,g])²)
         xhat[n,(g c),*q] = (input[n,(g c),*q] − mu[n,g])/√(var[n,g] + eps)
-        output[n,d,*q] = bias[d] + weight[d]·xhat[n,d,*q]
+        output[n,d,*q] = xhat[n,d,*q]·weight[d] + bias[d]
 
     input[n, (g c), *q]: floating point
     weight[d]: floating point, or None for a constant

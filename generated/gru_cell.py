@@ -4,8 +4,8 @@
     s[n,g,j] = b_hh[(g j)] + Σₗ hx[n,l]·w_hh[(g j),l]
     reset[n,j] = sigmoid(a[n,0,j] + s[n,0,j])
     update[n,j] = sigmoid(a[n,1,j] + s[n,1,j])
-    new[n,j] = tanh(a[n,2,j] + reset[n,j]·s[n,2,j])
-    h[n,j] = (1 − update[n,j])·new[n,j] + hx[n,j]·update[n,j]
+    new[n,j] = tanh(a[n,2,j] + s[n,2,j]·reset[n,j])
+    h[n,j] = hx[n,j]·update[n,j] + new[n,j]·(1 − update[n,j])
 
 Gradients, G the cotangent of h:
 
@@ -103,8 +103,8 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         s[n,g,j] = b_hh[(g j)] + Σₗ hx[n,l]·w_hh[(g j),l]
         reset[n,j] = sigmoid(a[n,0,j] + s[n,0,j])
         update[n,j] = sigmoid(a[n,1,j] + s[n,1,j])
-        new[n,j] = tanh(a[n,2,j] + reset[n,j]·s[n,2,j])
-        h[n,j] = (1 − update[n,j])·new[n,j] + hx[n,j]·update[n,j]
+        new[n,j] = tanh(a[n,2,j] + s[n,2,j]·reset[n,j])
+        h[n,j] = hx[n,j]·update[n,j] + new[n,j]·(1 − update[n,j])
 
     input[n, i]: floating point
     hx[n, j]: floating point

@@ -2,7 +2,7 @@
 
     queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
     keys[n,d] = positive_key[n,d]/√(Σ[d′] positive_key[n,d′]²)
-    similarity[n,m] = 1/temperature·Σ[d] keys[m,d]·queries[n,d]
+    similarity[n,m] = 1/temperature·Σ[d] queries[n,d]·keys[m,d]
     loss[n] = logsumexpₘ(similarity[n,m]) − similarity[n,n]
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
@@ -191,7 +191,7 @@ def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
 
         queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
         keys[n,d] = positive_key[n,d]/√(Σ[d′] positive_key[n,d′]²)
-        similarity[n,m] = 1/temperature·Σ[d] keys[m,d]·queries[n,d]
+        similarity[n,m] = 1/temperature·Σ[d] queries[n,d]·keys[m,d]
         loss[n] = logsumexpₘ(similarity[n,m]) − similarity[n,n]
         average = meanₙ(loss[n])
         total = Σₙ loss[n]

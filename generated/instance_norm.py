@@ -3,7 +3,7 @@
     mu[n,c] = mean[*q](input[n,c,*q])
     var[n,c] = mean[*q]((input[n,c,*q] − mu[n,c])²)
     xhat[n,c,*q] = (input[n,c,*q] − mu[n,c])/√(var[n,c] + eps)
-    output[n,c,*q] = bias[c] + weight[c]·xhat[n,c,*q]
+    output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
 Gradients, G the cotangent of output:
 
@@ -82,7 +82,7 @@ def instance_norm(input, weight=None, bias=None, *, eps=1e-05):
         mu[n,c] = mean[*q](input[n,c,*q])
         var[n,c] = mean[*q]((input[n,c,*q] − mu[n,c])²)
         xhat[n,c,*q] = (input[n,c,*q] − mu[n,c])/√(var[n,c] + eps)
-        output[n,c,*q] = bias[c] + weight[c]·xhat[n,c,*q]
+        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
 
     input[n, c, *q]: floating point
     weight[c]: floating point, or None for a constant

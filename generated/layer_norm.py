@@ -3,7 +3,7 @@
     mu[*p] = mean[*s](input[*p,*s])
     var[*p] = mean[*s]((input[*p,*s] − mu[*p])²)
     xhat[*p,*s] = (input[*p,*s] − mu[*p])/√(var[*p] + eps)
-    output[*p,*s] = bias[*s] + weight[*s]·xhat[*p,*s]
+    output[*p,*s] = xhat[*p,*s]·weight[*s] + bias[*s]
 
 Gradients, G the cotangent of output:
 
@@ -91,7 +91,7 @@ def layer_norm(input, weight, bias=None, *, eps=1e-05):
         mu[*p] = mean[*s](input[*p,*s])
         var[*p] = mean[*s]((input[*p,*s] − mu[*p])²)
         xhat[*p,*s] = (input[*p,*s] − mu[*p])/√(var[*p] + eps)
-        output[*p,*s] = bias[*s] + weight[*s]·xhat[*p,*s]
+        output[*p,*s] = xhat[*p,*s]·weight[*s] + bias[*s]
 
     input[*p, *s]: floating point
     weight[*s]: floating point

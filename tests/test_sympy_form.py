@@ -30,6 +30,7 @@ from sympy import (
 )
 
 from derive.errors import SpecError
+from derive.pipeline import derivation
 from derive.spec import heads as h
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
@@ -92,7 +93,7 @@ SAME: list[tuple[str, Any]] = [
         "op batch_norm(x[i,j], w[j]; eps=1e-5) -> y\n"
         "m[j] = mean[i](x[i,j])\n"
         "z[j] = sum[i]((x[i,j] - m[j])**2)/size(i)\n"
-        "y[i,j] = (x[i,j] - m[j])*w[j]*(z[j] + eps)**(-1/2)",
+        "y[i,j] = w[j]*(x[i,j] - m[j])*(z[j] + eps)**(-1/2)",
         lambda: Operation(
             "batch_norm",
             Eq(m[j], h.Mean(x[i, j], i)),
@@ -125,7 +126,7 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(y[n, (t, d)], W[T[n, t], d]), inputs=[W[c, d], T[n, t]]),
     ),
     (
-        "op f(x[n,t,d], W[k,c]) -> y; z[n,(t d)] = x[n,t,d]; y[n,c] = sum[k](W[k,c]*z[n,k])",
+        "op f(x[n,t,d], W[k,c]) -> y; z[n,(t d)] = x[n,t,d]; y[n,c] = sum[k](z[n,k]*W[k,c])",
         lambda: Operation(
             "f",
             Eq(z[n, h.Composite(t, d)], x[n, t, d]),
@@ -150,7 +151,7 @@ SAME: list[tuple[str, Any]] = [
         ),
     ),
     (
-        "op f(x[n,c,l], w[o,c,k]; s=1) -> y; y[n,o,t] = sum[c,k](w[o,c,k]*x[n,c,k+s*t])",
+        "op f(x[n,c,l], w[o,c,k]; s=1) -> y; y[n,o,t] = sum[c,k](x[n,c,s*t+k]*w[o,c,k])",
         lambda: Operation(
             "f",
             Eq(y[n, o, t], Sum(w[o, c, k] * x[n, c, Symbol("s") * t + k], c, k)),
@@ -191,7 +192,7 @@ SAME: list[tuple[str, Any]] = [
         ),
     ),
     (
-        "op f(x[i], w[i]) -> y; y[i] = w[i]**2*x[i + 1]**2*[i + 1 < size(i)]",
+        "op f(x[i], w[i]) -> y; y[i] = [i + 1 < size(i)]*x[i + 1]**2*w[i]**2",
         lambda: Operation(
             "f",
             Eq(y[i], (h.Iverson(i + 1 < h.size(i)) * x[i + 1] * w[i]) ** 2),
@@ -207,6 +208,20 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(Symbol("y"), Sum(x[p], p) / h.size(p))),
     ),
 ]
+
+
+def test_declared_tensors_come_in_their_order():
+    a, b = IndexedBase("a"), IndexedBase("b")
+    for first, second in ((a, b), (b, a)):
+        made = Operation("f", Eq(y[i], first[i] * second[i] + 1), inputs=[first[i], second[i]])
+        body = f"y[i] = {first}[i]*{second}[i] + 1"
+        assert made == parse(f"op f({first}[i], {second}[i]) -> y; {body}")
+
+
+def test_a_number_stands_before_functions_and_powers_ascend():
+    made = Operation("f", Eq(y[i], x[i] * (sympy.erf(x[i]) + 1) + x[i] ** 3 + x[i]), inputs=[x[i]])
+    text = str(derivation(made).equations[0])
+    assert text == "y[i] = x[i]·(1 + erf(x[i])) + x[i] + x[i]³"
 
 
 @pytest.mark.parametrize(("text", "made"), SAME, ids=[text[:40] for text, _ in SAME])

@@ -19,6 +19,7 @@ from derive.spec.limits import whole_range
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
 from derive.spec.sympy_names import Names
+from derive.spec.sympy_order import Order
 from derive.spec.sympy_terms import Terms, number
 from derive.spec.to_sympy import to_sympy
 
@@ -42,7 +43,7 @@ def operation(
     scalars = [_name_of(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
     scalars += [_name_of(i) for i in inputs if isinstance(_plain(i).tensor, Symbol)]
     names = Names.of(equations, {*declared, *scalars})
-    terms = Terms(names)
+    terms = Terms(names, Order.of([_plain(i).tensor for i in inputs], equations))
     try:
         written = raw.Operation(
             name,

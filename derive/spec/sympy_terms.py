@@ -18,6 +18,7 @@ from derive.spec import heads, raw
 from derive.spec.advice import ADVICE
 from derive.spec.raw import Raw, fail
 from derive.spec.sympy_names import Names, label
+from derive.spec.sympy_order import Order
 
 __all__ = ["Terms", "number"]
 
@@ -81,8 +82,9 @@ def number(value: Any) -> Raw:
 class Terms:
     """Translates the expressions of one operation; ``at`` is the equation, for messages."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, order: Order) -> None:
         self.names = names
+        self.order = order
         self.at: raw.Place | None = None
 
     def value(self, e: Any) -> Raw:
@@ -153,9 +155,8 @@ class Terms:
         return raw.Item(_text(e.base.label), positions, at=self.at)
 
     def _add(self, e: Any) -> Raw:
-        """What is added comes first, then what is subtracted; tensors before plain numbers."""
-        ordered = sorted(e.as_ordered_terms(), key=lambda t: not t.has(Indexed))
-        terms = sorted((self._signed(t) for t in ordered), key=lambda t: t[0])
+        """What is added comes first, then what is subtracted."""
+        terms = sorted((self._signed(t) for t in self.order.terms(e)), key=lambda t: t[0])
         return raw.Sum(tuple(terms), at=self.at)
 
     def _signed(self, e: Any) -> tuple[bool, Raw]:
@@ -172,7 +173,7 @@ class Terms:
 
     def _mul(self, e: Any) -> Raw:
         factors: list[tuple[bool, Raw]] = []
-        for factor in sorted(e.as_ordered_factors(), key=_divides):
+        for factor in self.order.factors(e):
             if factor is sympy.S.NegativeOne:
                 factors.append((False, raw.Number(Fraction(-1), at=self.at)))
             elif isinstance(factor, sympy.Pow) and factor.exp is sympy.S.NegativeOne:
@@ -336,11 +337,6 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.IndexedBase, Terms._tensor),
 )
 """Node class and its translation, the first that fits."""
-
-
-def _divides(e: Any) -> bool:
-    """Whether e is a factor of the denominator, which comes last."""
-    return isinstance(e, sympy.Pow) and bool(e.exp.is_Number and e.exp < 0)
 
 
 def _text(symbol: Any) -> str:
