@@ -292,6 +292,28 @@ def _others(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shap
     return trace.did("*", (x,), x.shape, elements(x.shape))
 
 
+def _before(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A join and a running product."""
+    x = args[0]
+    trace.did("ones", (), _reduced(x, args[1]), ZERO)
+    joined = trace.did("cat", (x,), x.shape, ZERO)
+    return trace.did("cumprod", (joined,), x.shape, elements(x.shape))
+
+
+def _recurrence(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """Five products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
+    x, w = args[:2]
+    return trace.did("recurrence", (x, w), x.shape, scale(elements(x.shape), 5))
+
+
+def _decayed(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A clamp, a difference, its negative and its exponential, then the recurrence."""
+    x, level = args[:2]
+    for name in ("clamp", "diff", "neg", "exp"):
+        level = trace.elementwise(name, (level,), "float")
+    return _recurrence(trace, (x, level), {})
+
+
 def _reduced(x: Shaped, at: Any) -> tuple[Poly, ...]:
     n = _place(x, at)
     return (*x.shape[:n], ONE, *x.shape[n + 1 :])
@@ -350,4 +372,7 @@ KNOWN: dict[str, Known] = {
     **{f"conv{n}d_input": _conv_input for n in (1, 2, 3)},
     **{f"conv{n}d_weight": _conv_weight for n in (1, 2, 3)},
     "_product_of_others": _others,
+    "_product_before": _before,
+    "_recurrence": _recurrence,
+    "_decayed_sum": _decayed,
 }

@@ -39,6 +39,8 @@ class Normal(Expr):
     body: Expr
     position: Expr
     condition: Expr | None = None
+    level: Access | None = None
+    """The logsumexp under the condition, a name."""
 
     def bound(self) -> tuple[Index, ...]:
         return (self.index,)
@@ -91,11 +93,14 @@ def _log_softmax(p: Poly, find: Find) -> Poly:
             if all(other in p.terms for other in body.terms):
                 own = fresh(k, free_indices(p))
                 inside = substitute(body, {k: own})
-                condition = None
+                condition: Expr | None = None
+                level: Access | None = None
                 if let.condition is not None:
                     condition = substitute(let.condition, _mapping(let, t, own))
+                    assert isinstance(t.factors[0], Access)
+                    level = t.factors[0]
                 rest = poly(x for x in p.terms if x is not t and x not in body.terms)
-                return add(rest, atom(Normal("log_softmax", own, inside, k, condition)))
+                return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
     return p
 
 
