@@ -210,6 +210,14 @@ def _einsum(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shap
     return trace.did("einsum", operands, shape, flops, contracts=True)
 
 
+def _added(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A matrix product that starts from a tensor in place of 0."""
+    total, a, b = args[:3]
+    shape = (*a.shape[:-1], b.shape[-1])
+    flops = scale(mul(elements(shape), a.shape[-1]), 2)
+    return trace.did("addmm", (total, a, b), shape, flops, contracts=True)
+
+
 def _spread(given: Mapping[str, Any], name: str, unit: Poly, axes: int) -> list[Poly]:
     """The option of a convolution along each of its axes."""
     value = given.get(name, unit)
@@ -366,6 +374,8 @@ KNOWN: dict[str, Known] = {
     "stack": _stacked,
     "where": _where,
     "einsum": _einsum,
+    "addmm": _added,
+    "baddbmm": _added,
     **{f"conv{n}d": _conv for n in (1, 2, 3)},
     **{f"{kind}_pool{n}d": _pool for kind in ("avg", "max") for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _conv_transpose for n in (1, 2, 3)},
