@@ -24,7 +24,8 @@ def _recurrence(x, w, dim):
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
     n = x.shape[-1]
     if n > 1:
-        x, w = (torch.nn.functional.pad(t, (0, n % 2)) for t in (x, w))
+        if n % 2:
+            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
         even, odd = x[..., ::2], x[..., 1::2]
         to_odd, to_even = w[..., 1::2], w[..., 2::2]
         to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
