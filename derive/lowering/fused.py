@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
-from derive.lowering.code import Binary, Code, Function, Keyword, Literal, Unary
+from derive.lowering.code import Binary, Code, Function, Keyword, Literal
 from derive.lowering.value import Value, broadcast
 
 __all__ = ["added_product", "is_scaled_product", "plain_where_shared"]
@@ -41,7 +41,7 @@ def added_product(total: Value, product: Value, sign: int) -> Value | None:
     """total + sign*product where the product, one of those above, came out as one."""
     match product.code:
         case Binary("*", Literal() as c, Binary("@", a, b)) if not total.scalar:
-            alpha: Code = c if sign > 0 else Unary("-", c)
+            alpha = c if sign > 0 else Literal(f"-{c.text}")
             name = _NAMES[len(product.axes)]
             code = Function(name, (total.code, a, b, Keyword("alpha", alpha)))
             return replace(product, code=code, axes=broadcast(total.axes, product.axes))
@@ -57,10 +57,9 @@ def plain_where_shared(codes: Sequence[Code]) -> list[Code]:
     def spelled(code: Code) -> Code:
         new: Code = code.map(spelled)
         match code, new:
-            case Function(_, (_, a, b, *_)), Function(name, (total, x, y, Keyword(_, alpha))):
+            case Function(_, (_, a, b, *_)), Function(name, (total, x, y, Keyword(_, Literal(c)))):
                 if name in _NAMES.values() and count[Binary("@", a, b)] > 1:
-                    op = "-" if isinstance(alpha, Unary) else "+"
-                    size = alpha.operand if isinstance(alpha, Unary) else alpha
+                    op, size = ("-", Literal(c[1:])) if c.startswith("-") else ("+", Literal(c))
                     return Binary(op, total, Binary("*", size, Binary("@", x, y)))
         return new
 
