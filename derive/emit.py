@@ -133,13 +133,21 @@ def environment() -> Environment:
 
 def _helper_names() -> tuple[str, ...]:
     """Functions that lowered code may call, each in a template of its own."""
-    return ("_product_of_others",)
+    return (
+        "_product_of_others",
+        "_product_before",
+        "_decayed_sum",
+        "_recurrence",
+    )
 
 
 def helpers_in(lines: Sequence[str]) -> list[str]:
-    """The source of the functions that the code calls."""
-    code = "\n".join(lines)
-    return [line for name in _helper_names() if name + "(" in code for line in _helper(name)]
+    """The source of the functions that the code calls; each comes before those that it calls."""
+    found: list[str] = []
+    for name in _helper_names():
+        if any(name + "(" in line for line in (*lines, *found)):
+            found += _helper(name)
+    return found
 
 
 def _helper(name: str) -> list[str]:

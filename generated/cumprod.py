@@ -11,29 +11,35 @@ where
     others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] A[*p,l′,*q]
 """
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
 
-def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
+def _product_before(x, dim):
+    """The product of the elements before one's own along dim."""
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
-    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
-    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
-    return (left * right).movedim(-1, dim)
+    return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
+
+
+def _recurrence(x, w, dim):
+    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    x, w = x.movedim(dim, -1), w.movedim(dim, -1)
+    n = x.shape[-1]
+    if n > 1:
+        if n % 2:
+            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
+        even, odd = x[..., ::2], x[..., 1::2]
+        to_odd, to_even = w[..., 1::2], w[..., 2::2]
+        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
+        even = _recurrence(even + to_odd * odd, to_pair, -1)
+        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
+        x = torch.stack((even, odd), -1).flatten(-2)[..., :n]
+    return x.movedim(-1, dim)
 
 
 def _cumprod_forward(A, dim):
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    A_shape = A.shape
-    part = A_shape[len(p_shape)]
-    A = A.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    return A.cumprod(1).reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+    return A.cumprod(dim)
 
 
 class _Cumprod(Function):
@@ -46,29 +52,14 @@ class _Cumprod(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim = inputs
-        dim_axis = dim % A.dim()
-        p_shape = A.shape[:dim_axis]
-        q_shape = A.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.A_shape = A.shape
+        ctx.dim = dim
         ctx.save_for_backward(A)
 
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        A_shape = ctx.A_shape
-        part2 = A_shape[len(p_shape)]
-        A = A.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = A_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
-        position = torch.arange(A.shape[1], device=G.device)
-        mask = (position.unsqueeze(1) <= position).unsqueeze(1)
-        others = _product_of_others(torch.where(mask, A.unsqueeze(3), 1), 1)
-        total = (G.mT.unsqueeze(1) * torch.where(mask, others, 0)).sum(3)
-        grad_A = total.reshape(A_shape)
+        dim = ctx.dim
+        grad_A = _product_before(A, dim) * _recurrence(G, A, dim)
         return grad_A, None
 
 

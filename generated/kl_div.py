@@ -33,9 +33,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _kl_div_mean_forward(input, target):
-    mask = target > 0
-    part = torch.where(mask, torch.where(mask, target, 1).log(), 0) - input
-    loss = target * part
+    loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.mean()
 
 
@@ -66,9 +64,7 @@ class _KlDivMean(Function):
 
 
 def _kl_div_sum_forward(input, target):
-    mask = target > 0
-    part = torch.where(mask, torch.where(mask, target, 1).log(), 0) - input
-    loss = target * part
+    loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.sum()
 
 
@@ -98,9 +94,7 @@ class _KlDivSum(Function):
 
 
 def _kl_div_none_forward(input, target):
-    mask = target > 0
-    part = torch.where(mask, torch.where(mask, target, 1).log(), 0) - input
-    return target * part
+    return target * (torch.where(target > 0, target, 1).log() - input)
 
 
 class _KlDivNone(Function):
@@ -129,9 +123,7 @@ class _KlDivNone(Function):
 
 
 def _kl_div_batchmean_forward(input, target):
-    mask = target > 0
-    part = torch.where(mask, torch.where(mask, target, 1).log(), 0) - input
-    loss = target * part
+    loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.sum() / input.shape[0]
 
 

@@ -7,20 +7,36 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·exp(A[*p,k,*q] − F[*p,k′,*q])
 """
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
 
+def _decayed_sum(x, level, dim):
+    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never falls."""
+    limits = torch.finfo(level.dtype)
+    level = level.movedim(dim, -1).clamp(limits.min, limits.max)
+    decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
+    return _recurrence(x, decay.movedim(-1, dim), dim)
+
+
+def _recurrence(x, w, dim):
+    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    x, w = x.movedim(dim, -1), w.movedim(dim, -1)
+    n = x.shape[-1]
+    if n > 1:
+        if n % 2:
+            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
+        even, odd = x[..., ::2], x[..., 1::2]
+        to_odd, to_even = w[..., 1::2], w[..., 2::2]
+        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
+        even = _recurrence(even + to_odd * odd, to_pair, -1)
+        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
+        x = torch.stack((even, odd), -1).flatten(-2)[..., :n]
+    return x.movedim(-1, dim)
+
+
 def _logcumsumexp_forward(A, dim):
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    A_shape = A.shape
-    part = A_shape[len(p_shape)]
-    A = A.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    return A.logcumsumexp(1).reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+    return A.logcumsumexp(dim)
 
 
 class _Logcumsumexp(Function):
@@ -33,29 +49,16 @@ class _Logcumsumexp(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim = inputs
-        dim_axis = dim % A.dim()
-        p_shape = A.shape[:dim_axis]
-        q_shape = A.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.A_shape = A.shape
-        ctx.save_for_backward(A)
+        F = output
+        ctx.dim = dim
+        ctx.save_for_backward(A, F)
 
     @staticmethod
     def backward(ctx, G):
-        (A,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        A_shape = ctx.A_shape
-        part2 = A_shape[len(p_shape)]
-        A = A.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = A_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
-        position = torch.arange(A.shape[1], device=G.device)
-        mask = position <= position.unsqueeze(1)
-        chosen = torch.where(mask, A.mT.unsqueeze(2), torch.finfo(G.dtype).min)
-        chosen2 = torch.where(mask, torch.softmax(chosen, 3), 0).permute(0, 2, 3, 1)
-        grad_A = (G.unsqueeze(2) * chosen2).sum(1).reshape(A_shape)
+        A, F = ctx.saved_tensors
+        dim = ctx.dim
+        part = F.clamp_min(torch.finfo(G.dtype).min)
+        grad_A = _decayed_sum(G, part, dim) * (A - part).exp()
         return grad_A, None
 
 

@@ -11,6 +11,7 @@ Gradients, G the cotangent of distance:
     grad_Y[l,k] = gamma·G·((−2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]) + 2·Σₗ′ Y[l′,k]·(Kyy[l′,l] + Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -18,15 +19,17 @@ def _mmd_forward(X, Y, gamma):
     squared = X.square()
     total = squared.sum(1, keepdim=True)
     part = -gamma
-    Kxx = (part * (total + squared.sum(1) - 2 * (X @ X.mT)).clamp_min(0)).exp()
+    part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
+    Kxx = (part * part2).exp()
     squared2 = Y.square()
     total2 = squared2.sum(1)
-    Kxy = (part * (total + total2 - 2 * (X @ Y.mT)).clamp_min(0)).exp()
-    part2 = squared2.sum(1, keepdim=True) + total2 - 2 * (Y @ Y.mT)
-    part3 = part2.clamp_min(0)
-    Kyy = (part * part3).exp()
-    part4 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return part4 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
+    part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
+    Kxy = part3.exp()
+    part4 = squared2.sum(1, keepdim=True) + total2
+    part5 = torch.addmm(part4, Y, Y.mT, alpha=-2)
+    Kyy = (part * part5.clamp_min(0)).exp()
+    part6 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    return part6 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
 
 
 class _Mmd(Function):
@@ -52,22 +55,24 @@ class _Mmd(Function):
         part = -gamma
         squared2 = Y.square()
         total2 = squared2.sum(1)
-        Kxy = (part * (total + total2 - 2 * (X @ Y.mT)).clamp_min(0)).exp()
-        part2 = gamma * G
+        part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
+        Kxy = part3.exp()
+        part4 = gamma * G
         if ctx.needs_input_grad[0]:
-            Kxx = (part * (total + squared.sum(1) - 2 * (X @ X.mT)).clamp_min(0)).exp()
-            part3 = 4 / Y.shape[0] * (Kxy.sum(1, keepdim=True) * X - Kxy @ Y)
-            part4 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part5 = (2 * ((Kxx + Kxx.mT) @ X) - part4) / X.shape[0] + part3
-            grad_X = part2 / X.shape[0] * part5
+            part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
+            Kxx = (part * part2).exp()
+            part5 = 4 / Y.shape[0] * (Kxy.sum(1, keepdim=True) * X - Kxy @ Y)
+            part6 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
+            part7 = (2 * ((Kxx + Kxx.mT) @ X) - part6) / X.shape[0] + part5
+            grad_X = part4 / X.shape[0] * part7
         if ctx.needs_input_grad[1]:
-            part6 = squared2.sum(1, keepdim=True) + total2 - 2 * (Y @ Y.mT)
-            part7 = part6.clamp_min(0)
-            Kyy = (part * part7).exp()
-            part8 = 4 / X.shape[0] * (Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X)
-            part9 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part10 = (2 * ((Kyy + Kyy.mT) @ Y) - part9) / Y.shape[0] + part8
-            grad_Y = part2 / Y.shape[0] * part10
+            part8 = squared2.sum(1, keepdim=True) + total2
+            part9 = torch.addmm(part8, Y, Y.mT, alpha=-2)
+            Kyy = (part * part9.clamp_min(0)).exp()
+            part10 = 4 / X.shape[0] * (Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X)
+            part11 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
+            part12 = (2 * ((Kyy + Kyy.mT) @ Y) - part11) / Y.shape[0] + part10
+            grad_Y = part4 / Y.shape[0] * part12
         return grad_X, grad_Y, None
 
 

@@ -42,6 +42,47 @@ def test_the_branch_not_taken_leaves_no_trace(text):
     assert second.isfinite()
 
 
+ENTROPIES = {
+    # log(1) is 0: nothing is selected away twice.
+    "op f(x[n]) -> y\ny[n] = where(x[n] > 0, log(x[n]), 0)": "torch.where(x > 0, x, 1).log()",
+    "op f(x[n]) -> y\ny[n] = where(x[n] == 0, 0, x[n]*log(x[n]))": (
+        "x * torch.where(x != 0, x, 1).log()"
+    ),
+    "op f(x[n], q[n]) -> y\ny[n] = where(0 != x[n], x[n]*log(q[n]), 0)": (
+        "x * torch.where(x != 0, q, 1).log()"
+    ),
+    "op f(x[n], q[n]) -> y\ny[n] = where(x[n] == 0, 0, -2*x[n]*log(q[n]/x[n]))": None,
+    # Where the condition fails x is no 0, or what stands beside may be a nan.
+    "op f(x[n]) -> y\ny[n] = where(x[n] > 0, x[n]*log(x[n]), 0)": None,
+    "op f(x[n], q[n]) -> y\ny[n] = where(x[n] == 0, 0, q[n]*log(x[n]))": None,
+    "op f(x[n], q[n]) -> y\ny[n] = where(x[n] == 0, 0, x[n]*q[n]*log(q[n]))": None,
+}
+
+
+@pytest.mark.parametrize("text", ENTROPIES)
+def test_entropies(text):
+    """Values, gradients and tangents at zeros, even with a nan beside them, are 0."""
+    op = made(text)
+    f = derive.load(op)
+    code = source(op)
+    assert ENTROPIES[text] is None or f"return {ENTROPIES[text]}" in code
+    assert not [c for c in checks_of(op, f) if not c.ok]
+    zeros = torch.zeros(3, dtype=torch.float64)
+    beside = torch.tensor([0.0, -1.0, torch.nan], dtype=torch.float64)
+    given = [zeros, beside][: len(op.inputs)]
+    assert f(*given).tolist() == [0.0] * 3
+    _, tangents = torch.func.jvp(f, tuple(given), tuple(torch.ones_like(t) for t in given))
+    assert tangents.tolist() == [0.0] * 3
+    leaves = [t.clone().requires_grad_() for t in given]
+    G = torch.ones_like(zeros).requires_grad_()
+    first = torch.autograd.grad(f(*leaves), leaves, G, create_graph=True)
+    assert all(g.tolist() == [0.0] * 3 for g in first)
+    if ENTROPIES[text] is None:
+        return
+    second = torch.autograd.grad([g.sum() for g in first], [*leaves, G], materialize_grads=True)
+    assert all(g.tolist() == [0.0] * 3 for g in second)
+
+
 @pytest.mark.parametrize(
     "text",
     [

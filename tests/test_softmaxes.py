@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import derive
+from derive.verify import checks_of
 
 TEXT = """op f(x[n,k], y[n,k], w[k]) -> L
 F[n,k] = x[n,k] + y[n,k] - logsumexp[k](x[n,k] + y[n,k])
@@ -36,3 +37,27 @@ def test_each_is_computed_only_where_it_is_wanted():
     backward = text[text.index("def backward") :]
     assert backward.count("torch.log_softmax(") == 1
     assert backward.count("torch.softmax(") <= 1
+
+
+MASKED = {
+    # What the logsumexp leaves out is read: exp(A - lse) may be greater than 1 there.
+    "op f(A[k], m[k]: bool) -> y\nF = logsumexp[l | m[l]](A[l])\ny[k] = A[k] - F": False,
+    "op f(A[k], m[k]: bool) -> y\nF = logsumexp[l | m[l]](A[l])\ny[k] = exp(A[k] - F)": False,
+    "op f(A[k], B[k]) -> y\nF[k] = logsumexp[l | l <= k](A[l])\n"
+    "y[k] = sum[j | j <= k](B[j]*exp(A[k] - F[j]))": False,
+    "op f(A[k], m[k]: bool, n[k]: bool) -> y\nF = logsumexp[l | m[l] and n[l]](A[l])\n"
+    "y[k] = [m[k]]*sin(exp(A[k] - F))": False,
+    "op f(A[k], m[k]: bool) -> y\nF = logsumexp[l | m[l]](A[l])\n"
+    "y[k] = where(m[k], exp(A[k] - F), A[k])": True,
+    "op f(A[k], m[k]: bool, n[k]: bool) -> y\nF = logsumexp[l | m[l] and n[l]](A[l])\n"
+    "y[k] = [m[k] and n[k] and A[k] > 0]*sin(exp(A[k] - F))": True,
+}
+
+
+@pytest.mark.parametrize("text", MASKED, ids=lambda text: text.partition("\n")[2])
+def test_a_softmax_of_some_is_read_only_at_those(text):
+    op = derive.parse(text)
+    f = derive.load(op)
+    assert not [c for c in checks_of(op, f) if not c.ok]
+    forward, _, _ = derive.source(op).partition("class ")
+    assert ("softmax" in forward) == MASKED[text]

@@ -79,6 +79,9 @@ OF_INTEGERS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", 
 UNDEFINED_SOMEWHERE = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
 """The functions with no finite value, or no finite derivative, at some real arguments."""
 
+ZERO_AT_ONE = ("log", "lgamma")
+"""Those of them that are exactly 0 at 1."""
+
 UNBOUNDED = ("exp", "expm1", "sinh", "cosh")
 """The functions that overflow at arguments of moderate size."""
 

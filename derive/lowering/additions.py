@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Add, Expr, Index, Mul, Num
 from derive.algebra.poly import negate
-from derive.lowering.code import Binary, Unary
+from derive.lowering.code import Binary, Code, Unary
+from derive.lowering.fused import added_product, is_scaled_product
 from derive.lowering.guarded import complement, protected
 from derive.lowering.pieces import cut_in_pieces
 from derive.lowering.scatter import is_scattered, scatter
@@ -52,14 +53,23 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
             return value
         values.append((value, 1))
         plain = rest
+    products = set()
     for a in plain:
         sign, positive = _signed(a)
-        values.append((scope.lower(positive, order), sign))
-    return _total(scope, values, order)
+        value = scope.lower(positive, order)
+        values.append((value, sign))
+        if is_scaled_product(positive, order):
+            products.add(value.code)
+    return _total(scope, values, order, products)
 
 
-def _total(scope: Scope, values: list[tuple[Value, int]], order: Sequence[Index]) -> Value:
-    """The sum of values with their signs."""
+def _total(
+    scope: Scope,
+    values: list[tuple[Value, int]],
+    order: Sequence[Index],
+    products: Collection[Code] = (),
+) -> Value:
+    """The sum of values with their signs; ``products`` are scaled matrix products."""
     kind = common_kind([v for v, _ in values])
     if kind in ("float", "bool"):
         kind = "float"
@@ -71,9 +81,15 @@ def _total(scope: Scope, values: list[tuple[Value, int]], order: Sequence[Index]
     differs = len({sign for v, sign in values if not v.scalar}) == 2
     values.sort(key=lambda entry: (differs and entry[0].scalar, entry[1] < 0))
     values = _bias_last(values)
+    if values[0][0].code in products and len(values) > 1 and values[1][1] > 0:
+        values[:2] = reversed(values[:2])
     result, _ = values[0]
     result = scope.frame.fit(result, order)
     for value, sign in values[1:]:
+        fused = added_product(result, value, sign) if value.code in products else None
+        if fused is not None:
+            result = fused
+            continue
         value = scope.frame.fit(value, order)
         code = Binary("+" if sign > 0 else "-", result.code, value.code)
         both = result.scalar and value.scalar

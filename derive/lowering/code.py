@@ -178,7 +178,7 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
             continue
         pending += code.parts()
         match code:
-            case Binary("@") | Function("torch.einsum"):
+            case Binary("@") | Function("torch.einsum" | "torch.addmm" | "torch.baddbmm"):
                 contractions += 1
             case Binary() | Function() | Unary("-" | "~"):
                 operations += 1

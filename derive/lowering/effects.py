@@ -210,6 +210,14 @@ def _einsum(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shap
     return trace.did("einsum", operands, shape, flops, contracts=True)
 
 
+def _added(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A matrix product that starts from a tensor in place of 0."""
+    total, a, b = args[:3]
+    shape = (*a.shape[:-1], b.shape[-1])
+    flops = scale(mul(elements(shape), a.shape[-1]), 2)
+    return trace.did("addmm", (total, a, b), shape, flops, contracts=True)
+
+
 def _spread(given: Mapping[str, Any], name: str, unit: Poly, axes: int) -> list[Poly]:
     """The option of a convolution along each of its axes."""
     value = given.get(name, unit)
@@ -292,6 +300,28 @@ def _others(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shap
     return trace.did("*", (x,), x.shape, elements(x.shape))
 
 
+def _before(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A join and a running product."""
+    x = args[0]
+    trace.did("ones", (), _reduced(x, args[1]), ZERO)
+    joined = trace.did("cat", (x,), x.shape, ZERO)
+    return trace.did("cumprod", (joined,), x.shape, elements(x.shape))
+
+
+def _recurrence(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """Five products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
+    x, w = args[:2]
+    return trace.did("recurrence", (x, w), x.shape, scale(elements(x.shape), 5))
+
+
+def _decayed(trace: Steps, args: Sequence[Any], given: Mapping[str, Any]) -> Shaped:
+    """A clamp, a difference, its negative and its exponential, then the recurrence."""
+    x, level = args[:2]
+    for name in ("clamp", "diff", "neg", "exp"):
+        level = trace.elementwise(name, (level,), "float")
+    return _recurrence(trace, (x, level), {})
+
+
 def _reduced(x: Shaped, at: Any) -> tuple[Poly, ...]:
     n = _place(x, at)
     return (*x.shape[:n], ONE, *x.shape[n + 1 :])
@@ -344,10 +374,15 @@ KNOWN: dict[str, Known] = {
     "stack": _stacked,
     "where": _where,
     "einsum": _einsum,
+    "addmm": _added,
+    "baddbmm": _added,
     **{f"conv{n}d": _conv for n in (1, 2, 3)},
     **{f"{kind}_pool{n}d": _pool for kind in ("avg", "max") for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _conv_transpose for n in (1, 2, 3)},
     **{f"conv{n}d_input": _conv_input for n in (1, 2, 3)},
     **{f"conv{n}d_weight": _conv_weight for n in (1, 2, 3)},
     "_product_of_others": _others,
+    "_product_before": _before,
+    "_recurrence": _recurrence,
+    "_decayed_sum": _decayed,
 }

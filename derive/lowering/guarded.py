@@ -30,12 +30,12 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.factor import factor
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
 
-__all__ = ["complement", "is_below", "masks_of", "protected", "unmasked"]
+__all__ = ["complement", "is_below", "is_zero_outside", "masks_of", "protected", "unmasked"]
 
 
 def complement(args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
@@ -114,6 +114,29 @@ def _is_of_nothing(scope: Scope, e: Access) -> bool:
     let = scope.find(e.tensor)
     infinite = ("amax", "amin", "logsumexp", "max", "min")
     return let is not None and let.kind in infinite and let.condition is not None
+
+
+def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
+    """Whether the product of what was protected is 0 where the condition fails.
+
+    log(1) is, and so is x*log(1) outside x != 0. This is the code for entropies: torch.xlogy is
+    not, as its derivative in the second argument is 0/0 where both are 0, and as a nan in the
+    second argument is its value where the first is 0.
+    """
+    rest = [a for a in args if not isinstance(a, Iverson)]
+    zero = [a for a in rest if _vanishes(a, condition)]
+    beside = [a for a in rest if a not in zero]
+    number = Num(Fraction(0))
+    ends = [(Rel("!=", a, number), Rel("!=", number, a)) for a in beside]
+    return len(zero) == 1 and all(condition in either for either in ends)
+
+
+def _vanishes(e: Expr, condition: Expr) -> bool:
+    if not isinstance(e, Call) or e.function not in ZERO_AT_ONE:
+        return False
+    (inside,) = e.args
+    one = Num(Fraction(1))
+    return isinstance(inside, Where) and inside.condition is condition and inside.other is one
 
 
 _NEVER_NEGATIVE = ("abs", "exp", "relu", "sigmoid", "softplus")

@@ -72,7 +72,7 @@ class Lowering(Scope):
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
         if let.kind == "sum":
-            body = self._nested(let.body)
+            body = self.nested(let.body)
             if let.dtype == "bool" and isinstance(body, Iverson | Delta):
                 value = self.condition(body, let.formals)
             else:
@@ -97,7 +97,7 @@ class Lowering(Scope):
             if value is not None:
                 return value
         order = with_binders(let.formals, let.binders, let.body)
-        value = self._truth(let, order) or self.lower(self._nested(let.body), order)
+        value = self._truth(let, order) or self.lower(self.nested(let.body), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
         value = self.frame.fit(value, order)
@@ -142,14 +142,14 @@ class Lowering(Scope):
         if along.within or along.outside or along.index in free or along.binder not in free:
             return None
         order = [along.binder if i is along.index else i for i in let.formals]
-        body = self._nested(let.body)
+        body = self.nested(let.body)
         value = self.frame.fit(self.as_float(self.lower(body, order)), order)
         return cumulated(self, value, along, _CUMULATIVE[let.kind])
 
     def _others(self, let: Let) -> Value:
         """The product over all positions along an axis but one's own."""
         (k,) = let.binders
-        body = self._nested(let.body)
+        body = self.nested(let.body)
         value = self.as_float(self.lower(body, let.formals))
         if let.condition is not None:
             test = self.condition(let.condition, let.formals)
@@ -160,7 +160,7 @@ class Lowering(Scope):
         place = self.frame.position(value.axes, value.axes.index(k))
         return Value(Function("_product_of_others", (value.code, place)), value.axes)
 
-    def _nested(self, body: Expr) -> Expr:
+    def nested(self, body: Expr) -> Expr:
         """A flat body in the form that is computed."""
         known = recognise(body, self.find, self.absent)
         return factor(squares_multiplied_out(known))

@@ -25,7 +25,7 @@ from derive.algebra.expr import (
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
-from derive.lowering.guarded import complement, protected
+from derive.lowering.guarded import complement, is_zero_outside, protected
 from derive.lowering.pieces import cut_in_pieces, zero_outside
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope, number, whole
@@ -52,6 +52,8 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if masks:
         condition = conjunction(masks)
         args = tuple(a if a in masks else protected(scope, a, condition) for a in args)
+        if is_zero_outside(args, condition):
+            masks = []
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []

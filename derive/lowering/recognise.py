@@ -16,12 +16,16 @@ from derive.algebra.expr import (
     Call,
     Expr,
     Index,
+    Iverson,
+    Where,
     free_indices,
     fresh,
     node,
     substitute,
 )
-from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly
+from derive.algebra.factor import factor
+from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, negate, poly
+from derive.calculus.conditions import conditions_of
 from derive.calculus.lets import Let
 
 __all__ = ["Normal", "recognise"]
@@ -39,6 +43,8 @@ class Normal(Expr):
     body: Expr
     position: Expr
     condition: Expr | None = None
+    level: Access | None = None
+    """The logsumexp under the condition, a name."""
 
     def bound(self) -> tuple[Index, ...]:
         return (self.index,)
@@ -47,33 +53,38 @@ class Normal(Expr):
 Find = Callable[[str], Let | None]
 
 
-def recognise(e: Expr, find: Find, absent: Find) -> Expr:
+def recognise(e: Expr, find: Find, absent: Find, held: frozenset[Expr] = frozenset()) -> Expr:
     """e with normalised exponentials as `Normal` nodes, innermost first.
 
-    ``find`` gives any definition, ``absent`` that of a name that has not been computed.
+    ``find`` gives any definition, ``absent`` that of a name that has not been computed. What is
+    read where a condition of ``held`` fails is masked.
     """
     if isinstance(e, Poly):
-        terms = add(poly(()), *(poly([_term(t, find, absent)]) for t in e.terms))
-        return _log_softmax(terms, find)
-    new: Expr = e.map(lambda part: recognise(part, find, absent))
+        terms = add(poly(()), *(poly([_term(t, find, absent, held)]) for t in e.terms))
+        return _log_softmax(terms, find, held)
+    if isinstance(e, Where):
+        inside = [held | _holding(c) for c in (e.condition, negate(e.condition))]
+        branches = zip((e.then, e.other), inside, strict=True)
+        return Where(e.condition, *(recognise(b, find, absent, own) for b, own in branches))
+    new: Expr = e.map(lambda part: recognise(part, find, absent, held))
     if isinstance(new, Call) and new.function == "exp":
         (u,) = new.args
         if isinstance(u, Poly) and len(u.terms) == 1:
             (t,) = u.terms
             if t.coef == 1 and not t.binders and len(t.factors) == 1:
-                inner = _opened(t.factors[0], find, absent)
+                inner = _opened(t.factors[0], find, absent, held)
                 if isinstance(inner, Normal) and inner.kind == "log_softmax":
                     return replace(inner, kind="softmax")
     return new
 
 
-def _opened(e: Expr, find: Find, absent: Find) -> Expr:
+def _opened(e: Expr, find: Find, absent: Find, held: frozenset[Expr]) -> Expr:
     """What a name stands for that has not been computed; anything else as it is."""
     let = absent(e.tensor) if isinstance(e, Access) else None
     if let is None or let.kind != "sum" or let.dtype != "float":
         return e
     assert isinstance(e, Access)
-    return as_atom(_as_poly(recognise(let.body_at(e.positions), find, absent)))
+    return as_atom(_as_poly(recognise(let.body_at(e.positions), find, absent, held)))
 
 
 def _as_poly(e: Expr) -> Poly:
@@ -81,21 +92,34 @@ def _as_poly(e: Expr) -> Poly:
     return e
 
 
-def _term(t: Term, find: Find, absent: Find) -> Term:
-    return make_term(t.coef, t.binders, [recognise(f, find, absent) for f in t.factors])
+def _term(t: Term, find: Find, absent: Find, held: frozenset[Expr]) -> Term:
+    for f in t.factors:
+        if isinstance(f, Iverson):
+            held |= _holding(f.condition)
+    return make_term(t.coef, t.binders, [recognise(f, find, absent, held) for f in t.factors])
 
 
-def _log_softmax(p: Poly, find: Find) -> Poly:
+def _holding(condition: Expr) -> frozenset[Expr]:
+    """The conditions that hold where this one does, each in one form."""
+    return frozenset(factor(c) for c in conditions_of(condition))
+
+
+def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
     for t in p.terms:
         for let, k, body in _candidates(p, t, find):
             if all(other in p.terms for other in body.terms):
                 own = fresh(k, free_indices(p))
                 inside = substitute(body, {k: own})
-                condition = None
+                condition: Expr | None = None
+                level: Access | None = None
                 if let.condition is not None:
                     condition = substitute(let.condition, _mapping(let, t, own))
+                    assert isinstance(t.factors[0], Access)
+                    level = t.factors[0]
+                    if not _holding(substitute(condition, {own: k})) <= held:
+                        continue
                 rest = poly(x for x in p.terms if x is not t and x not in body.terms)
-                return add(rest, atom(Normal("log_softmax", own, inside, k, condition)))
+                return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
     return p
 
 

@@ -69,6 +69,10 @@ class Scope(ABC):
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
 
+    @abstractmethod
+    def nested(self, body: Expr) -> Expr:
+        """A flat body in the form that is computed."""
+
     def tensor(self, name: str) -> Value:
         """The named tensor, computed first where it is not at hand."""
         return self._computed(name)

@@ -14,6 +14,7 @@ from derive.lowering.convolve import convolution, pooled
 from derive.lowering.cumulative import cumulative_sum
 from derive.lowering.equalities import without_equalities
 from derive.lowering.pieces import narrowed
+from derive.lowering.recurrences import recurrent_sum
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope
 from derive.lowering.segments import segment_sum
@@ -41,7 +42,7 @@ def lower_sum(
     if convolved is not None:
         return convolved
     if name == "sum":
-        for recognised in (cumulative_sum, segment_sum):
+        for recognised in (cumulative_sum, recurrent_sum, segment_sum):
             found = recognised(scope, binders, args, order)
             if found is not None:
                 return found

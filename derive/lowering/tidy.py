@@ -25,6 +25,7 @@ from derive.lowering.code import (
     Unary,
     text,
 )
+from derive.lowering.fused import plain_where_shared
 
 __all__ = ["Line", "cut", "names_in", "tidy"]
 
@@ -75,6 +76,8 @@ def names_in(code: Code) -> Iterable[str]:
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """The same statements: names that serve once inlined, repeats named, lines cut to width."""
     fresh = set(taken)
+    codes = plain_where_shared([line.code for line in lines])
+    lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
     inlined = _inline(lines, width)
     shared = _share(inlined, fresh)
     return _renumbered(cut(shared, fresh, width), lines)
