@@ -3,6 +3,7 @@
     not (0 < x)              x ≤ 0
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
     [c]*a + [not c]*b        where(c, a, b)
+    a - t - t                a - 2*t
     p*[p != 0]               p
     [x < b]*[x >= a]         [a ≤ x < b]
 
@@ -11,7 +12,8 @@ The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from itertools import permutations
 
 from derive.algebra.expr import (
@@ -45,10 +47,49 @@ def legible(e: Expr) -> Expr:
     if isinstance(mapped, Rel):
         return _oriented(mapped)
     if isinstance(mapped, Add):
-        return _cases(mapped.args)
+        collected = _collected(mapped)
+        return _cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(mapped, Mul):
         return _in_chains(_without_zeros(mapped))
     return mapped
+
+
+def _collected(e: Add) -> Expr:
+    """a - t - t is a - 2*t, where terms are alike; else e as it is."""
+    terms = list(_signed_terms(e, Fraction(1)))
+    sums: dict[Expr, Fraction] = {}
+    for coefficient, rest in terms:
+        sums[rest] = sums.get(rest, Fraction(0)) + coefficient
+    if len(sums) == len(terms):
+        return e
+    kept = [_scaled(n, rest) for rest, n in sums.items() if n]
+    return kept[0] if len(kept) == 1 else Add(tuple(kept)) if kept else num(0)
+
+
+def _signed_terms(e: Expr, sign: Fraction) -> Iterator[tuple[Fraction, Expr]]:
+    """The terms of nested sums, each a number times something, 1 for a number alone."""
+    if isinstance(e, Add):
+        for a in e.args:
+            yield from _signed_terms(a, sign)
+    elif isinstance(e, Num):
+        yield sign * e.value, num(1)
+    elif isinstance(e, Mul) and isinstance(e.args[0], Num):
+        rest = e.args[1:]
+        inner = rest[0] if len(rest) == 1 else Mul(rest)
+        if isinstance(inner, Add):
+            yield from _signed_terms(inner, sign * e.args[0].value)
+        else:
+            yield sign * e.args[0].value, inner
+    else:
+        yield sign, e
+
+
+def _scaled(n: Fraction, e: Expr) -> Expr:
+    if e is num(1):
+        return Num(n)
+    if n == 1:
+        return e
+    return Mul((Num(n), *(e.args if isinstance(e, Mul) else (e,))))
 
 
 def _in_chains(e: Expr) -> Expr:

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = [input[*p] > −3]·G[*p]·where(input[*p] ≥ 3, 1, (input[*p] + 3 + input[*p])/6)
+    grad_input[*p] = [input[*p] > −3]·G[*p]·where(input[*p] ≥ 3, 1, 1/2 + input[*p]/3)
 """
 
 import torch
@@ -31,7 +31,7 @@ class _Hardswish(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        part = G * torch.where(input >= 3, 1, (input + (3 + input)) / 6)
+        part = G * torch.where(input >= 3, 1, 0.5 + input / 3)
         grad_input = torch.where(~(input <= -3), part, 0)
         return grad_input
 

@@ -10,18 +10,18 @@
 
 Gradients of none, G the cotangent of loss:
 
-    grad_input[*p] = G[*p]·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − target[*p] − target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
-    grad_target[*p] = G[*p]·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − probability[*p] − probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(alpha − (1 − alpha)))
+    grad_input[*p] = G[*p]·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
+    grad_target[*p] = G[*p]·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
 
 Gradients of mean, G the cotangent of average:
 
-    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − target[*p] − target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
-    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − probability[*p] − probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(alpha − (1 − alpha)))/size(p)
+    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
+    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))/size(p)
 
 Gradients of sum, G the cotangent of total:
 
-    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − target[*p] − target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
-    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − probability[*p] − probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(alpha − (1 − alpha)))
+    grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
+    grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
 """
 
 import math

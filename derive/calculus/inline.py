@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from derive.algebra.expr import Delta, Expr, Num, tensors
-from derive.algebra.poly import Poly
+from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
@@ -133,7 +133,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
                 bill.remove(new)
                 bill.add(old)
     for a in (formulas[a.name] for a in every if a in formulas):
-        shorter = _without_names(a, rules, backward.lets, pieces)
+        shorter = _collected(_without_names(a, rules, backward.lets, pieces), backward.lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
     kept = replace(
@@ -170,6 +170,33 @@ def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjo
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
         if cheaper and len(body.terms) <= len(a.body.terms):
             own = said_of((a.name, a.formals), log)
+            a = replace(a, body=body, steps=(*a.steps, *own))
+    return a
+
+
+def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
+    """The formula with the names of sums opened that stand beside one of their own terms.
+
+    With u = 1 - t, a*u - a*t = a - 2*a*t
+    """
+    for name in sorted(tensors(a.body)):
+        let = lets.get(name)
+        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
+            continue
+        if any(t.binders for t in let.body.terms):
+            continue
+        terms: list[Term] = []
+        for t in a.body.terms:
+            others = {(o.binders, o.factors) for o in a.body.terms if o is not t}
+            opened = inline(poly([t]), let).terms if name in tensors(t) else (t,)
+            alike = any((o.binders, o.factors) in others for o in opened)
+            terms += opened if alike else (t,)
+        body = poly(terms)
+        if body is a.body or len(body.terms) > len(a.body.terms):
+            continue
+        if sum(pieces(body).values()) <= sum(pieces(a.body).values()):
+            step = Step("collect", "a + (a + b) = 2·a + b", a.body, body)
+            own = said_of((a.name, a.formals), [step])
             a = replace(a, body=body, steps=(*a.steps, *own))
     return a
 
