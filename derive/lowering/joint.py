@@ -76,7 +76,8 @@ def joint(op: Operation, lets: Lets, backward: Backward) -> Joint:
         entered += narrow
         shape = Attribute(_result(op, frame, lets[output]), "shape")
         cotangents.append(Cotangent(say(name), say(output), shape))
-    scope = Lowering(find, frame, at_hand, like_input(op), integers_of(op))
+    known = frozenset(adjoints)
+    scope = Lowering(find, frame, at_hand, like_input(op), integers_of(op), adjoints=known)
     for name in op.outputs:
         scope.tensor(name)
     for a in wanted:

@@ -111,7 +111,8 @@ def integers_of(op: Operation) -> frozenset[str]:
 
 def frame_of(op: Operation) -> Frame:
     """The positions that parameters name at run time, and what is certain of all."""
-    return Frame(tuple(_named_axes(op)), Bounds.of(op))
+    given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
+    return Frame(tuple(_named_axes(op)), Bounds.of(op), given)
 
 
 def _named_axes(op: Operation) -> list[tuple[str, Index, Axes]]:
@@ -271,7 +272,7 @@ def _backward(
     def find(name: str) -> Let | None:
         return adjoints.get(name) or lets.get(name)
 
-    scope = Lowering(find, frame, dict(tensors), like, integers)
+    scope = Lowering(find, frame, dict(tensors), like, integers, adjoints=frozenset(adjoints))
     for g in backward.gradients:
         scope.tensor(g.name)
     say = lets.say

@@ -68,6 +68,8 @@ class Frame:
     """(parameter, index, the axes of the tensors that it counts in)."""
     bounds: Bounds = field(default_factory=Bounds, compare=False)
     """What is certain of the values of indices."""
+    given: frozenset[str] = frozenset()
+    """The extents whose size is a parameter, which the function refuses where it is below 1."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """The position of axis n as an argument of a torch function."""
@@ -163,8 +165,13 @@ class Frame:
         if any(i is not None and i.group for i in axes):
             return self._move_single(value, order)
         moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        code: Code
         if moved == [len(axes) - 2, len(axes) - 1]:
-            code: Code = Attribute(value.code, "mT")
+            match value.code:
+                case Attribute(obj, "mT"):
+                    code = obj
+                case _:
+                    code = Attribute(value.code, "mT")
         elif len(moved) == 2:
             code = Method(value.code, "transpose", tuple(literal(n) for n in moved))
         else:
