@@ -24,7 +24,6 @@ NOTHING = "0 times an infinity, that of a reduction of nothing, is nan"
 KNOWN = {
     **dict.fromkeys((187, 376, 413, 415, 1000, 1060, 1221, 1627, 1904), NOTHING),
     1435: "a maximum of nothing gives a gradient to what all of its values would have had",
-    1839: "a read that only an empty axis keeps in range",
 }
 """The programs that are known to fail, and why (README, Limits)."""
 

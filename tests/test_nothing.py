@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from derive import DeriveWarning, oracle
+from derive import oracle
 from derive.pipeline import load, source
 from derive.reference import values
 from derive.spec.notation import parse
@@ -101,10 +101,30 @@ def test_positions_of_a_person_are_not_those_of_a_winner():
         values(op, {"x": torch.rand(0), "w": torch.rand(0)})
 
 
-@pytest.mark.filterwarnings(f"ignore::{DeriveWarning.__module__}.{DeriveWarning.__name__}")
+@pytest.mark.filterwarnings("ignore")
 def test_a_size_that_is_never_0_is_not_asked_for():
     windows = "op f(x[n,s]; width=size(k)) -> y\ny[n,t] = max[k](x[n,t+k])"
     fixed = "op f(x[n,k]; size(k)=3) -> y\ny[n] = max[k](x[n,k])"
     for text in (windows, fixed):
         assert "numel" not in source(parse(text))
     assert "numel" in source(parse("y[n] = max[k](x[n,k])"))
+
+
+INTEGERS = (
+    "op f(x[i], T[i]: int) -> y\ny = {kind}[i](1)",
+    "op f(x[i], T[i]: int) -> y\ny = {kind}[i](T[i])",
+    "op f(x[i], T[i]: int) -> y\ny[i] = {kind}[k | k >= i](T[k])",
+    "op f(x[i], T[i]: int) -> y\ne[i] = {kind}[k | k >= i](k)\ny[i] = T[e[i]]",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", INTEGERS)
+@pytest.mark.parametrize("kind", ["max", "amin"])
+def test_an_extremum_of_integers_is_one(text, kind):
+    op = parse(text.format(kind=kind))
+    x, T = torch.rand(4), torch.tensor([3, 0, 2, 1])
+    expected = oracle.outputs(op, {"x": x.numpy(), "T": T.numpy()}, {})["y"]
+    y = load(op)(x, T)
+    assert y.dtype is torch.int64
+    assert torch.equal(y, torch.as_tensor(expected))

@@ -141,7 +141,8 @@ class Lowering(Scope):
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
         if let.kind in _EXTREMA:
             value = never_empty(self.frame, value, which, excluded[let.kind])
-        reduced = self.frame.reduce(value, let.kind, which, False, let.dtype)
+        kind = value.kind if let.kind in ("max", "min", "amax", "amin") else let.dtype
+        reduced = self.frame.reduce(value, let.kind, which, False, kind)
         if let.kind in ("max", "min"):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))
