@@ -38,7 +38,7 @@ _STEP = 1e-3
 def run(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """The array of every equation, by name; of those that the chosen output needs."""
+    """The array of every equation that the chosen outputs need, by name."""
     return _run(op, tensors, parameters).made
 
 
@@ -206,9 +206,7 @@ def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
-    """The equations to compute, in order; all of them where there is no choice."""
-    if not any(isinstance(p, Choice) for p in op.parameters):
-        return list(op.equations)
+    """The equations that the outputs need, in order: what nothing reads is not computed."""
     names = set(_selected(op, parameters))
     chosen = []
     for equation in reversed(op.equations):
@@ -289,9 +287,9 @@ class _Solver:
         count = -1
         while count != len(self.found):
             count = len(self.found)
+            self.derived()
             for origin, axis, size in composites:
                 self.divide(origin, axis, size)
-            self.derived()
         for extent in self.op.extents:
             if extent.name not in self.found:
                 raise ValueError(

@@ -143,9 +143,7 @@ def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
-    """The equations that an option needs, in order; all of them where there is no choice."""
-    if not any(isinstance(p, Choice) for p in op.parameters):
-        return list(op.equations)
+    """The equations that the outputs need, in order: what nothing reads is not computed."""
     wanted, kept = set(outputs), []
     for equation in reversed(op.equations):
         if equation.name in wanted:

@@ -7,12 +7,15 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = [A[*p,k,*q] = F[*p,*q]]·G[*p,*q]/(Σₖ′ [A[*p,k′,*q] = F[*p,*q]])
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
 
 def _amax_forward(A, dim, keepdim):
-    return A.amax(dim, keepdim=keepdim)
+    filled = A if A.numel() else A.sum(dim, True) - math.inf
+    return filled.amax(dim, keepdim=keepdim)
 
 
 class _Amax(Function):

@@ -7,12 +7,15 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = [A[*p,k,*q] = F[*p,*q]]·G[*p,*q]/(Σₖ′ [A[*p,k′,*q] = F[*p,*q]])
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
 
 def _amin_forward(A, dim, keepdim):
-    return A.amin(dim, keepdim=keepdim)
+    filled = A if A.numel() else A.sum(dim, True) + math.inf
+    return filled.amin(dim, keepdim=keepdim)
 
 
 class _Amin(Function):

@@ -20,7 +20,8 @@ def _global_max_pool_forward(input):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    return input.max(2).values
+    filled = input if input.numel() else input.sum(2, True) - math.inf
+    return filled.max(2).values
 
 
 class _GlobalMaxPool(Function):
@@ -44,9 +45,12 @@ class _GlobalMaxPool(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        part = input.argmax(2).unsqueeze(2)
-        placed = G.new_zeros(input.shape).scatter_add(2, part, G.unsqueeze(2))
-        grad_input = placed.reshape(input_shape)
+        filled = input if input.numel() else input.sum(2, True) - math.inf
+        zeros = G.new_zeros(input.shape)
+        part = filled.argmax(2).unsqueeze(2)
+        part2 = G.unsqueeze(2)
+        chosen = zeros.scatter_add(2, part, part2) if input.shape[2] else zeros
+        grad_input = chosen.reshape(input_shape)
         return grad_input
 
 

@@ -46,8 +46,8 @@ class _LpPool1d(Function):
         zeros2 = G.new_zeros(input.shape)
         part5 = kernel_size * G.shape[2]
         part6 = part4.reshape((input.shape[0], input.shape[1], part5))
-        placed = zeros2.index_add(2, part3.flatten(), part6)
-        grad_input = placed if norm_type != 0 else zeros
+        part7 = part3.flatten()
+        grad_input = zeros2.index_add(2, part7, part6) if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 

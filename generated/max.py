@@ -8,11 +8,14 @@ Gradients, G the cotangent of values:
     grad_A[*p,k,*q] = δ[k,indices[*p,*q]]·G[*p,*q]
 """
 
+import math
+
 from torch.autograd import Function, forward_ad
 
 
 def _max_forward(A, dim, keepdim):
-    part = A.max(dim, keepdim=keepdim)
+    filled = A if A.numel() else A.sum(dim, True) - math.inf
+    part = filled.max(dim, keepdim=keepdim)
     values = part.values
     indices = part.indices
     return values, indices
@@ -43,8 +46,9 @@ class _Max(Function):
         A_shape = ctx.A_shape
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
+        zeros = G.new_zeros(A_shape)
         part = G.squeeze(dim).unsqueeze(dim)
-        grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, part)
+        grad_A = zeros.scatter_add(dim, indices, part) if A_shape[dim] else zeros
         return grad_A, None, None
 
 

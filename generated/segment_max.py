@@ -19,8 +19,9 @@ def _segment_max_forward(data, segment_ids, num_segments):
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     position = torch.arange(num_segments, device=data.device).unsqueeze(1)
     mask = (segment_ids == position).unsqueeze(2)
-    part2 = torch.where(mask, data, -math.inf).amax(1)
-    return part2.reshape((num_segments, *q_shape))
+    chosen = torch.where(mask, data, -math.inf)
+    filled = chosen if chosen.numel() else chosen.sum(1, True) - math.inf
+    return filled.amax(1).reshape((num_segments, *q_shape))
 
 
 class _SegmentMax(Function):

@@ -241,7 +241,7 @@ ELEMENTWISE = {name for f in FUNCTIONS.values() for name in (f.torch, f.torch_me
     *("square", "rsqrt", "sqrt", "clamp_min", "pow", "softmax", "log_softmax"),
     *("cumsum", "cumprod", "logcumsumexp", "softplus", "logsigmoid"),
 }
-OF_PYTHON = {"dim", "len", "prod", "min", "max", "finfo", "sqrt", "slice"}
+OF_PYTHON = {"dim", "numel", "len", "prod", "min", "max", "finfo", "sqrt", "slice"}
 
 
 def test_every_function_of_the_catalog_is_known_or_elementwise():

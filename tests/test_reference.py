@@ -14,6 +14,7 @@ from programs import random_program
 
 from derive import catalog, oracle, parse
 from derive.errors import DeriveError
+from derive.pipeline import load
 from derive.samples import cases, sample
 
 torch = pytest.importorskip("torch")
@@ -387,3 +388,24 @@ def test_it_shares_nothing_with_the_engine(name):
 
 def test_the_examples_run():
     assert doctest.testmod(reference).failed == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_equation_that_no_output_needs_is_not_computed():
+    """It may read out of range: generated code, loops and torch leave it out alike."""
+    op = parse("op f(x[i]) -> y\nz[i] = where(i >= 0, x[2*i], 0)\ny[i] = 2*x[i]")
+    x = torch.rand(3, dtype=torch.float64)
+    for made in (
+        load(op)(x),
+        reference.values(op, {"x": x})["y"],
+        torch.from_numpy(oracle.outputs(op, {"x": x.numpy()}, {})["y"]),
+    ):
+        torch.testing.assert_close(made, 2 * x)
+
+
+def test_a_fixed_size_is_known_beside_an_empty_part():
+    op = parse("op f(v[l], r[(l k)]; size(k)=3) -> y\ny[k] = sum[l](r[(l k)]*v[l])")
+    for n in (0, 2):
+        v, r = torch.rand(n, dtype=torch.float64), torch.rand(3 * n, dtype=torch.float64)
+        expected = oracle.outputs(op, {"v": v.numpy(), "r": r.numpy()}, {})["y"]
+        torch.testing.assert_close(load(op)(v, r), torch.from_numpy(expected))

@@ -20,6 +20,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Rel,
+    Size,
     fresh,
     substitute,
     walk,
@@ -122,6 +123,9 @@ def partial_of_let(
         (k,) = binders
         # Where nothing is taken the winner does not meet the condition.
         weight = mul(guard, atom(Delta(k, as_atom(_substituted(winner, mapping)))))
+        if cancels(inside, binders) and not lets.bounds.size(k.extent).number:
+            # The sum of the delta alone is 1, but over an empty axis it is 0.
+            weight = mul(weight, atom(Iverson(Rel("<", ZERO, atom(Size(k.extent))))))
     elif let.kind in ("amax", "amin"):
         if not _is_input(lets, body):
             # A saved value may round otherwise than what is computed again to compare with it.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Add, Expr, Index, Mul, Num
 from derive.algebra.poly import negate
-from derive.lowering.code import Binary, Code, Unary
+from derive.lowering.code import Binary, Code, Method, Name, Unary
 from derive.lowering.fused import added_product, is_scaled_product
 from derive.lowering.guarded import complement, protected
 from derive.lowering.pieces import cut_in_pieces
@@ -74,6 +74,8 @@ def _total(
     if kind in ("float", "bool"):
         kind = "float"
         values = [(scope.as_float(v), sign) for v, sign in values]
+    else:
+        values = [(_as_int(v), sign) for v, sign in values]
     if all(sign < 0 for _, sign in values):
         first, sign = values[0]
         values[0] = (replace(first, code=Unary("-", first.code)), 1)
@@ -95,6 +97,14 @@ def _total(
         both = result.scalar and value.scalar
         result = Value(code, broadcast(result.axes, value.axes), kind, both)
     return result
+
+
+def _as_int(value: Value) -> Value:
+    """A truth value as a number: torch subtracts none from a number, nor the reverse."""
+    if value.kind != "bool" or value.scalar:
+        return value
+    code = Method(value.code, "to", (Name("torch.int64"),))
+    return replace(value, code=code, kind="int")
 
 
 def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.algebra.expr import Composite, Expr, Index
+from derive.algebra.expr import Composite, Expr, Index, walk
 from derive.lowering.code import (
     Attribute,
     Binary,
@@ -25,12 +25,13 @@ from derive.lowering.code import (
     text,
 )
 from derive.lowering.groups import SizeFrame, groups_of, shape_name
+from derive.lowering.kept import kept_place
 from derive.lowering.program import WIDTH
 from derive.lowering.resolve import Shapes, Source, axes_of
 from derive.lowering.tidy import Line, cut, names_in
 from derive.lowering.value import Frame
 from derive.lowering.views import flattened, in_place_of, unflattened, unflattenings, views
-from derive.spec.operation import Equation, KeepDim, Operation, Tensor
+from derive.spec.operation import Equation, KeepDim, Operation, Parameter, Tensor
 from derive.spec.split import Inside
 
 __all__ = [
@@ -162,7 +163,12 @@ def _group(i: Expr) -> bool:
 
 def loses_axis(op: Operation, equation: Equation) -> bool:
     """Whether a flag may keep an axis that the equation lacks."""
-    return any(isinstance(p, KeepDim) and p.index not in equation.axes for p in op.parameters)
+    return any(_loses(equation, p) for p in op.parameters)
+
+
+def _loses(equation: Equation, p: Parameter) -> bool:
+    """Whether it is a flag, and no axis is that of the index, nor has it as a part."""
+    return isinstance(p, KeepDim) and all(p.index not in walk(axis) for axis in equation.axes)
 
 
 def enter(
@@ -328,15 +334,12 @@ def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
 def outer_shape(op: Operation, shapes: Shapes, owner: Equation | Tensor, name: str) -> Code:
     """The shape that a person sees, from the sizes of the inner axes."""
     items: list[Code] = []
-    kept = {
-        _kept_place(op, owner, p): p.name
-        for p in op.parameters
-        if isinstance(owner, Equation) and isinstance(p, KeepDim) and p.index not in owner.axes
-    }
+    lost = [p for p in op.parameters if isinstance(owner, Equation) and _loses(owner, p)]
     for n, axis in enumerate((*owner.axes, None)):
-        if n in kept:
-            flag = Conditional(Name(kept[n]), Literal("(1,)"), Literal("()"))
-            items.append(Unary("*", flag))
+        for p in lost:
+            if isinstance(p, KeepDim) and kept_place(op, owner.axes, p) == n:
+                flag = Conditional(Name(p.name), Literal("(1,)"), Literal("()"))
+                items.append(Unary("*", flag))
         if axis is None:
             continue
         if isinstance(axis, Index) and axis.group:
@@ -352,11 +355,3 @@ def outer_shape(op: Operation, shapes: Shapes, owner: Equation | Tensor, name: s
         else:
             items.append(literal(1))
     return Tuple(tuple(items))
-
-
-def _kept_place(op: Operation, owner: Equation | Tensor, p: KeepDim) -> int:
-    home = next(t.axes for t in op.inputs if p.index in t.axes)
-    n = home.index(p.index)
-    before = [owner.axes.index(i) for i in home[:n] if i in owner.axes]
-    after = [owner.axes.index(i) for i in home[n + 1 :] if i in owner.axes]
-    return before[-1] + 1 if before else (after[0] if after else len(owner.axes))

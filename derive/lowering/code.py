@@ -189,7 +189,7 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
 
 _FREE = (
     "unsqueeze", "squeeze", "expand", "select", "diagonal", "transpose", "permute", "movedim",
-    "reshape", "flatten", "unflatten", "dim",
+    "reshape", "flatten", "unflatten", "dim", "numel",
 )  # fmt: skip
 
 

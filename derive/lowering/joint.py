@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.lowering.code import Attribute, Code, Conditional, Method, Name
+from derive.lowering.kept import added_axes, entered_axes
 from derive.lowering.lower import Lowering
 from derive.lowering.program import (
     WIDTH,
     frame_of,
     input_values,
     integers_of,
-    kept_axes,
     like_input,
     sources_of,
     spoken_lines,
@@ -27,7 +27,7 @@ from derive.lowering.program import (
 from derive.lowering.resolve import Shapes
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Frame, Value
-from derive.spec.operation import KeepDim, Operation
+from derive.spec.operation import Operation
 
 __all__ = ["Cotangent", "Joint", "joint"]
 
@@ -76,7 +76,8 @@ def joint(op: Operation, lets: Lets, backward: Backward) -> Joint:
         entered += narrow
         shape = Attribute(_result(op, frame, lets[output]), "shape")
         cotangents.append(Cotangent(say(name), say(output), shape))
-    scope = Lowering(find, frame, at_hand, like_input(op), integers_of(op))
+    known = frozenset(adjoints)
+    scope = Lowering(find, frame, at_hand, like_input(op), integers_of(op), adjoints=known)
     for name in op.outputs:
         scope.tensor(name)
     for a in wanted:
@@ -113,23 +114,16 @@ def _halves(lines: Sequence[Line], outputs: set[str]) -> tuple[list[Line], list[
 def _result(op: Operation, frame: Frame, let: Let) -> Code:
     """An output with the axes that flags keep."""
     code: Code = Name(let.name)
-    for p in op.parameters:
-        axes = kept_axes(op, let.formals, p) if isinstance(p, KeepDim) else None
-        if axes is not None:
-            place = frame.position(axes, axes.index(None))
-            code = Conditional(Name(p.name), Method(code, "unsqueeze", (place,)), code)
+    for flag, place in added_axes(op, let.formals, frame):
+        code = Conditional(flag, Method(code, "unsqueeze", (place,)), code)
     return code
 
 
 def _cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value, list[Line]]:
     """A cotangent with every axis that a flag may have kept, and the line that gives it them."""
-    value = Value(Name(name), let.formals)
+    axes, missing = entered_axes(op, let.formals, frame)
     lines = []
-    for p in op.parameters:
-        axes = kept_axes(op, let.formals, p) if isinstance(p, KeepDim) else None
-        if axes is not None:
-            place = frame.position(axes, axes.index(None))
-            wide = Method(Name(name), "unsqueeze", (place,))
-            lines.append(Line(name, Conditional(Name(p.name), Name(name), wide)))
-            value = replace(value, axes=axes)
-    return value, lines
+    for flag, place in missing:
+        wide = Method(Name(name), "unsqueeze", (place,))
+        lines.append(Line(name, Conditional(flag, Name(name), wide)))
+    return Value(Name(name), axes), lines

@@ -31,7 +31,7 @@ from derive.algebra.expr import (
     substitute,
 )
 from derive.algebra.factor import factor
-from derive.algebra.poly import as_atom
+from derive.algebra.poly import Poly, as_atom
 from derive.algebra.squares import Nonnegative, squares_multiplied_out
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
@@ -52,7 +52,8 @@ from derive.lowering.code import (
 )
 from derive.lowering.conditions import lower_condition
 from derive.lowering.cumulative import cumulated, running
-from derive.lowering.products import lower_product
+from derive.lowering.nothing import never_empty, only_where_something_wins, split_by_winners
+from derive.lowering.products import chain, lower_product
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope, number
 from derive.lowering.sums import lower_sum
@@ -62,6 +63,7 @@ from derive.spec.operation import Kind
 __all__ = ["Lowering"]
 
 _SMALLEST = Literal("-math.inf")
+_EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 _CUMULATIVE = {"logsumexp": "logcumsumexp", "prod": "cumprod"}
 
 
@@ -72,11 +74,7 @@ class Lowering(Scope):
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
         if let.kind == "sum":
-            body = self.nested(let.body)
-            if let.dtype == "bool" and isinstance(body, Iverson | Delta):
-                value = self.condition(body, let.formals)
-            else:
-                value = self.lower(body, let.formals)
+            value = self._plain(let)
         else:
             value = self._reduction(let)
         if let.dtype == "float" and value.kind != "float":
@@ -87,6 +85,24 @@ class Lowering(Scope):
                 value = replace(value, code=Method(value.code, "to", (Name("torch.int64"),)))
             value = replace(value, kind="int")
         return self.frame.expand(value, let.formals, self.like)
+
+    def _plain(self, let: Let) -> Value:
+        """The body as it is; of an adjoint, without terms of a winner of nothing."""
+        groups = split_by_winners(self, let) if let.name in self.adjoints else []
+        if len(groups) > 1:
+            parts = [self._guarded(needed, body, let.formals) for needed, body in groups]
+            return chain(self, "+", parts, let.formals)
+        ((needed, whole),) = groups or [((), let.body)]
+        if needed:
+            return self._guarded(needed, whole, let.formals)
+        body = self.nested(whole)
+        if let.dtype == "bool" and isinstance(body, Iverson | Delta):
+            return self.condition(body, let.formals)
+        return self.lower(body, let.formals)
+
+    def _guarded(self, needed: Sequence[str], body: Poly, order: Sequence[Index]) -> Value:
+        value = self.as_float(self.lower(self.nested(body), order))
+        return only_where_something_wins(self, value, needed, order) if needed else value
 
     def _reduction(self, let: Let) -> Value:
         """kind over the binders of the body, where the condition holds."""
@@ -100,7 +116,9 @@ class Lowering(Scope):
         value = self._truth(let, order) or self.lower(self.nested(let.body), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
-        value = self.frame.fit(value, order)
+        around = tuple(i for i in value.axes if i not in let.binders)
+        if around != let.formals or let.condition is not None:
+            value = self.frame.fit(value, order)
         if any(i not in value.axes for i in let.binders):
             value = self.frame.expand(value, order, self.like)
         excluded = {
@@ -121,7 +139,10 @@ class Lowering(Scope):
                 value = self.where(test, value, Value(excluded[let.kind], scalar=True), order)
             value = self.frame.expand(value, order, self.like)
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
-        reduced = self.frame.reduce(value, let.kind, which, False, let.dtype)
+        if let.kind in _EXTREMA:
+            value = never_empty(self.frame, value, which, excluded[let.kind])
+        kind = value.kind if let.kind in ("max", "min", "amax", "amin") else let.dtype
+        reduced = self.frame.reduce(value, let.kind, which, False, kind)
         if let.kind in ("max", "min"):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))

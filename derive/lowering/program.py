@@ -23,6 +23,7 @@ from derive.lowering.code import (
     Method,
     Name,
 )
+from derive.lowering.kept import added_axes, entered_axes
 from derive.lowering.lower import Lowering
 from derive.lowering.needs import needed_by, ordered
 from derive.lowering.resolve import Shapes, Source
@@ -30,7 +31,7 @@ from derive.lowering.scope import Scope
 from derive.lowering.softmaxes import softmaxes_shared
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Axes, Frame, Value
-from derive.spec.operation import AxisOf, KeepDim, Operation, SizeOf
+from derive.spec.operation import AxisOf, Operation, SizeOf
 
 __all__ = [
     "WIDTH",
@@ -40,7 +41,6 @@ __all__ = [
     "frame_of",
     "input_values",
     "integers_of",
-    "kept_axes",
     "like_input",
     "program",
     "sources_of",
@@ -111,7 +111,8 @@ def integers_of(op: Operation) -> frozenset[str]:
 
 def frame_of(op: Operation) -> Frame:
     """The positions that parameters name at run time, and what is certain of all."""
-    return Frame(tuple(_named_axes(op)), Bounds.of(op))
+    given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
+    return Frame(tuple(_named_axes(op)), Bounds.of(op), given)
 
 
 def _named_axes(op: Operation) -> list[tuple[str, Index, Axes]]:
@@ -162,10 +163,8 @@ def _forward(
             code = Method(code, "clone")
         lines.append(Line(s.name, code, kept=not lets[s.name].internal))
     lines = with_winners(lines)
-    for p in op.parameters:
-        if isinstance(p, KeepDim):
-            for name in op.outputs:
-                lines = _keep_axis(op, lets[name], p, frame, lines)
+    for name in op.outputs:
+        lines = _keep_axes(op, lets[name], frame, lines)
     return tuple(tidy(spoken_lines(lines, lets), taken, WIDTH))
 
 
@@ -191,36 +190,18 @@ def with_winners(lines: Sequence[Line]) -> list[Line]:
     return [replace(line, code=both.get(line.code, line.code)) for line in lines]
 
 
-def kept_axes(op: Operation, formals: Axes, p: KeepDim) -> Axes | None:
-    """The axes of an output with the lost axis as size 1 in its place; None if it is not lost."""
-    if p.index in formals:
-        return None
-    home = next((t.axes for t in op.inputs if p.index in t.axes), None)
-    if home is None:
-        raise LoweringError(f"{p.name}=keep({p.index.name}): no input has the axis")
-    n = home.index(p.index)
-    before = [formals.index(i) for i in home[:n] if isinstance(i, Index) and i in formals]
-    after = [formals.index(i) for i in home[n + 1 :] if isinstance(i, Index) and i in formals]
-    at = before[-1] + 1 if before else (after[0] if after else len(formals))
-    return (*formals[:at], None, *formals[at:])
-
-
-def _keep_axis(
-    op: Operation, let: Let, p: KeepDim, frame: Frame, lines: Sequence[Line]
-) -> list[Line]:
-    """The output with the axis kept where the flag says so."""
-    axes = kept_axes(op, let.formals, p)
-    if axes is None:
-        return list(lines)
-    place = frame.position(axes, axes.index(None))
-    n = next(n for n, line in enumerate(lines) if line.name == let.name)
-    flag = Name(p.name)
-    kept = _with_keepdim(lines[n].code, place, flag)
-    if kept is not None and not any(let.name in set(names_in(x.code)) for x in lines):
-        return [*lines[:n], replace(lines[n], code=kept), *lines[n + 1 :]]
+def _keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:
+    """The output with each axis kept where its flag says so."""
+    added = added_axes(op, let.formals, frame)
+    if len(added) == 1:
+        ((flag, place),) = added
+        n = next(n for n, line in enumerate(lines) if line.name == let.name)
+        kept = _with_keepdim(lines[n].code, place, flag)
+        if kept is not None and not any(let.name in set(names_in(x.code)) for x in lines):
+            return [*lines[:n], replace(lines[n], code=kept), *lines[n + 1 :]]
     name = Name(let.name)
-    wide = Conditional(flag, Method(name, "unsqueeze", (place,)), name)
-    return [*lines, Line(let.name, wide)]
+    wide = (Conditional(flag, Method(name, "unsqueeze", (at,)), name) for flag, at in added)
+    return [*lines, *(Line(let.name, code) for code in wide)]
 
 
 def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
@@ -259,10 +240,7 @@ def _backward(
         tensors[name] = Value(Name(name), let.formals, let.dtype)
         if name in cotangents:
             tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
-    entry: list[Line] = []
-    for p in op.parameters:
-        if isinstance(p, KeepDim):
-            _enter_kept(op, lets, p, frame, cotangents, tensors, entry)
+    entry = _enter_kept(op, lets, frame, cotangents, tensors)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     like: Code = like_input(op)
     if cotangents:
@@ -271,7 +249,7 @@ def _backward(
     def find(name: str) -> Let | None:
         return adjoints.get(name) or lets.get(name)
 
-    scope = Lowering(find, frame, dict(tensors), like, integers)
+    scope = Lowering(find, frame, dict(tensors), like, integers, adjoints=frozenset(adjoints))
     for g in backward.gradients:
         scope.tensor(g.name)
     say = lets.say
@@ -317,24 +295,22 @@ def _backward(
 def _enter_kept(
     op: Operation,
     lets: Lets,
-    p: KeepDim,
     frame: Frame,
     cotangents: Mapping[str, str],
     tensors: dict[str, Value],
-    entry: list[Line],
-) -> None:
-    """Outputs and cotangents get the axis that a flag may have kept."""
+) -> list[Line]:
+    """Outputs and cotangents get the axes that flags may have kept."""
+    entry = []
     for output in op.outputs:
-        axes = kept_axes(op, lets[output].formals, p)
-        if axes is None:
-            continue
-        place = frame.position(axes, axes.index(None))
+        axes, missing = entered_axes(op, lets[output].formals, frame)
         for name in (output, cotangents.get(output)):
-            if name is not None:
-                whole = Name(name)
-                wide = Method(whole, "unsqueeze", (place,))
-                entry.append(Line(name, Conditional(Name(p.name), whole, wide)))
+            if name is not None and missing:
                 tensors[name] = replace(tensors[name], axes=axes)
+                whole = Name(name)
+                for flag, place in missing:
+                    wide = Method(whole, "unsqueeze", (place,))
+                    entry.append(Line(name, Conditional(flag, whole, wide)))
+    return entry
 
 
 def _resolved(

@@ -52,6 +52,8 @@ class Scope(ABC):
     """A float tensor that new ones take dtype and device from."""
     integers: frozenset[str] = frozenset()
     """The parameters that are integers."""
+    adjoints: frozenset[str] = frozenset()
+    """The names that are gradients."""
     statements: list[Statement] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 
 from derive.lowering.code import (
     Attribute,
@@ -29,6 +29,7 @@ from derive.lowering.fused import plain_where_shared
 
 __all__ = ["Line", "cut", "names_in", "tidy"]
 
+_NONE = Literal("None")
 _VIEWS = ("unsqueeze", "squeeze", "expand", "select", "transpose", "permute", "movedim", "dim")
 _STEMS = {
     "sum": "total",
@@ -255,12 +256,15 @@ class _Repeats:
 
 def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
     """What is computed more than once is computed before its first reader and named."""
-    repeats = _Repeats(lines)
+    repeats, asked = _Repeats(lines), _asked(lines)
     while (code := repeats.largest()) is not None:
         readers = repeats.readers(code)
         owner = next((n for n in readers if repeats.lines[n].code is code), None)
         if owner is None:
-            owner = repeats.insert(Line(_fresh(code, taken), code), readers[0])
+            where = [repeats.lines[n].code for n in readers]
+            line = Line(_fresh(code, taken), lazily(where, code, asked))
+            asked |= _asked([line])
+            owner = repeats.insert(line, readers[0])
         else:
             repeats.move(owner, readers[0])
         name = Name(repeats.lines[owner].name)
@@ -274,30 +278,98 @@ def cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """Lines longer than width give their largest operands names of their own."""
     length = cache(lambda code: len(text(code)))
     result: list[Line] = []
+    asked = _asked(lines)
     for line in lines:
         pending = [line]
         while pending:
             current = pending.pop()
             room = width - len(current.name) - 3
-            if length(current.code) <= room:
-                result.append(current)
-                continue
-            part = _best_cut(current.code, room, length)
+            part = _filled(current.code)
+            if part is None and length(current.code) > room:
+                part = _best_cut(current.code, room, length, asked)
             if part is None:
                 result.append(current)
                 continue
             name = _fresh(part, taken)
             pending.append(replace(current, code=_replaced(current.code, part, Name(name))))
-            pending.append(Line(name, part))
+            pending.append(Line(name, lazily([current.code], part, asked)))
+            asked |= _asked(pending[-1:])
     return result
 
 
-def _best_cut(code: Code, room: int, length: Callable[[Code], int]) -> Code | None:
+def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
+    """The part as code of its own; one that may be an error is computed only where it was.
+
+    ``asked`` are the names of such parts.
+    """
+    if not _may_fail(part, asked):
+        return part
+    paths = [frozenset(path) for whole in wholes for path in _tests(whole, part, ())]
+    least = [path for path in paths if not any(other < path for other in paths)]
+    test: Code | None = None
+    for path in dict.fromkeys(least):
+        every = sorted(path, key=text)
+        if not every:
+            return part
+        own = reduce(lambda a, b: Binary("and", a, b), every)
+        test = own if test is None else Binary("or", test, own)
+    assert test is not None
+    return Conditional(test, part, _NONE)
+
+
+def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
+    """What is asked before the part is computed, for each time that it stands in the code."""
+    if code is part:
+        yield path
+    elif isinstance(code, Conditional):
+        yield from _tests(code.test, part, path)
+        yield from _tests(code.then, part, (*path, *_conjuncts(code.test)))
+        yield from _tests(code.other, part, (*path, Unary("not", code.test)))
+    else:
+        for inner in code.parts():
+            yield from _tests(inner, part, path)
+
+
+def _conjuncts(test: Code) -> Iterator[Code]:
+    if isinstance(test, Binary) and test.op == "and":
+        yield from _conjuncts(test.left)
+        yield from _conjuncts(test.right)
+    else:
+        yield test
+
+
+_AT_POSITIONS = ("gather", "index_add", "index_put", "index_select", "scatter_add", "select")
+
+
+def _may_fail(code: Code, asked: set[str]) -> bool:
+    """Whether the code reads or writes at positions, which may be out of range."""
+    return any(
+        (isinstance(c, Method) and c.name in _AT_POSITIONS)
+        or (isinstance(c, Name) and c.id in asked)
+        for c in _subexpressions(code)
+    )
+
+
+def _asked(lines: Sequence[Line]) -> set[str]:
+    """The names that are None where they are not read."""
+    return {
+        line.name
+        for line in lines
+        if isinstance(line.code, Conditional) and line.code.other is _NONE
+    }
+
+
+def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
     """The largest proper part that fits the line; failing that, the largest that does not."""
+    kept: tuple[Code, ...] = ()
+    if isinstance(code, Conditional) and _may_fail(code.then, asked):
+        # Alone it would have to ask again.
+        kept = (code.then, code.test) if isinstance(code.test, Subscript) else (code.then,)
     parts = [
         c
         for c in _subexpressions(code)
         if c is not code
+        and c not in kept
         and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute)
         and not (isinstance(c, Unary) and c.op == "*")
         and not is_slice(c)
@@ -307,6 +379,19 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int]) -> Code | No
         return None
     fitting = [c for c in parts if length(c) <= room]
     return max(fitting, key=length) if fitting else min(parts, key=length)
+
+
+def _filled(code: Code) -> Code | None:
+    """A part that stands for nothing where there is nothing: a line of its own."""
+    own = code.then if isinstance(code, Conditional) else None
+    for c in _subexpressions(code):
+        if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
+            return c
+    return None
+
+
+def _asks_for_elements(code: Code) -> bool:
+    return isinstance(code, Method) and code.name == "numel"
 
 
 def _fresh(code: Code, taken: set[str]) -> str:
@@ -322,8 +407,8 @@ def _fresh(code: Code, taken: set[str]) -> str:
             stem = "mask"
         case Unary("~", _):
             stem = "mask"
-        case Conditional():
-            stem = "chosen"
+        case Conditional(test):
+            stem = "filled" if _asks_for_elements(test) else "chosen"
     name, n = stem, 1
     while name in taken:
         n += 1

@@ -155,6 +155,8 @@ class Trace(Steps):
             return self._tuple(name, args) or _of_numbers(name, args)
         if name == "dim" and first is not None:
             return constant(len(first.shape))
+        if name == "numel" and first is not None:
+            return elements(first.shape)
         if name in ("to", "new_full", "new_zeros", "arange", "tensor"):
             args += [ast.unparse(x) for x in (*e.args, *(k.value for k in e.keywords))]
         known = KNOWN.get(name)

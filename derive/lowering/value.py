@@ -69,6 +69,8 @@ class Frame:
     """(parameter, index, the axes of the tensors that it counts in)."""
     bounds: Bounds = field(default_factory=Bounds, compare=False)
     """What is certain of the values of indices."""
+    given: frozenset[str] = frozenset()
+    """The extents whose size is a parameter, which the function refuses where it is below 1."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """The position of axis n as an argument of a torch function."""
@@ -266,7 +268,9 @@ def index_key(i: Index) -> str:
 
 
 def _transposed(code: Code) -> Code:
-    """code.mT; A + A.mT is its own."""
+    """code.mT; A + A.mT is its own, and A.mT.mT is A."""
+    if isinstance(code, Attribute) and code.name == "mT":
+        return code.obj
     if isinstance(code, Binary) and code.op == "+":
         if code.right is Attribute(code.left, "mT") or code.left is Attribute(code.right, "mT"):
             return code

@@ -1,0 +1,127 @@
+"""Maxima over axes that may have no positions: their values, and what their gradients are.
+
+torch refuses a maximum of nothing. Its value comes from one position of what wins over nothing,
+and no gradient goes to what would have won: where an axis is empty, terms of a gradient that read
+a winner along it are left out, and so are shares of a tie among nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Rel,
+    Size,
+    free_indices,
+    num,
+    walk,
+)
+from derive.algebra.poly import Poly, Term, as_atom, base_and_power, poly
+from derive.calculus.bounds import Bounds
+from derive.calculus.lets import Let
+from derive.lowering.code import (
+    Binary,
+    Code,
+    Conditional,
+    Dim,
+    Literal,
+    Method,
+)
+from derive.lowering.scope import Scope
+from derive.lowering.value import Frame, Value
+
+__all__ = ["never_empty", "only_where_something_wins", "split_by_winners"]
+
+_WINNERS = ("argmax", "argmin")
+_TIES = ("amax", "amin")
+
+
+def never_empty(frame: Frame, value: Value, which: Sequence[int], smallest: Code) -> Value:
+    """value, or one position of what wins over nothing where it has no elements."""
+    if all((i := value.axes[n]) is None or _has_positions(frame, i.extent) for n in which):
+        return value
+    args = (frame.positions(value.axes, which), Literal("True"))
+    op = "-" if smallest is Literal("-math.inf") else "+"
+    nothing = Binary(op, Method(value.code, "sum", args), Literal("math.inf"))
+    return replace(value, code=Conditional(Method(value.code, "numel"), value.code, nothing))
+
+
+def _has_positions(frame: Frame, extent: str) -> bool:
+    """Whether every axis of this extent is certain to have a position."""
+    known: Bounds = frame.bounds
+    return extent in frame.given or known.holds(Rel("<", num(0), Size(extent))) is True
+
+
+def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly]]:
+    """The terms of an adjoint, with the extents that must have positions for them."""
+    groups: dict[tuple[str, ...], list[Term]] = {}
+    for t in let.body.terms:
+        found = dict.fromkeys(_won_along(scope, t, let.formals))
+        needed = tuple(sorted(e for e in found if not _has_positions(scope.frame, e)))
+        groups.setdefault(needed, []).append(t)
+    return [(needed, poly(terms)) for needed, terms in groups.items()]
+
+
+def only_where_something_wins(
+    scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
+) -> Value:
+    """value, or zeros where one of the extents has no positions."""
+    value = scope.frame.expand(scope.as_float(value), order, scope.like)
+    zero = scope.frame.expand(Value(Literal("0"), scalar=True), order, scope.like)
+    test: Code = Dim(needed[0])
+    for extent in needed[1:]:
+        test = Binary("and", test, Dim(extent))
+    return replace(value, code=Conditional(test, value.code, zero.code))
+
+
+def _won_along(scope: Scope, t: Term, formals: Sequence[Index]) -> Iterator[str]:
+    """The extents of the axes along which the term reads winners or shares a tie."""
+    for e in walk(t):
+        match e:
+            case Access(tensor, positions):
+                let = scope.find(tensor)
+                if let is not None and let.kind in _WINNERS and let.internal:
+                    yield from (i.extent for i in let.binders)
+                homes = [i.extent if isinstance(i, Index) else None for i in _axes(scope, tensor)]
+                for home, position in zip(homes, positions, strict=True):
+                    yield from _read_by_winner(scope, home, position)
+            case Delta(Index(_, extent), position):
+                yield from _read_by_winner(scope, extent, position)
+    around = {i.extent for i in formals}
+    for f in t.factors:
+        base, exponent = base_and_power(f)
+        if exponent < Fraction(0):
+            yield from (e for e in _tied_along(scope, base) if e not in around)
+
+
+def _axes(scope: Scope, tensor: str) -> Sequence[Index | None]:
+    let = scope.find(tensor)
+    return scope.tensor(tensor).indices if let is None else let.formals
+
+
+def _read_by_winner(scope: Scope, home: str | None, position: Expr) -> Iterator[str]:
+    """The extent of an axis, if the position on it is that of a winner along such an axis."""
+    if isinstance(position, Access):
+        let = scope.find(position.tensor)
+        if let is not None and let.kind in _WINNERS:
+            yield from (i.extent for i in let.binders if i.extent == home)
+
+
+def _tied_along(scope: Scope, count: Expr) -> Iterator[str]:
+    """The extents of the axes along which the number of those equal to an extremum is counted."""
+    for t in walk(count):
+        if isinstance(t, Term):
+            for f in t.factors:
+                match f:
+                    case Iverson(Rel("==", _, Poly() as extremum)):
+                        top = as_atom(extremum)
+                        let = scope.find(top.tensor) if isinstance(top, Access) else None
+                        if let is not None and let.kind in _TIES:
+                            yield from (i.extent for i in t.binders if i in free_indices(f))

@@ -1,0 +1,130 @@
+"""Reductions over axes of size 0: their values, and gradients that are zeros."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from derive import oracle
+from derive.pipeline import load, source
+from derive.reference import values
+from derive.spec.notation import parse
+
+EMPTY = {
+    "max": -math.inf,
+    "min": math.inf,
+    "amax": -math.inf,
+    "amin": math.inf,
+    "argmax": 0,
+    "argmin": 0,
+    "logsumexp": -math.inf,
+}
+TEXTS = {
+    "an axis of the body": "op f(x[i,k], v[i]) -> y\ny[i] = {kind}[k](x[i,k]*v[i])",
+    "beside others": "op f(x[i,k], v[i]) -> y\ny[i] = exp(-v[i])*exp(-{kind}[k](x[i,k])**2)",
+    "one of two": "op f(x[i,k], v[l]) -> y\ny[i] = {kind}[k,l](x[i,k]*v[l])",
+    "read at positions": "op f(x[v,d], T[n,k]: int) -> y\ny[n,d] = {kind}[k](x[T[n,k],d])",
+    "all": "op f(x[k]) -> y\ny = {kind}[k](x[k]**2)",
+    "a group": "op f(x[n,*q]) -> y\ny[n] = {kind}[*q](x[n,*q])",
+    "under a condition": "op f(x[k], T[k]: int, v[i]) -> y\n"
+    "y[i] = {kind}[k | T[k] == i](x[k]*v[i])",
+    "over windows": "op f(x[s], v[c]; width=size(k)) -> y\ny[t] = {kind}[c,k](x[t+k]*v[c])",
+}
+SHAPES = {
+    "an axis of the body": ((3, 0), (3,)),
+    "beside others": ((3, 0), (3,)),
+    "one of two": ((2, 3), (0,)),
+    "read at positions": ((4, 2), (3, 0)),
+    "all": ((0,),),
+    "a group": ((2, 3, 0),),
+    "under a condition": ((0,), (0,), (3,)),
+    "over windows": ((5,), (0,)),
+}
+
+
+def _tensors(op, shapes):
+    made = {}
+    for t, shape in zip(op.inputs, shapes, strict=True):
+        whole = torch.zeros(shape, dtype=torch.int64)
+        made[t.name] = whole if t.kind == "int" else torch.rand(shape).double() + 0.5
+    return made
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", TEXTS)
+@pytest.mark.parametrize("kind", ["max", "min", "amax", "amin", "logsumexp"])
+def test_an_extremum_of_nothing_has_a_value_and_no_gradient(case, kind):
+    op = parse(TEXTS[case].format(kind=kind))
+    f, tensors = load(op), _tensors(op, SHAPES[case])
+    given = {"width": 2} if "width" in TEXTS[case] else {}
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    expected = torch.from_numpy(oracle.outputs(op, arrays, given)["y"])
+    leaves = [t.requires_grad_() if t.is_floating_point() else t for t in tensors.values()]
+    y = f(*leaves, **given)
+    torch.testing.assert_close(y.detach(), expected)
+    y.sum().backward()
+    for t in leaves:
+        if t.is_floating_point():
+            assert torch.equal(t.grad, torch.zeros_like(t))
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_the_reduction_of_nothing(kind):
+    f = load(parse(f"op f(x[i,*p,k]) -> y\ny[i,*p] = {kind}[k](x[i,*p,k])"))
+    for shape in ((0,), (2, 0), (0, 3), (0, 0)):
+        y = f(torch.ones((1, *shape)))
+        assert torch.equal(y, torch.full((1, *shape[:-1]), EMPTY[kind], dtype=y.dtype))
+
+
+@pytest.mark.parametrize("kind", ["max", "amin"])
+def test_below_transforms(kind):
+    f = load(parse(f"op f(x[i,k]) -> y\ny[i] = {kind}[k](x[i,k])"))
+    x = torch.rand((5, 3, 0)).double()
+    whole = torch.full((5, 3), EMPTY[kind]).double()
+    assert torch.equal(torch.func.vmap(f)(x), whole)
+    assert torch.func.jacrev(f)(x[0]).shape == torch.func.jacfwd(f)(x[0]).shape == (3, 3, 0)
+    assert torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(x).shape == x.shape
+
+
+def test_positions_of_a_person_are_not_those_of_a_winner():
+    """What argmax says of nothing, 0, is a position like any other on another axis."""
+    f = load(parse("op f(x[k], w[n]) -> y\np = argmax[k](x[k])\ny = w[p]"))
+    w = torch.tensor([2.0, 3.0], requires_grad=True)
+    f(torch.rand(0), w).backward()
+    assert torch.equal(w.grad, torch.tensor([1.0, 0.0]))
+    op = parse("op f(x[k], w[k]) -> y\np = argmax[k](x[k])\ny = w[p]")
+    with pytest.raises((IndexError, RuntimeError)):
+        load(op)(torch.rand(0), torch.rand(0))
+    with pytest.raises(IndexError):
+        values(op, {"x": torch.rand(0), "w": torch.rand(0)})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_size_that_is_never_0_is_not_asked_for():
+    windows = "op f(x[n,s]; width=size(k)) -> y\ny[n,t] = max[k](x[n,t+k])"
+    fixed = "op f(x[n,k]; size(k)=3) -> y\ny[n] = max[k](x[n,k])"
+    for text in (windows, fixed):
+        assert "numel" not in source(parse(text))
+    assert "numel" in source(parse("y[n] = max[k](x[n,k])"))
+
+
+INTEGERS = (
+    "op f(x[i], T[i]: int) -> y\ny = {kind}[i](1)",
+    "op f(x[i], T[i]: int) -> y\ny = {kind}[i](T[i])",
+    "op f(x[i], T[i]: int) -> y\ny[i] = {kind}[k | k >= i](T[k])",
+    "op f(x[i], T[i]: int) -> y\ne[i] = {kind}[k | k >= i](k)\ny[i] = T[e[i]]",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", INTEGERS)
+@pytest.mark.parametrize("kind", ["max", "amin"])
+def test_an_extremum_of_integers_is_one(text, kind):
+    op = parse(text.format(kind=kind))
+    x, T = torch.rand(4), torch.tensor([3, 0, 2, 1])
+    expected = oracle.outputs(op, {"x": x.numpy(), "T": T.numpy()}, {})["y"]
+    y = load(op)(x, T)
+    assert y.dtype is torch.int64
+    assert torch.equal(y, torch.as_tensor(expected))
