@@ -31,6 +31,10 @@ EQUATIONS = {
     "branches": "y[i] = sum[h](where(h > i + 1, v[h]/x[i], v[h]))",
     "an adjoint of nothing": "y[i] = x[i]/(1 + logsumexp[h | h < i](v[h])**2)",
     "an adjoint of a maximum": "y[i] = x[i]/(1 + max[h | h < i](v[h])**2)",
+    "a bracket beside a logsumexp of nothing": (
+        "y[j,i] = [j == i]*x[i]*logsumexp[h | h > i + 1](v[h])"
+    ),
+    "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"
     ),

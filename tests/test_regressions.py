@@ -37,6 +37,10 @@ FAULTS = {
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
     ),
+    "a softmax read before its logarithm is there": (
+        "op f(v[k], x[j,l], r[n]) -> y\n"
+        "y[k] = clamp(log_softmax[k](sin(r[1] + x[0,0])*v[k]), 0, 1)",
+    ),
     "a position along a group": ("y[*p,n] = A[*p,T[*p,n]]",),
     "a softmax over a group": ("y[*p] = softmax[*p](x[*p]*w)",),
     "extrema over several indices": (

@@ -29,7 +29,7 @@ from derive.algebra.expr import (
     free_indices,
     tensors,
 )
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -63,8 +63,8 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
 
 
 def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
-    """Sum_indices p in a gradient, where only exp(x - lse) is infinite: the lse of nothing."""
-    return sum_over(_guarded(lets, p, indices, _overflows), indices)
+    """Sum_indices p in a gradient; only of nothing is what stands there infinite."""
+    return sum_over(_guarded(lets, p, indices, _reads_nothing), indices)
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
@@ -195,12 +195,10 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     return any(_may_be_infinite(lets, part, extents) for part in e.parts())
 
 
-def _overflows(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
-    """Whether e is exp(x - lse), or a power of it, of an lse that may be of nothing."""
-    if isinstance(e, Call) and e.function in UNBOUNDED:
-        read = (lets.get(a.tensor) for a in accesses(e))
-        return any(let is not None and _takes_nothing(let, extents) for let in read)
-    return isinstance(e, Pow) and _overflows(lets, e.base, extents)
+def _reads_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
+    """Whether e is computed from a reduction that is infinite where it takes nothing."""
+    read = (lets.get(a.tensor) for a in accesses(e))
+    return any(let is not None and _takes_nothing(let, frozenset()) for let in read)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:

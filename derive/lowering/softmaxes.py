@@ -40,7 +40,7 @@ def softmaxes_shared(
         logarithm = result.index((line, wanted))
         if at < logarithm:
             result.insert(at, result.pop(logarithm))
-            first += 1
+            first += logarithm > first
         made: Code = Method(Name(line.name), "exp")
         if not set(own) <= set(wanted):
             test = Name(_unused(f"with_{line.name}", taken))
