@@ -9,7 +9,7 @@ that are finite wherever their tensors are need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -27,6 +27,7 @@ from derive.algebra.expr import (
     Size,
     accesses,
     free_indices,
+    sort_key,
     tensors,
 )
 from derive.algebra.functions import UNDEFINED_SOMEWHERE
@@ -37,6 +38,7 @@ from derive.algebra.poly import (
     Term,
     as_atom,
     atom,
+    base_and_power,
     make_term,
     negate,
     poly,
@@ -59,12 +61,38 @@ __all__ = [
 
 def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     """Sum_indices p, with guards on what may be infinite where nothing is summed."""
-    return sum_over(_guarded(lets, p, indices, _may_be_infinite), indices)
+    terms = []
+    for t in p.terms:
+        guards: list[Expr] = []
+        for f in t.factors:
+            missing = [i for i in indices if i not in free_indices(f)]
+            if missing and not isinstance(f, Iverson | Delta):
+                guards += _guards(lets, t, f, missing)
+        # The brackets may read what the term binds.
+        terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
+    return sum_over(poly(terms), indices)
 
 
 def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
-    """Sum_indices p in a gradient; only of nothing is what stands there infinite."""
-    return sum_over(_guarded(lets, p, indices, _reads_nothing), indices)
+    """Sum_indices p in a gradient; only reductions of nothing stand there infinite.
+
+    The product of a mask and another factor is made for all of their indices, so the guard is
+    about each index that the factor lacks, summed or not.
+    """
+    terms = []
+    for t in p.terms:
+        guards: dict[Expr, None] = {}
+        conditions = [m.condition for m in t.factors if isinstance(m, Iverson)]
+        for f in t.factors:
+            if isinstance(f, Iverson | Delta) or not _reads_nothing(lets, f):
+                continue
+            for c in conditions:
+                missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
+                found = as_atom(some(lets, c, missing)) if missing else None
+                if isinstance(found, Iverson):
+                    guards[found] = None
+        terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
+    return sum_over(poly(terms), indices)
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
@@ -134,36 +162,19 @@ def _is_straight(f: Expr, names: set[str]) -> bool:
     return isinstance(f, Access) and f.tensor in names
 
 
-Test = Callable[[Lets, Expr, frozenset[str]], bool]
-
-
-def _guarded(lets: Lets, p: Poly, indices: Sequence[Index], test: Test) -> Poly:
-    """p with the brackets that what stands outside of its sum over the indices needs."""
-    terms = []
-    for t in p.terms:
-        guards: list[Expr] = []
-        for f in t.factors:
-            missing = [i for i in indices if i not in free_indices(f)]
-            if missing and not isinstance(f, Iverson | Delta):
-                guards += _guards(lets, t, f, missing, test)
-        # The brackets may read what the term binds.
-        terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
-    return poly(terms)
-
-
-def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index], test: Test) -> Iterator[Expr]:
+def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[Expr]:
     """[the sum over these takes something], where f may be infinite if it does not."""
     placed = {i for d in t.factors if isinstance(d, Delta) for i in free_indices(d)}
     missing = [i for i in missing if i not in placed]
     masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
     masks = [c for c in masks if free_indices(c) & set(missing)]
     chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
-    if chosen and test(lets, f, frozenset(i.extent for i in missing)):
+    if chosen and _may_be_infinite(lets, f, frozenset(i.extent for i in missing)):
         found = as_atom(some(lets, conjunction(masks), chosen))
         if isinstance(found, Iverson):
             yield found
             missing = [i for i in missing if i not in chosen]
-    for i in missing if test is _may_be_infinite else ():
+    for i in missing:
         # An axis of size 0; only what has no value for that very reason is looked after.
         if not i.group and _is_of_nothing(lets, f, frozenset((i.extent,))):
             if not lets.bounds.size(i.extent).number:
@@ -195,10 +206,12 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     return any(_may_be_infinite(lets, part, extents) for part in e.parts())
 
 
-def _reads_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
-    """Whether e is computed from a reduction that is infinite where it takes nothing."""
-    read = (lets.get(a.tensor) for a in accesses(e))
-    return any(let is not None and _takes_nothing(let, frozenset()) for let in read)
+def _reads_nothing(lets: Lets, e: Expr) -> bool:
+    """Whether e is a reduction that is infinite where it takes nothing, or a function of one."""
+    base, _ = base_and_power(e)
+    read = accesses(base) if isinstance(base, Access | Call) else ()
+    found = (lets.get(a.tensor) for a in read)
+    return any(let is not None and _takes_nothing(let, frozenset()) for let in found)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
