@@ -37,6 +37,11 @@ FAULTS = {
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
     ),
+    "a part of nothing read in another line": (
+        "op f(v[l], w[k], T: int, U[k]: int, A[n,k], B[(l k),k]) -> y\n"
+        "e[k,l,x] = concat[x](B[1,x], sum[z](concat[z](A[(z x),T]*w[z], A[z,k], (x + 1)*w[z]))"
+        "*v[x])\ny[k] = e[T,U[k],0] + clamp(1, T, w[T] + 1)",
+    ),
     "a softmax read before its logarithm is there": (
         "op f(v[k], x[j,l], r[n]) -> y\n"
         "y[k] = clamp(log_softmax[k](sin(r[1] + x[0,0])*v[k]), 0, 1)",

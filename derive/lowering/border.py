@@ -243,7 +243,8 @@ def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]
     pieces = _read(pieces, own)
     named = [p.line.name for p in pieces if p.line.name not in own]
     pieces = _cleared(pieces, named)
-    pieces = [Piece(line, p.part) for p in pieces for line in cut([p.line], taken, WIDTH)]
+    lines = [p.line for p in pieces]
+    pieces = [Piece(line, p.part) for p in pieces for line in cut([p.line], taken, WIDTH, lines)]
     named += [p.line.name for p in pieces if p.line.name not in own and p.line.name not in named]
     return _renumbered(pieces, named)
 

@@ -274,11 +274,16 @@ def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
     return repeats.in_order()
 
 
-def cut(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
-    """Lines longer than width give their largest operands names of their own."""
+def cut(
+    lines: Sequence[Line], taken: set[str], width: int, among: Sequence[Line] = ()
+) -> list[Line]:
+    """Lines longer than width give their largest operands names of their own.
+
+    ``among`` are the lines that these stand among.
+    """
     length = cache(lambda code: len(text(code)))
     result: list[Line] = []
-    asked = _asked(lines)
+    asked = _asked((*among, *lines))
     for line in lines:
         pending = [line]
         while pending:
