@@ -39,6 +39,9 @@ __all__ = ["Inputs", "random_inputs", "sizes_of"]
 
 Sizes = dict[str, "int | tuple[int, ...]"]
 
+_ATTEMPTS = 4
+"""How often integers are drawn: a segment that none of them names has no mean."""
+
 
 def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
     """``n=32``, ``p=2,3`` for a group: the sizes of letters as they are written."""
@@ -85,8 +88,8 @@ def random_inputs(
     except ValueError as error:
         raise DeriveError(f"{op.name}: these sizes do not fit together: {error}") from None
     rng = np.random.default_rng(seed)
-    tensors = _integers(op, rng, small, shapes, parameters, found)
-    for way in ("normal", "uniform"):
+    for way in ("normal", "uniform") * _ATTEMPTS:
+        tensors = _integers(op, rng, small, shapes, parameters, found)
         for t in op.inputs:
             if t.kind == "float":
                 tensors[t.name] = _floats(op, t, rng, small, shapes[t.name], found, way)

@@ -419,7 +419,9 @@ def test_the_command_prints_the_table():
     assert done.returncode == 0, done.stdout + done.stderr
     title, *rows = done.stdout.splitlines()
     assert title.startswith("character_model: gradients of loss, float32, c=")
-    assert " j=5 k=24 n=6 " in title
+    sizes = dict(word.split("=") for word in title.split(", ")[-1].split())
+    assert (sizes["j"], sizes["n"]) == ("5", "6")
+    assert int(sizes["k"]) == int(sizes["t"]) * int(sizes["d"])
     names = [row.split(" | ")[0].strip() for row in rows]
     assert names == [n for n in backwards(MODEL) if n in (*INTERMEDIATES, *PARAMETERS)]
     assert all(" | approximate: True  | maxdiff: " in row for row in rows)

@@ -370,7 +370,7 @@ FORMULAS = {
     # An adjoint that is read at a shifted position is opened there, a scatter in it with it.
     "op f(x[i], T[n]: int) -> y\nh[m] = x[m+1]\ny[n] = h[T[n]]": {"x": "Σₙ δ[i,1 + T[n]]·G[n]"},
     "op f(x[i]) -> y\nh[m] = x[m+1]\ny[u] = h[2*u+2] + h[u]": {
-        "x": "[i < 1 + size(u)]·[i ≥ 1]·G[i − 1] + Σᵤ δ[i,3 + 2·u]·G[u]"
+        "x": "[1 ≤ i < 1 + size(u)]·G[i − 1] + Σᵤ δ[i,3 + 2·u]·G[u]"
     },
     "op f(x[n,k], b[k], o[n,l]) -> y\nh[n,m] = concat[m](x[n,m], o[n,m])\n"
     "y[n,k] = b[k]*sum[m | m < size(k)](h[n,m])": {

@@ -259,7 +259,7 @@ def _shape(
     names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
-    return (kind, len(binders), whole, test), formals
+    return (kind, len(formals), len(binders), whole, test), formals
 
 
 def inline(p: Poly, let: Let) -> Poly:

@@ -87,7 +87,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access) and needed <= free_indices(e) and _is_of_nothing(scope, e):
             return Where(condition, e, Num(Fraction(1)))
-        if isinstance(e, Access | Iverson) or not needed <= free_indices(e):
+        if isinstance(e, Access | Iverson | Normal) or not needed <= free_indices(e):
             return e
         if isinstance(e, Reduce) and not any(_is_of_nothing(scope, a) for a in accesses(e)):
             return e

@@ -56,7 +56,9 @@ def never_empty(frame: Frame, value: Value, which: Sequence[int], smallest: Code
 def _has_positions(frame: Frame, extent: str) -> bool:
     """Whether every axis of this extent is certain to have a position."""
     known: Bounds = frame.bounds
-    return extent in frame.given or known.holds(Rel("<", num(0), Size(extent))) is True
+    if any(known.size(extent) == known.size(given) for given in frame.given):
+        return True
+    return known.holds(Rel("<", num(0), Size(extent))) is True
 
 
 def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly]]:
