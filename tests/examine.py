@@ -121,14 +121,18 @@ SHARES = {
 
 def judged(op: Operation, function: Any, program: Program, checks: set[str]) -> Result:
     """What the checks say of the generated function."""
+    run = Run(op, function, program)
     try:
-        Run(op, function, program).check(checks)
+        run.check(checks)
     except Skipped as reason:
         return Result(program.seed, "skipped", str(reason))
     except Undefined as place:
         return Result(program.seed, "undefined", str(place))
     except Fault as fault:
         return Result(program.seed, fault.kind, str(fault))
+    except ZeroDivisionError as error:
+        kind = "undefined" if run.has_an_empty_axis() else "run"
+        return Result(program.seed, kind, _told(error))
     except Exception as error:
         return Result(program.seed, "run", _told(error))
     return Result(program.seed, "ok")
