@@ -119,9 +119,12 @@ INTEGERS = (
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("text", INTEGERS)
-@pytest.mark.parametrize("kind", ["max", "amin"])
-def test_an_extremum_of_integers_is_one(text, kind):
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(kind, text) for kind in ("max", "amin") for text in INTEGERS]
+    + [("prod", text) for text in INTEGERS[:3]],
+)
+def test_a_reduction_of_integers_is_one(text, kind):
     op = parse(text.format(kind=kind))
     x, T = torch.rand(4), torch.tensor([3, 0, 2, 1])
     expected = oracle.outputs(op, {"x": x.numpy(), "T": T.numpy()}, {})["y"]

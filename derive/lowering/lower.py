@@ -141,7 +141,7 @@ class Lowering(Scope):
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
         if let.kind in _EXTREMA:
             value = never_empty(self.frame, value, which, excluded[let.kind])
-        kind = value.kind if let.kind in ("max", "min", "amax", "amin") else let.dtype
+        kind = let.dtype if let.kind in ("any", "all", "argmax", "argmin") else value.kind
         reduced = self.frame.reduce(value, let.kind, which, False, kind)
         if let.kind in ("max", "min"):
             # (values, indices): the one whose gradient goes to the first winner.
