@@ -8,7 +8,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,i,j] = (Σₑ G[*b,i,e]·value[*b,j,e] − 1/total[*b,i]·Σⱼ′ₑ G[*b,i,e]·value[*b,j′,e]·S[*b,i,j′])/total[*b,i]
+    grad_S[*b,i,j] = (Σₑ G[*b,i,e]·value[*b,j,e] − Σₑ G[*b,i,e]·output[*b,i,e])/total[*b,i]
     grad_query[*b,i,d] = where(query[*b,i,d] > 0, 1, exp(query[*b,i,d]))·Σⱼ [j ≤ i]·grad_S[*b,i,j]·psi[*b,j,d]
     grad_key[*b,j,d] = where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))·Σᵢ [j ≤ i]·grad_S[*b,i,j]·phi[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·S[*b,i,j]/total[*b,i]
@@ -40,15 +40,17 @@ class _CausalLinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        output = result
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value = ctx.saved_tensors
+        query, key, value, output = ctx.saved_tensors
         grad_query = grad_key = grad_value = None
         mask = query > 0
         e2 = torch.where(~mask, query, 1).exp()
@@ -61,9 +63,8 @@ class _CausalLinearAttention(Function):
         S = torch.where(mask3, phi @ psi.mT, 0)
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = G @ value.mT
-            part2 = part - ((part * S).sum(-1) / total).unsqueeze(-1)
-            grad_S = part2 / total.unsqueeze(-1)
+            part = G @ value.mT - (G * output).sum(-1, keepdim=True)
+            grad_S = part / total.unsqueeze(-1)
             chosen = torch.where(mask3, grad_S, 0)
         if ctx.needs_input_grad[0]:
             grad_query = chosen @ psi * torch.where(mask, 1, e2)

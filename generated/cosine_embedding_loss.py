@@ -10,22 +10,28 @@
 Gradients of mean, G the cotangent of average:
 
     grad_cosine[n] = ([target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G)/size(n)
-    grad_input1[n,d] = grad_cosine[n]·(input2[n,d] − input1[n,d]·square2[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
-    grad_input2[n,d] = grad_cosine[n]·(input1[n,d] − input2[n,d]·square1[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
+    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
+    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
+    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
+    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 
 Gradients of sum, G the cotangent of total:
 
     grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G − [target[n] = 1]·G
-    grad_input1[n,d] = grad_cosine[n]·(input2[n,d] − input1[n,d]·square2[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
-    grad_input2[n,d] = grad_cosine[n]·(input1[n,d] − input2[n,d]·square1[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
+    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
+    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
+    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
+    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 
 Gradients of none, G the cotangent of loss:
 
     grad_cosine[n] = [target[n] ≠ 1]·[cosine[n] − margin ≥ 0]·G[n] − [target[n] = 1]·G[n]
-    grad_input1[n,d] = grad_cosine[n]·(input2[n,d] − input1[n,d]·square2[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
-    grad_input2[n,d] = grad_cosine[n]·(input1[n,d] − input2[n,d]·square1[n]/(square1[n]·square2[n])·Σ[d′] input1[n,d′]·input2[n,d′])/√(square1[n]·square2[n])
+    grad_square2[n] = −grad_cosine[n]·cosine[n]/(2·square2[n])
+    grad_square1[n] = −grad_cosine[n]·cosine[n]/(2·square1[n])
+    grad_input1[n,d] = 2·grad_square1[n]·input1[n,d] + grad_cosine[n]·input2[n,d]/√(square1[n]·square2[n])
+    grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 """
 
@@ -66,21 +72,18 @@ class _CosineEmbeddingLossMean(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            part = square1 * square2
-            inverse = part.rsqrt()
-            part2 = input1 * input2
-            cosine = part2.sum(1) * inverse
+            inverse = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse
             chosen = torch.where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
-            part3 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
-            total = part2.sum(1, keepdim=True)
-            part4 = part.unsqueeze(1)
+            part = -0.5 * grad_cosine * cosine
+            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part5 = input2 - square2.unsqueeze(1) * total / part4 * input1
-            grad_input1 = part3 * part5
+            grad_square1 = part / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
         if ctx.needs_input_grad[1]:
-            part6 = input1 - square1.unsqueeze(1) * total / part4 * input2
-            grad_input2 = part3 * part6
+            grad_square2 = part / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None
@@ -119,21 +122,18 @@ class _CosineEmbeddingLossSum(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            part = square1 * square2
-            inverse = part.rsqrt()
-            part2 = input1 * input2
-            cosine = part2.sum(1) * inverse
+            inverse = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse
             chosen = torch.where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = chosen - torch.where(target == 1, G, 0)
-            part3 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
-            total2 = part2.sum(1, keepdim=True)
-            part4 = part.unsqueeze(1)
+            part = -0.5 * grad_cosine * cosine
+            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part5 = input2 - square2.unsqueeze(1) * total2 / part4 * input1
-            grad_input1 = part3 * part5
+            grad_square1 = part / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
         if ctx.needs_input_grad[1]:
-            part6 = input1 - square1.unsqueeze(1) * total2 / part4 * input2
-            grad_input2 = part3 * part6
+            grad_square2 = part / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None
@@ -171,21 +171,18 @@ class _CosineEmbeddingLossNone(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            part = square1 * square2
-            inverse = part.rsqrt()
-            part2 = input1 * input2
-            cosine = part2.sum(1) * inverse
+            inverse = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse
             chosen = torch.where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = chosen - torch.where(target == 1, G, 0)
-            part3 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
-            total = part2.sum(1, keepdim=True)
-            part4 = part.unsqueeze(1)
+            part = -0.5 * grad_cosine * cosine
+            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part5 = input2 - square2.unsqueeze(1) * total / part4 * input1
-            grad_input1 = part3 * part5
+            grad_square1 = part / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
         if ctx.needs_input_grad[1]:
-            part6 = input1 - square1.unsqueeze(1) * total / part4 * input2
-            grad_input2 = part3 * part6
+            grad_square2 = part / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None

@@ -6,8 +6,10 @@
 
 Gradients, G the cotangent of output:
 
-    grad_x1[*p,k,*q] = G[*p,*q]·(x2[*p,k,*q] − [norm1[*p,*q] ≥ eps]·x1[*p,k,*q]/(norm1[*p,*q]·clamp(norm1[*p,*q], eps, ∞))·Σₖ′ x1[*p,k′,*q]·x2[*p,k′,*q])/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
-    grad_x2[*p,k,*q] = G[*p,*q]·(x1[*p,k,*q] − [norm2[*p,*q] ≥ eps]·x2[*p,k,*q]/(norm2[*p,*q]·clamp(norm2[*p,*q], eps, ∞))·Σₖ′ x1[*p,k′,*q]·x2[*p,k′,*q])/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
+    grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm2[*p,*q], eps, ∞)
+    grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm1[*p,*q], eps, ∞)
+    grad_x1[*p,k,*q] = grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
+    grad_x2[*p,k,*q] = grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
 """
 
 import torch
@@ -30,32 +32,31 @@ class _CosineSimilarity(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x1, x2, dim, eps = inputs
+        output = result
         ctx.dim = dim
         ctx.eps = eps
-        ctx.save_for_backward(x1, x2)
+        ctx.save_for_backward(x1, x2, output)
 
     @staticmethod
     def backward(ctx, G):
-        x1, x2 = ctx.saved_tensors
+        x1, x2, output = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
         grad_x1 = grad_x2 = None
         norm1 = x1.square().sum(dim).sqrt()
+        part = -G * output
+        part2 = norm1.clamp(min=eps)
         norm2 = x2.square().sum(dim).sqrt()
-        part = norm1.clamp(min=eps).unsqueeze(dim)
-        part2 = norm2.clamp(min=eps).unsqueeze(dim)
-        part3 = G.unsqueeze(dim) / (part * part2)
-        total = (x1 * x2).sum(dim, keepdim=True)
+        part3 = norm2.clamp(min=eps)
+        part4 = G.unsqueeze(dim) / (part2.unsqueeze(dim) * part3.unsqueeze(dim))
         if ctx.needs_input_grad[0]:
-            mask = (norm1 >= eps).unsqueeze(dim)
-            chosen = torch.where(mask, norm1.unsqueeze(dim), 1)
-            part4 = total / (chosen * torch.where(mask, part, 1)) * x1
-            grad_x1 = part3 * (x2 - torch.where(mask, part4, 0))
+            mask = norm1 >= eps
+            grad_norm1 = torch.where(mask, part / torch.where(mask, part2, 1), 0)
+            grad_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1 + part4 * x2
         if ctx.needs_input_grad[1]:
-            mask2 = (norm2 >= eps).unsqueeze(dim)
-            chosen2 = torch.where(mask2, norm2.unsqueeze(dim), 1)
-            part5 = total / (chosen2 * torch.where(mask2, part2, 1)) * x2
-            grad_x2 = part3 * (x1 - torch.where(mask2, part5, 0))
+            mask2 = norm2 >= eps
+            grad_norm2 = torch.where(mask2, part / torch.where(mask2, part3, 1), 0)
+            grad_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2 + part4 * x1
         return grad_x1, grad_x2, None, None
 
 

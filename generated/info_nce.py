@@ -10,10 +10,8 @@
 Gradients of mean, G the cotangent of average:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[m,n])/size(n)
-    grad_keys[n,d] = 1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d]
-    grad_queries[n,d] = 1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d]
-    grad_query[n,d] = (grad_queries[n,d] − queries[n,d]·Σ[d′] grad_queries[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (grad_keys[n,d] − keys[n,d]·Σ[d′] grad_keys[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -22,10 +20,8 @@ where
 Gradients of sum, G the cotangent of total:
 
     grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[m,n])
-    grad_keys[n,d] = 1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d]
-    grad_queries[n,d] = 1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d]
-    grad_query[n,d] = (grad_queries[n,d] − queries[n,d]·Σ[d′] grad_queries[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (grad_keys[n,d] − keys[n,d]·Σ[d′] grad_keys[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -34,10 +30,8 @@ where
 Gradients of none, G the cotangent of loss:
 
     grad_similarity[n,m] = G[n]·(exp(similarity[n,m] − lse[n]) − δ[m,n])
-    grad_keys[n,d] = 1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d]
-    grad_queries[n,d] = 1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d]
-    grad_query[n,d] = (grad_queries[n,d] − queries[n,d]·Σ[d′] grad_queries[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (grad_keys[n,d] − keys[n,d]·Σ[d′] grad_keys[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
+    grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 
 where
 
@@ -80,15 +74,15 @@ class _InfoNceMean(Function):
         keys = inverse2 * positive_key
         similarity = queries @ keys.mT / temperature
         part = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part)
+        part2 = torch.softmax(similarity, 1) + part
+        grad_similarity = G / query.shape[0] * part2
+        part3 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_queries = grad_similarity @ keys / temperature
-            part2 = (grad_queries * queries).sum(1, keepdim=True) * queries
-            grad_query = inverse * (grad_queries - part2)
+            part4 = grad_similarity @ keys / temperature
+            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            grad_keys = grad_similarity.mT @ queries / temperature
-            part3 = (grad_keys * keys).sum(1, keepdim=True) * keys
-            grad_positive_key = inverse2 * (grad_keys - part3)
+            part5 = grad_similarity.mT @ queries / temperature
+            grad_positive_key = inverse2 * (part5 - part3.sum(0).unsqueeze(1) * keys)
         return grad_query, grad_positive_key, None
 
 
@@ -125,14 +119,13 @@ class _InfoNceSum(Function):
         similarity = queries @ keys.mT / temperature
         part = G.new_full((query.shape[0],), -1).diag_embed()
         grad_similarity = G * (torch.softmax(similarity, 1) + part)
+        part2 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_queries = grad_similarity @ keys / temperature
-            part2 = (grad_queries * queries).sum(1, keepdim=True) * queries
-            grad_query = inverse * (grad_queries - part2)
+            part3 = grad_similarity @ keys / temperature
+            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            grad_keys = grad_similarity.mT @ queries / temperature
-            part3 = (grad_keys * keys).sum(1, keepdim=True) * keys
-            grad_positive_key = inverse2 * (grad_keys - part3)
+            part4 = grad_similarity.mT @ queries / temperature
+            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
         return grad_query, grad_positive_key, None
 
 
@@ -168,14 +161,13 @@ class _InfoNceNone(Function):
         similarity = queries @ keys.mT / temperature
         part = G.new_full(G.shape, -1).diag_embed()
         grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part)
+        part2 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_queries = grad_similarity @ keys / temperature
-            part2 = (grad_queries * queries).sum(1, keepdim=True) * queries
-            grad_query = inverse * (grad_queries - part2)
+            part3 = grad_similarity @ keys / temperature
+            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            grad_keys = grad_similarity.mT @ queries / temperature
-            part3 = (grad_keys * keys).sum(1, keepdim=True) * keys
-            grad_positive_key = inverse2 * (grad_keys - part3)
+            part4 = grad_similarity.mT @ queries / temperature
+            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
         return grad_query, grad_positive_key, None
 
 

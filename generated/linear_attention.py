@@ -8,7 +8,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_total[*b,i] = −1/total[*b,i]²·Σ[d,e] G[*b,i,e]·phi[*b,i,d]·state[*b,d,e]
+    grad_total[*b,i] = −1/total[*b,i]·Σₑ G[*b,i,e]·output[*b,i,e]
     grad_state[*b,d,e] = Σᵢ G[*b,i,e]·phi[*b,i,d]/total[*b,i]
     grad_psi[*b,j,d] = Σᵢ grad_total[*b,i]·phi[*b,i,d] + Σₑ grad_state[*b,d,e]·value[*b,j,e]
     grad_phi[*b,i,d] = grad_total[*b,i]·Σⱼ psi[*b,j,d] + 1/total[*b,i]·Σₑ G[*b,i,e]·state[*b,d,e]
@@ -41,15 +41,17 @@ class _LinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        output = result
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value = ctx.saved_tensors
+        query, key, value, output = ctx.saved_tensors
         grad_query = grad_key = grad_value = None
         mask = query > 0
         e2 = torch.where(~mask, query, 1).exp()
@@ -59,14 +61,13 @@ class _LinearAttention(Function):
         psi = torch.where(mask2, 1 + key, e3)
         total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            state = psi.mT @ value
-            part = G @ state.mT
-            grad_total = -(part * phi).sum(-1) / total.square()
+            grad_total = -(G * output).sum(-1) / total
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_state = phi.mT @ (G * (1 / total).unsqueeze(-1))
         if ctx.needs_input_grad[0]:
-            part2 = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True)
-            grad_phi = part2 + part / total.unsqueeze(-1)
+            state = psi.mT @ value
+            part = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True)
+            grad_phi = part + G @ state.mT / total.unsqueeze(-1)
             grad_query = grad_phi * torch.where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import permutations, product
+from math import ceil
 from typing import Any
 
 from derive.algebra.expr import (
@@ -384,9 +385,7 @@ def power(p: Poly, exponent: Fraction) -> Poly:
     inside: list[Expr] = []
     for factor in t.factors:
         base, inner = base_and_power(factor)
-        if is_positive(base) or is_mask(base):
-            outside.append(_factor(base, inner * exponent))
-        elif inner.denominator != 1:
+        if is_positive(base) or is_mask(base) or inner.denominator != 1:
             outside.append(_factor(base, inner * exponent))
         else:
             inside.append(factor)
@@ -396,7 +395,10 @@ def power(p: Poly, exponent: Fraction) -> Poly:
         outside.append(_factor(inside[0], exponent))
     elif inside or sign == -1:
         remainder = poly([make_term(sign, (), inside)])
-        outside.append(_factor(remainder, exponent))
+        # (a*b)^(-3/2) = (a*b)^(-1/2) / (a*b), whose divisors may cancel one by one.
+        n = ceil(exponent) if sign == 1 and len(inside) > 1 and exponent < -1 else 0
+        outside.append(_factor(remainder, exponent - n))
+        outside += [_factor(base, i * n) for base, i in map(base_and_power, inside) if n]
     return poly([make_term(Fraction(1), (), [root, *outside])])
 
 

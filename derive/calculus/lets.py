@@ -14,8 +14,10 @@ from typing import Any
 
 from derive.algebra.expr import (
     Access,
+    Delta,
     Expr,
     Index,
+    Iverson,
     accesses,
     free_indices,
     sort_key,
@@ -132,7 +134,7 @@ class Lets:
         return let
 
     def totals(self, tensors: tuple[str, ...]) -> tuple[Let, ...]:
-        """The lets of the spec that are one sum of products of these tensors."""
+        """The lets of the spec that are one sum of products of these tensors, times others."""
         return tuple(self._totals.get(tensors, ()))
 
     def used(self, identity: str) -> None:
@@ -158,8 +160,10 @@ class Lets:
     def _note_total(self, let: Let) -> None:
         if let.kind == "sum" and let.dtype == "float" and len(let.body.terms) == 1:
             (t,) = let.body.terms
-            if t.binders and all(free_indices(f) & frozenset(t.binders) for f in t.factors):
-                self._totals.setdefault(tensors_of(t.factors), []).append(let)
+            inside = [f for f in t.factors if free_indices(f) & frozenset(t.binders)]
+            outside = (f for f in t.factors if f not in inside)
+            if t.binders and not any(isinstance(f, Delta | Iverson) for f in outside):
+                self._totals.setdefault(tensors_of(inside), []).append(let)
 
     def reduction(
         self,

@@ -19,6 +19,8 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
+    Num,
+    Pow,
     free_indices,
     substitute,
     walk,
@@ -264,13 +266,20 @@ def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
 
 
 def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
-    """t with a sum of products that defines a name replaced by the name."""
-    for binders, factors in _sums_apart(t):
-        found = _name_of(lets, binders, factors, opened)
+    """t with a sum of products that defines a name, or all of it but a divisor, as the name."""
+    sums = list(_sums_apart(t))
+    # Sum_d of a Sum_de, which is the name of every e.
+    single = [
+        ((k,), tuple(f for f in t.factors if k in free_indices(f)))
+        for binders, _ in sums
+        for k in (binders if len(binders) > 1 else ())
+    ]
+    for binders, factors in (*sums, *single):
+        rest = [f for f in t.factors if f not in factors]
+        found = _name_of(lets, binders, factors, rest, opened)
         if found is not None:
-            coef, name = found
+            coef, name, rest = found
             outer = [i for i in t.binders if i not in binders]
-            rest = [f for f in t.factors if f not in factors]
             return poly([make_term(t.coef / coef, outer, [*rest, name])])
     return None
 
@@ -279,20 +288,38 @@ def _name_of(
     lets: Lets,
     binders: tuple[Index, ...],
     factors: tuple[Expr, ...],
+    beside: Sequence[Expr],
     opened: Sequence[str] | set[str] = (),
-) -> tuple[Fraction, Access] | None:
-    """(coefficient, name) of the definition that this sum is an instance of."""
+) -> tuple[Fraction, Access, list[Expr]] | None:
+    """(coefficient, name, what is left beside it) of the definition that this sum is one of."""
     target = make_term(Fraction(1), binders, factors)
     for let in lets.totals(tensors_of(factors)):
         if let.name in opened:
             continue
         (definition,) = let.body.terms
-        pattern = Term(target.coef, definition.binders, definition.factors)
+        bound = frozenset(definition.binders)
+        inside = tuple(f for f in definition.factors if free_indices(f) & bound)
+        pattern = Term(target.coef, definition.binders, inside)
         for binding in match(pattern, target, frozenset(let.formals), {}):
-            if all(i in binding for i in let.formals):
+            if not all(i in binding for i in let.formals):
+                continue
+            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
+            rest = _divided(beside, outside)
+            if rest is not None:
                 positions = tuple(binding[i] for i in let.formals)
-                return definition.coef, Access(let.name, positions)
+                return definition.coef, Access(let.name, positions), rest
     return None
+
+
+def _divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
+    """The factors without these powers, if each of them is there as often or more."""
+    powers = dict(map(base_and_power, factors))
+    for base, n in map(base_and_power, by):
+        have = powers.get(base, Fraction(0))
+        if n * have <= 0 or abs(have) < abs(n):
+            return None
+        powers[base] = have - n
+    return [a if n == 1 else Pow(a, Num(n)) for a, n in powers.items() if n]
 
 
 def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly | None:
@@ -310,12 +337,12 @@ def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly |
         (opened,) = whole.terms
         for k in opened.binders:
             factors = tuple(x for x in opened.factors if k in free_indices(x))
-            found = _name_of(lets, (k,), factors) if len(factors) > 1 else None
+            beside = [x for x in opened.factors if x not in factors]
+            found = _name_of(lets, (k,), factors, beside) if len(factors) > 1 else None
             if found is None:
                 continue
-            coef, name = found
+            coef, name, rest = found
             outer = [i for i in opened.binders if i is not k]
-            rest = [x for x in opened.factors if x not in factors]
             if len(rest) < len(t.factors) and len(outer) <= len(t.binders):
                 return poly([make_term(opened.coef / coef, outer, [*rest, name])])
     return None
