@@ -69,7 +69,8 @@ def _clamped(x: Code, low: Code, high: Code) -> Code:
 
 def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
     """The normalised exponential along its index, then read where it is wanted."""
-    inside = free_indices(e.body)
+    parts = (e.body,) if e.condition is None else (e.body, e.condition)
+    inside = frozenset().union(*map(free_indices, parts)) - {e.index}
     if isinstance(e.position, Index) and e.position not in inside:
         return _along(scope, e, e.position, order)
     used = [i for i in order if i in inside]

@@ -241,7 +241,16 @@ class _Repeats:
         self.lines[n] = line
         self._order.insert(self._order.index(before), n)
         self._note(n, Counter(), Counter(_subexpressions(line.code)))
+        self._bring_forward(n)
         return n
+
+    def _bring_forward(self, n: int) -> None:
+        """Put what a statement reads before it: what a later reader asks may be made later."""
+        read = set(names_in(self.lines[n].code))
+        for later in self._order[self._order.index(n) + 1 :]:
+            if self.lines[later].name in read:
+                self.move(later, n)
+                self._bring_forward(later)
 
     def move(self, n: int, before: int) -> None:
         """Put a statement before another."""
@@ -309,14 +318,15 @@ def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
     """
     if not _may_fail(part, asked):
         return part
-    paths = [frozenset(path) for whole in wholes for path in _tests(whole, part, ())]
-    least = [path for path in paths if not any(other < path for other in paths)]
+    every = [path for whole in wholes for path in _tests(whole, part, ())]
+    # One order for the same questions.
+    paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
+    least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
     test: Code | None = None
-    for path in dict.fromkeys(least):
-        every = sorted(path, key=text)
-        if not every:
+    for path in least:
+        if not path:
             return part
-        own = reduce(lambda a, b: Binary("and", a, b), every)
+        own = reduce(lambda a, b: Binary("and", a, b), path)
         test = own if test is None else Binary("or", test, own)
     assert test is not None
     return Conditional(test, part, _NONE)
