@@ -124,6 +124,8 @@ class Run:
             except (IndexError, RuntimeError):
                 raise Skipped("a read out of range") from error
             raise Fault("oracle", f"{error}, and the code reads it") from error
+        except OverflowError as error:
+            raise Skipped("an integer maximum or minimum of nothing") from error
         except Exception as error:
             raise Fault("oracle", f"{type(error).__name__}: {error}") from error
 

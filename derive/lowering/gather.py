@@ -54,8 +54,13 @@ def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
             return Value(code, (*axes[:n], *axes[n + 1 :]), value.kind)
         flat = Method(index.code, "flatten")
         code = Method(value.code, "index_select", (place, flat))
+        made = (*axes[:n], *index.indices, *axes[n + 1 :])
+        if any(i.group for i in new):
+            # A group may have no axes, and unflatten makes one at least.
+            sizes = _sizes(frame, [i for i in made if i is not None])
+            return Value(Method(code, "reshape", (sizes,)), made, value.kind)
         code = Method(code, "unflatten", (place, _sizes(frame, index.indices)))
-        return Value(code, (*axes[:n], *index.indices, *axes[n + 1 :]), value.kind)
+        return Value(code, made, value.kind)
     if any(i is not None and i.group for i in axes) and len(new) > 0:
         raise NeedsFlatGroups("an access along a group")
     # The new axes stand where axis n stood; several of them are one while gathering.

@@ -21,6 +21,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.factor import factor
+from derive.calculus.conditions import conjunction
 from derive.calculus.lets import layout
 from derive.lowering.binders import apart, renaming, with_binders
 from derive.lowering.code import (
@@ -50,6 +51,14 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
     Also whether it was added into ``base``, which has all axes of ``order``.
     """
     coef, binders, factors = _as_term(e)
+    asked = [f for f in factors if isinstance(f, Iverson) and _is_of_numbers(f)]
+    if asked:
+        # Where the answer is no there may be no position to write at.
+        others: Expr = Mul((Num(coef), *(f for f in factors if f not in asked)))
+        others = Reduce("sum", binders, others) if binders else others
+        value, _ = scatter(scope, others, order, None)
+        test = scope.condition(conjunction([f.condition for f in asked]), order)
+        return scope.where(test, value, Value(literal(0), scalar=True), order), False
     number = () if coef == 1 else (Num(coef),)
     convolved = transposed(scope, binders, (*number, *factors), order)
     if convolved is not None:
@@ -113,6 +122,11 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
     if alone and set(indices) <= set(source.indices):
         return _added(scope, source, targets, summed, order), False
     return _put(scope, source, targets, summed, order), False
+
+
+def _is_of_numbers(bracket: Iverson) -> bool:
+    """Whether sizes and parameters alone decide it."""
+    return not any(isinstance(part, Access | Index) for part in walk(bracket.condition))
 
 
 def _is_free(position: Expr, summed: Sequence[Index]) -> bool:

@@ -130,6 +130,9 @@ class Scope(ABC):
         if then.scalar and other.scalar:
             if kind == "float":
                 then = self.as_tensor(replace(then, kind=kind))
+        elif kind == "float" and (then.scalar or other.scalar):
+            # Integers beside a number would have torch's default type.
+            then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
         code = Function("torch.where", (test.code, then.code, other.code))
         return Value(code, axes, kind)
