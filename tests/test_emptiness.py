@@ -34,6 +34,8 @@ EQUATIONS = {
     "a bracket beside a logsumexp of nothing": (
         "y[j,i] = [j == i]*x[i]*logsumexp[h | h > i + 1](v[h])"
     ),
+    "a slope under a bracket": "y[k,i] = [k*i > 2]*log(i*w[1])*v[0]",
+    "a mean under a bracket": "y[j,i] = where(j == i + 1, mean[h | h > j + 2](v[h]), 1)*x[i]",
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"
@@ -75,6 +77,27 @@ def test_values_and_gradients_are_those_of_the_loops(case):
             slope = oracle.gradient(op, given, {"y": cotangent}, {}, name)
             known = np.isfinite(slope)
             np.testing.assert_allclose(got.numpy()[known], slope[known], 1e-6, 1e-8)
+
+
+def test_a_joined_axis_that_is_empty_is_not_written():
+    op = parse("op f(v[z], w[i]) -> y\ne[a] = concat[a](v[a], w[a])\ny = e[0]**2")
+    v, w = (torch.ones(n, dtype=torch.float64, requires_grad=True) for n in (0, 3))
+    y = derive.load(op)(v, w)
+    made = torch.autograd.grad(y, (v, w))
+    assert [g.tolist() for g in made] == [[], [2.0, 0.0, 0.0]]
+
+
+def test_a_group_without_axes_is_read_at_positions():
+    op = parse("op f(v[l], T[*p]: int) -> y\ny[*p] = v[T[*p]]")
+    for T in (torch.tensor(1), torch.tensor([2, 0]), torch.tensor([[2], [0]])):
+        v = torch.rand(3)
+        assert torch.equal(derive.load(op)(v, T), v[T])
+
+
+def test_integers_beside_numbers_have_the_type_of_the_tensors():
+    op = operation("y[k,j] = sum[h]([h == k]*where(h == j, 0.1, j))*x[0]/x[0]")
+    made = derive.load(op)(*(torch.from_numpy(a) for a in tensors().values()))
+    assert made.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ from derive.calculus.lets import Let, Lets
 __all__ = [
     "cancels",
     "guards_from_outside",
+    "guards_of_slopes",
     "is_bent",
     "is_certain",
     "pulled",
@@ -93,6 +94,27 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
                     guards[found] = None
         terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
     return sum_over(poly(terms), indices)
+
+
+def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> tuple[Expr, ...]:
+    """The brackets that factors of a derivative of t need besides those that t has.
+
+    [c(i,l)]*f(u[l]) is guarded where it stands. In a gradient it is summed over i, beside f'(u[l]),
+    which may be infinite where no i meets c.
+    """
+    bound = frozenset(t.binders)
+    conditions = [m.condition for m in beside if isinstance(m, Iverson)]
+    conditions = [c for c in conditions if not free_indices(c) & bound]
+    found: dict[Expr, None] = {}
+    for f in (*beside, *(f for s in slope.terms for f in s.factors)):
+        if not _is_singular(f):
+            continue
+        for c in conditions:
+            missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
+            guard = as_atom(some(lets, c, missing)) if missing else None
+            if isinstance(guard, Iverson):
+                found[guard] = None
+    return tuple(found)
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
@@ -204,6 +226,18 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
             return True
         return _may_be_infinite(lets, let.body, extents)
     return any(_may_be_infinite(lets, part, extents) for part in e.parts())
+
+
+def _is_singular(f: Expr) -> bool:
+    """Whether f is a quotient, a root or a function that is infinite somewhere."""
+    base, power = base_and_power(f)
+    if isinstance(base, Num | Const | Param | Size):
+        return False
+    return (
+        power < 0
+        or power.denominator != 1
+        or (isinstance(base, Call) and base.function in UNDEFINED_SOMEWHERE)
+    )
 
 
 def _reads_nothing(lets: Lets, e: Expr) -> bool:

@@ -43,7 +43,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.calculus.emptiness import cancels, is_bent, some, taken_where
+from derive.calculus.emptiness import cancels, guards_of_slopes, is_bent, some, taken_where
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
@@ -197,6 +197,7 @@ def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
             inside = _partial_of_factor(lets, factor, tensor, axes)
             if inside.terms:
                 rest = t.factors[:n] + t.factors[n + 1 :]
+                rest += guards_of_slopes(lets, t, rest, inside)
                 outside = poly([make_term(t.coef, (), rest)])
                 # The binders of the term stay in scope of both parts.
                 parts.append(sum_over(mul(outside, inside), t.binders))
