@@ -131,3 +131,12 @@ def test_a_reduction_of_integers_is_one(text, kind):
     y = load(op)(x, T)
     assert y.dtype is torch.int64
     assert torch.equal(y, torch.as_tensor(expected))
+
+
+@pytest.mark.parametrize("shapes", [(0, 3), (3, 0), (2, 3)])
+def test_a_winner_among_joined_axes_of_which_one_is_empty(shapes):
+    op = parse("op f(v[l], w[k]) -> y\ny = max[a](concat[a](v[a], w[a]))")
+    v, w = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in shapes)
+    made = torch.autograd.grad(load(op)(v, w), (v, w))
+    wanted = torch.autograd.grad(torch.cat((v, w)).max(0).values, (v, w))
+    torch.testing.assert_close(made, wanted)

@@ -15,10 +15,12 @@ from derive.algebra.expr import (
     Access,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Rel,
     Size,
+    accesses,
     free_indices,
     num,
     walk,
@@ -109,7 +111,14 @@ def _axes(scope: Scope, tensor: str) -> Sequence[Index | None]:
 
 
 def _read_by_winner(scope: Scope, home: str | None, position: Expr) -> Iterator[str]:
-    """The extent of an axis, if the position on it is that of a winner along such an axis."""
+    """The extent of an axis, if the position on it is that of a winner along such an axis.
+
+    Of axes that were joined each must have a position for what is read of it where it won.
+    """
+    if isinstance(position, Guard) and home is not None:
+        read = (scope.find(a.tensor) for a in accesses(position.position))
+        if any(let is not None and let.kind in _WINNERS and let.internal for let in read):
+            yield home
     if isinstance(position, Access):
         let = scope.find(position.tensor)
         if let is not None and let.kind in _WINNERS:
