@@ -104,7 +104,7 @@ def _spoken(op: Operation, program: Program) -> Result:
     return replace(result, kind="sympy" if result.failed else result.kind)
 
 
-UNSIZED = ("has no size", "is composed of other parts")
+UNSIZED = ("has no size", "is composed of other parts", "is not known; declare the axis")
 """What is said of a letter or an axis whose size does not follow."""
 BEFORE = {"crash", "rejected"}
 """Kinds that no values make."""

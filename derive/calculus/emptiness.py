@@ -257,17 +257,22 @@ def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
         let = lets.get(e.tensor)
         if let is None:
             return False
-        return _takes_nothing(let, extents, False) or _is_of_nothing(lets, let.body, extents)
+        if let.kind in _OF_NOTHING_INFINITE and not _has_positions(lets, let):
+            return True
+        return _is_of_nothing(lets, let.body, extents)
     return any(_is_of_nothing(lets, part, extents) for part in e.parts())
 
 
 _OF_NOTHING_INFINITE = ("amax", "amin", "logsumexp", "max", "min")
 
 
-def _takes_nothing(let: Let, extents: frozenset[str], chosen: bool = True) -> bool:
+def _has_positions(lets: Lets, let: Let) -> bool:
+    """Whether the axes that are reduced have sizes that are known, and none is empty."""
+    return all(lets.bounds.size(i.extent).number for i in let.binders)
+
+
+def _takes_nothing(let: Let, extents: frozenset[str]) -> bool:
     """Whether a reduction has an infinite value because it takes nothing."""
     if let.kind not in _OF_NOTHING_INFINITE:
         return False
-    if chosen and taken_where(let) is not None:
-        return True
-    return any(i.extent in extents for i in let.binders)
+    return taken_where(let) is not None or any(i.extent in extents for i in let.binders)

@@ -22,6 +22,7 @@ from derive.algebra.expr import (
     free_indices,
     substitute,
 )
+from derive.calculus.conditions import conditions_of
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
@@ -51,7 +52,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     masks = [a for a in args if isinstance(a, Iverson)]
     if masks:
         condition = conjunction(masks)
-        args = tuple(a if a in masks else protected(scope, a, condition) for a in args)
+        args = tuple(a if a in masks else _kept_safe(scope, a, condition) for a in args)
         if is_zero_outside(args, condition):
             masks = []
     coef = Fraction(1)
@@ -82,6 +83,14 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     test = scope.condition(conjunction(masks), order)
     zero = Value(literal(0), kind="int", scalar=True)
     return scope.where(test, result, zero, order)
+
+
+def _kept_safe(scope: Scope, a: Expr, condition: Expr) -> Expr:
+    """a protected by what the condition says of its own indices."""
+    own = [c for c in conditions_of(condition) if free_indices(c) <= free_indices(a)]
+    if not own:
+        return a
+    return protected(scope, a, own[0] if len(own) == 1 else And(tuple(own)))
 
 
 def _scaled(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:
