@@ -37,6 +37,9 @@ FAULTS = {
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
     ),
+    "a negated sum as a position": (
+        "op f(v[k], X[k,j], T[i]: int) -> y\ny[i,j] = X[-(T[i] + 1 - size(k)),j]*v[0]",
+    ),
     "a part of nothing read in another line": (
         "op f(v[l], w[k], T: int, U[k]: int, A[n,k], B[(l k),k]) -> y\n"
         "e[k,l,x] = concat[x](B[1,x], sum[z](concat[z](A[(z x),T]*w[z], A[z,k], (x + 1)*w[z]))"

@@ -281,7 +281,10 @@ def _fixed(lets: Lets, condition: Expr) -> Delta | None:
 
 
 def _position(lets: Lets, e: Expr) -> Expr:
-    return as_atom(flatten(lets, e))
+    lets.placing += 1
+    flat = flatten(lets, e)
+    lets.placing -= 1
+    return as_atom(flat)
 
 
 def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
@@ -298,8 +301,11 @@ def _factors(e: Expr) -> list[Expr]:
 
 
 def _operand(lets: Lets, p: Poly) -> Poly:
-    """p, or the access to a let of it where distributing a product would lose its difference."""
-    if len(p.terms) < 2 or (any(t.binders for t in p.terms) and not lets.stable):
+    """p, or the access to a let of it where distributing a product would lose its difference.
+
+    Of integers, as positions are, nothing is lost.
+    """
+    if lets.placing or len(p.terms) < 2 or (any(t.binders for t in p.terms) and not lets.stable):
         return p
     reading = sum(1 for t in p.terms if any(accesses(t)))
     if not reading and not free_indices(p):

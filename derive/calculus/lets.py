@@ -102,6 +102,8 @@ class Lets:
     """What is certain of the values of indices."""
     nested: int = 0
     """How many reductions stand around what is made flat."""
+    placing: int = 0
+    """How many positions stand around it."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
     """Those of them that are equations of the spec."""
