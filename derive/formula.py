@@ -34,6 +34,7 @@ from derive.algebra.expr import (
     Where,
     free_indices,
     num,
+    replace,
     substitute,
     walk,
 )
@@ -69,6 +70,7 @@ def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode"
     """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
     target = STYLES[style]
     left, right = _named(Access(name, tuple(axes)), legible(body))
+    right = _in_order_of(left, right)
     printer = _Printer(target)
     sides = printer.text(left), printer.text(right)
     return target.whole(target.relations["=="].join(sides))
@@ -78,6 +80,19 @@ def _expression(e: Expr, style: str) -> str:
     target = STYLES[style]
     (shown,) = _named(legible(e))
     return target.whole(_Printer(target).text(shown))
+
+
+def _in_order_of(left: Expr, e: Expr) -> Expr:
+    """e with the indices of its deltas in the order of the axes on the left."""
+    letters = [i for i in walk(left) if isinstance(i, Index)]
+    places: dict[Expr, int] = {i: n for n, i in enumerate(letters)}
+
+    def turned(part: Expr) -> Expr | None:
+        if not isinstance(part, Delta) or {part.axis, part.position} - places.keys():
+            return None
+        return Delta(*sorted((part.axis, part.position), key=places.__getitem__))
+
+    return replace(e, turned)
 
 
 # Names for display

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_A[*b,i,i′] = δ[i′,i]·G[*b,i]
+    grad_A[*b,i,i′] = δ[i,i′]·G[*b,i]
 """
 
 from torch.autograd import Function, forward_ad

@@ -9,7 +9,7 @@
 
 Gradients of mean, G the cotangent of average:
 
-    grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[m,n])/size(n)
+    grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])/size(n)
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
     grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 
@@ -19,7 +19,7 @@ where
 
 Gradients of sum, G the cotangent of total:
 
-    grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[m,n])
+    grad_similarity[n,m] = G·(exp(similarity[n,m] − lse[n]) − δ[n,m])
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
     grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 
@@ -29,7 +29,7 @@ where
 
 Gradients of none, G the cotangent of loss:
 
-    grad_similarity[n,m] = G[n]·(exp(similarity[n,m] − lse[n]) − δ[m,n])
+    grad_similarity[n,m] = G[n]·(exp(similarity[n,m] − lse[n]) − δ[n,m])
     grad_query[n,d] = (1/temperature·Σₙ′ grad_similarity[n,n′]·keys[n′,d] − queries[n,d]·Σₙ′ grad_similarity[n,n′]·similarity[n,n′])/√(Σ[d′] query[n,d′]²)
     grad_positive_key[n,d] = (1/temperature·Σₙ′ grad_similarity[n′,n]·queries[n′,d] − keys[n,d]·Σₙ′ grad_similarity[n′,n]·similarity[n′,n])/√(Σ[d′] positive_key[n,d′]²)
 

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of y:
 
-    grad_A[i,i′] = δ[i′,i]·G
+    grad_A[i,i′] = δ[i,i′]·G
 """
 
 from torch.autograd import Function, forward_ad

@@ -73,9 +73,7 @@ def tried(program: Program, checks: set[str]) -> Result:
         except LoweringError as error:
             return Result(seed, "unsupported", str(error))
         except DeriveError as error:
-            unsized = any(
-                text in str(error) for text in ("has no size", "is composed of other parts")
-            )
+            unsized = any(text in str(error) for text in UNSIZED)
             return Result(seed, "skipped" if unsized else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
