@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of D:
 
-    grad_squared[*b,i,j] = [squared[*b,i,j] > 0]·G[*b,i,j]/(2·√(squared[*b,i,j]))
+    grad_squared[*b,i,j] = [squared[*b,i,j] > 0]·G[*b,i,j]/(2·D[*b,i,j])
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_squared[*b,i,j] − Σⱼ grad_squared[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_squared[*b,i,j] − Σᵢ grad_squared[*b,i,j]·x1[*b,i,k])
 """
@@ -32,23 +32,23 @@ class _Cdist(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
-        ctx.save_for_backward(x1, x2)
+        D = output
+        ctx.save_for_backward(x1, x2, D)
 
     @staticmethod
     def backward(ctx, G):
-        x1, x2 = ctx.saved_tensors
+        x1, x2, D = ctx.saved_tensors
         grad_x1 = grad_x2 = None
         total = x1.square().sum(-1, keepdim=True)
         part = total + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
         squared = part.clamp_min(0)
         mask = squared > 0
-        part2 = 0.5 * G * torch.where(mask, squared, 1).rsqrt()
-        grad_squared = torch.where(mask, part2, 0)
+        grad_squared = torch.where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
         if ctx.needs_input_grad[0]:
             grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1 - grad_squared @ x2)
         if ctx.needs_input_grad[1]:
-            part3 = grad_squared.sum(-2).unsqueeze(-1) * x2 - grad_squared.mT @ x1
-            grad_x2 = 2 * part3
+            part2 = grad_squared.sum(-2).unsqueeze(-1) * x2 - grad_squared.mT @ x1
+            grad_x2 = 2 * part2
         return grad_x1, grad_x2
 
 

@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·G[*p,*q]·A[*p,k,*q]/√(total[*p,*q])
+    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·G[*p,*q]·A[*p,k,*q]/F[*p,*q]
 """
 
 import torch
@@ -29,20 +29,21 @@ class _L2Norm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, keepdim = inputs
+        F = output
         ctx.dim = dim
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A)
+        ctx.save_for_backward(A, F)
 
     @staticmethod
     def backward(ctx, G):
-        (A,) = ctx.saved_tensors
+        A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
+        F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         total = A.square().sum(dim)
         mask = (total != 0).unsqueeze(dim)
-        part = G * torch.where(mask, total.unsqueeze(dim), 1).rsqrt() * A
-        grad_A = torch.where(mask, part, 0)
+        grad_A = torch.where(mask, G / torch.where(mask, F, 1) * A, 0)
         return grad_A, None, None
 
 

@@ -6,7 +6,7 @@
 
 Gradients, G the cotangent of deviation:
 
-    grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(√(variance[*p,*q])·(size(k) − correction))
+    grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(deviation[*p,*q]·(size(k) − correction))
 """
 
 import torch
@@ -32,25 +32,27 @@ class _Std(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, correction, keepdim = inputs
+        deviation = output
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A)
+        ctx.save_for_backward(A, deviation)
 
     @staticmethod
     def backward(ctx, G):
-        (A,) = ctx.saved_tensors
+        A, deviation = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
         u = A - mu.unsqueeze(dim)
         part = A.shape[dim] - correction
         variance = u.square().sum(dim) / part
         mask = (variance != 0).unsqueeze(dim)
-        part2 = G * torch.where(mask, variance.unsqueeze(dim), 1).rsqrt() / part
-        grad_A = torch.where(mask, part2 * u, 0)
+        part2 = G / (part * torch.where(mask, deviation, 1)) * u
+        grad_A = torch.where(mask, part2, 0)
         return grad_A, None, None, None
 
 

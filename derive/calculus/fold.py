@@ -25,6 +25,7 @@ from derive.algebra.expr import (
     Pow,
     Size,
     accesses,
+    substitute,
     tensors,
 )
 from derive.algebra.match import match
@@ -80,7 +81,7 @@ def masked_fold(lets: Lets) -> Rule:
         while (new := _fold(masked, folded)) is not None:
             (folded,) = new.terms
         if folded is t:
-            return None
+            return _masked_power(masked, t)
         names = {let.name for let in lets if _is_masked_product(let)}
         factors = folded.factors
         if not all(_is_unguarded(f, names) for f in factors):
@@ -89,6 +90,23 @@ def masked_fold(lets: Lets) -> Rule:
         return poly([make_term(folded.coef, folded.binders, factors)])
 
     return Rule("fold", "a defining expression is its name", "the number of factors", apply)
+
+
+def _masked_power(masked: Definitions, t: Term) -> Poly | None:
+    """[c]*x^(-1/2) = [c]/v where v = [c]*x^(1/2); the bracket stays, as v is 0 elsewhere."""
+    for let in masked.like(t):
+        (definition,) = let.body.terms
+        masks = [f for f in definition.factors if isinstance(f, Iverson)]
+        rest = [f for f in definition.factors if f not in masks]
+        if len(rest) != 1 or definition.coef != 1:
+            continue
+        bare = Term(definition.coef, (), (*rest,))
+        for left, positions, times in _instances(let, bare, t):
+            mapping = dict(zip(let.formals, positions, strict=True))
+            if all(substitute(m, mapping) in left for m in masks):
+                name = Access(let.name, positions)
+                return poly([make_term(t.coef, t.binders, (*left, Pow(name, Num(times))))])
+    return None
 
 
 def _is_unguarded(f: Expr, names: set[str]) -> bool:
