@@ -37,6 +37,9 @@ FAULTS = {
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
     ),
+    "a mean of what a bracket keeps safe": (
+        "y[n] = mean[k](sum[l](where(k >= 1, logsumexp[m | m >= l](v[m]), 1))*x[k,n])",
+    ),
     "a negated sum as a position": (
         "op f(v[k], X[k,j], T[i]: int) -> y\ny[i,j] = X[-(T[i] + 1 - size(k)),j]*v[0]",
     ),

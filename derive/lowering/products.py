@@ -48,13 +48,13 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     chosen = _scaled(scope, args, order)
     if chosen is not None:
         return chosen
-    args, mean = _take_mean(args)
     masks = [a for a in args if isinstance(a, Iverson)]
     if masks:
         condition = conjunction(masks)
         args = tuple(a if a in masks else _kept_safe(scope, a, condition) for a in args)
         if is_zero_outside(args, condition):
             masks = []
+    args, mean = _take_mean(args)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
