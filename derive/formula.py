@@ -377,7 +377,8 @@ def _split(e: Expr) -> _Parts:
 
 def _rank(factor: Expr) -> int:
     """Numbers before masks before everything else."""
-    if isinstance(factor, Size | Param | Const):
+    base = factor.base if isinstance(factor, Pow) and isinstance(factor.exponent, Num) else factor
+    if isinstance(base, Num | Const) or isinstance(factor, Size | Param):
         return 0
     return 1 if isinstance(factor, Iverson) else 2
 

@@ -119,20 +119,56 @@ def _place(entry: tuple[frozenset[Expr], object]) -> list[tuple[object, ...]]:
 
 def _taken_out(products: Sequence[_Product]) -> Expr:
     left = _Shared(products)
-    pulled: list[Expr] = []
+    pulled: list[tuple[_Product, list[_Product]]] = []
     while (common := left.most_common()) is not None:
         atom, power, chosen = common
-        inner = _nest([p.divided(atom, power) for p in chosen])
-        pulled.append(_times(_render(_Product(Fraction(1), ((atom, power),))), inner))
+        factor_ = _Product(Fraction(1), ((atom, power),))
+        pulled.append((factor_, [p.divided(atom, power) for p in chosen]))
         left.remove(chosen)
     rest = left.products()
-    if pulled and not rest:
-        nested = pulled.pop()
+    if pulled and len(rest) > 1:
+        pulled.append((_Product(Fraction(1), ()), rest))
+        rest = []
+    groups = _of_alike(pulled)
+    sums = [_times(_nest(outer), _nest(inner)) for outer, inner in groups]
+    if sums and not rest:
+        nested = sums.pop()
     else:
         nested = _nest_apart(rest)
-    for e in reversed(pulled):
+    for e in reversed(sums):
         nested = _plus(e, nested)
     return nested
+
+
+def _of_alike(
+    pulled: Sequence[tuple[_Product, list[_Product]]],
+) -> list[tuple[list[_Product], list[_Product]]]:
+    """a*(x + y) + b*(2*x + 2*y) = (a + 2*b)*(x + y)."""
+    groups: dict[frozenset[_Product], tuple[list[_Product], list[_Product]]] = {}
+    for outer, inner in pulled:
+        first = min(inner, key=lambda p: [(sort_key(a), n) for a, n in p.powers])
+        alike = [_Product(p.coef / first.coef, p.powers) for p in inner]
+        whole = frozenset(_Product(p.coef, tuple(sorted(p.powers, key=_by_atom))) for p in alike)
+        # What a delta places or a bracket takes is less than the whole of a product of sums.
+        placed = any(isinstance(a, Delta | Iverson) for p in (outer, *inner) for a, _ in p.powers)
+        if whole in groups and not placed:
+            groups[whole][0].append(_Product(outer.coef * first.coef, outer.powers))
+            continue
+        key = whole if whole not in groups else whole | {outer}
+        groups[key] = ([_Product(outer.coef * first.coef, outer.powers)], alike)
+    found = []
+    for outers, alike in groups.values():
+        if len(outers) == 1:
+            # A number that all share stays where it was.
+            (outer,) = outers
+            alike = [_Product(p.coef * outer.coef, p.powers) for p in alike]
+            outers = [_Product(Fraction(1), outer.powers)]
+        found.append((outers, alike))
+    return found
+
+
+def _by_atom(entry: tuple[Expr, Fraction]) -> tuple[object, ...]:
+    return (sort_key(entry[0]), entry[1])
 
 
 def _nest_apart(products: Sequence[_Product]) -> Expr:
@@ -177,7 +213,7 @@ class _Shared:
         a, _ = key
         self._ranks.pop(key, None)
         having = [self._products[n] for n in self._having[key]]
-        if len(having) < 2 or isinstance(a, Num):
+        if len(having) < 2:
             return
         if _may_leave_guards(a, having) and not _is_absorbed(a, having):
             weight = len(free_indices(a))
