@@ -87,6 +87,18 @@ def test_a_joined_axis_that_is_empty_is_not_written():
     assert [g.tolist() for g in made] == [[], [2.0, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_diagonal_that_is_joined_may_be_empty(size):
+    op = parse("op f(a[j], X[k,h,k]) -> y\ny[x] = concat[x](a[x], sum[h](X[x,h,x]**2))")
+    a = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    X = torch.rand(size, 4, size, dtype=torch.float64, requires_grad=True)
+    y = derive.load(op)(a, X)
+    wanted = torch.cat((a, X.diagonal(0, 0, 2).square().sum(0)))
+    torch.testing.assert_close(y, wanted)
+    made, expected = (torch.autograd.grad(z.square().sum(), (a, X)) for z in (y, wanted))
+    torch.testing.assert_close(made, expected)
+
+
 def test_a_group_without_axes_is_read_at_positions():
     op = parse("op f(v[l], T[*p]: int) -> y\ny[*p] = v[T[*p]]")
     for T in (torch.tensor(1), torch.tensor([2, 0]), torch.tensor([[2], [0]])):

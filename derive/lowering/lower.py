@@ -52,7 +52,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.conditions import lower_condition
 from derive.lowering.cumulative import cumulated, running
-from derive.lowering.nothing import never_empty, only_where_something_wins, split_by_winners
+from derive.lowering.nothing import never_empty, only_where_there_is, split_by_winners
 from derive.lowering.products import chain, lower_product
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope, number
@@ -102,7 +102,7 @@ class Lowering(Scope):
 
     def _guarded(self, needed: Sequence[str], body: Poly, order: Sequence[Index]) -> Value:
         value = self.as_float(self.lower(self.nested(body), order))
-        return only_where_something_wins(self, value, needed, order) if needed else value
+        return only_where_there_is(self, value, needed, order) if needed else value
 
     def _reduction(self, let: Let) -> Value:
         """kind over the binders of the body, where the condition holds."""

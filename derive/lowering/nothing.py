@@ -39,7 +39,7 @@ from derive.lowering.code import (
 from derive.lowering.scope import Scope
 from derive.lowering.value import Frame, Value
 
-__all__ = ["never_empty", "only_where_something_wins", "split_by_winners"]
+__all__ = ["never_empty", "only_where_there_is", "split_by_winners"]
 
 _WINNERS = ("argmax", "argmin")
 _TIES = ("amax", "amin")
@@ -73,10 +73,13 @@ def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly
     return [(needed, poly(terms)) for needed, terms in groups.items()]
 
 
-def only_where_something_wins(
+def only_where_there_is(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
     """value, or zeros where one of the extents has no positions."""
+    needed = [extent for extent in needed if not _has_positions(scope.frame, extent)]
+    if not needed:
+        return value
     value = scope.frame.expand(scope.as_float(value), order, scope.like)
     zero = scope.frame.expand(Value(Literal("0"), scalar=True), order, scope.like)
     test: Code = Dim(needed[0])
