@@ -8,8 +8,8 @@ Gradients, G the cotangent of output:
 
     grad_norm2[*p,*q] = −[norm2[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm2[*p,*q], eps, ∞)
     grad_norm1[*p,*q] = −[norm1[*p,*q] ≥ eps]·G[*p,*q]·output[*p,*q]/clamp(norm1[*p,*q], eps, ∞)
-    grad_x1[*p,k,*q] = grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
-    grad_x2[*p,k,*q] = grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
+    grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
+    grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
 """
 
 import torch
@@ -52,11 +52,17 @@ class _CosineSimilarity(Function):
         if ctx.needs_input_grad[0]:
             mask = norm1 >= eps
             grad_norm1 = torch.where(mask, part / torch.where(mask, part2, 1), 0)
-            grad_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1 + part4 * x2
+            mask2 = mask.unsqueeze(dim)
+            chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
+            chosen2 = torch.where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
+            grad_x1 = chosen2 + part4 * x2
         if ctx.needs_input_grad[1]:
-            mask2 = norm2 >= eps
-            grad_norm2 = torch.where(mask2, part / torch.where(mask2, part3, 1), 0)
-            grad_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2 + part4 * x1
+            mask3 = norm2 >= eps
+            grad_norm2 = torch.where(mask3, part / torch.where(mask3, part3, 1), 0)
+            mask4 = mask3.unsqueeze(dim)
+            chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
+            chosen4 = torch.where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
+            grad_x2 = chosen4 + part4 * x1
         return grad_x1, grad_x2, None, None
 
 

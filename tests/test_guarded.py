@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import derive
-from derive import oracle
+from derive import catalog, oracle
 from derive.pipeline import source
 from derive.verify import checks_of
 
@@ -230,3 +230,23 @@ def test_positions_are_compared_exactly_in_half_precision():
     y.sum().backward()
     expected = [float(t < 2 * t - 700) for t in range(1400)]
     assert y.tolist() == x.grad.tolist() == expected
+
+
+def test_a_bracket_of_one_equation_guards_the_slope_of_another():
+    op = made(
+        "op f(X[i,d]) -> E\nr[i,j] = sqrt(sum[d]((X[i,d] - X[j,d])**2))\n"
+        "E = sum[i,j | i < j](exp(-r[i,j])/r[i,j])"
+    )
+    X = torch.rand(5, 3, dtype=torch.float64, requires_grad=True)
+    r = torch.nn.functional.pdist(X)
+    (wanted,) = torch.autograd.grad(((-r).exp() / r).sum(), X)
+    (found,) = torch.autograd.grad(derive.load(op)(X), X)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_the_cosine_of_a_zero_vector_has_a_gradient():
+    x, y = torch.zeros(3, requires_grad=True), torch.tensor([1.0, 2.0, 3.0])
+    f = derive.load(catalog.find("cosine_similarity"))
+    (found,) = torch.autograd.grad(f(x, y, dim=0), x)
+    (wanted,) = torch.autograd.grad(torch.cosine_similarity(x, y, dim=0), x)
+    torch.testing.assert_close(found, wanted)

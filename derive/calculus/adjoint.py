@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from derive.algebra.expr import (
     Access,
@@ -17,9 +18,11 @@ from derive.algebra.expr import (
     Delta,
     Expr,
     Index,
+    Iverson,
     Mul,
     Num,
     Reduce,
+    free_indices,
     substitute,
 )
 from derive.algebra.nested import to_tree
@@ -27,6 +30,7 @@ from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.bounds import Bounds
+from derive.calculus.emptiness import is_singular
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
@@ -128,7 +132,8 @@ def differentiate(
             taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
             between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
             logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
-            share = pulled_out(lets, mul(cotangent, folded), j)
+            kept = ONE if opened else _brackets_of(adjoint, j, folded)
+            share = pulled_out(lets, mul(cotangent, kept, folded), j)
             raw[tensor] = add(raw.get(tensor, ZERO), share)
     gradients = []
     for name, axes in inputs.items():
@@ -190,6 +195,24 @@ def _moving(
             if let.name in variables or any(name in inputs or name in moving for name in read):
                 moving.add(let.name)
     return moving
+
+
+def _brackets_of(adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
+    """The brackets under which all of an adjoint stands, where they must guard a slope.
+
+    grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
+    """
+    terms = adjoint.body.terms
+    if not terms or not any(is_singular(f) for t in slope.terms for f in t.factors):
+        return ONE
+    masks = [f for f in terms[0].factors if isinstance(f, Iverson)]
+    inside = frozenset(adjoint.formals)
+    shared = [m for m in masks if free_indices(m) <= inside]
+    shared = [m for m in shared if all(m in t.factors for t in terms)]
+    guard = poly([make_term(Fraction(1), (), shared)])
+    made = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
+    assert isinstance(made, Poly)
+    return made
 
 
 def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:

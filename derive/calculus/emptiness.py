@@ -53,6 +53,7 @@ __all__ = [
     "guards_of_slopes",
     "is_bent",
     "is_certain",
+    "is_singular",
     "pulled",
     "some",
     "summed",
@@ -107,7 +108,7 @@ def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -
     conditions = [c for c in conditions if not free_indices(c) & bound]
     found: dict[Expr, None] = {}
     for f in (*beside, *(f for s in slope.terms for f in s.factors)):
-        if not _is_singular(f):
+        if not is_singular(f):
             continue
         for c in conditions:
             missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
@@ -228,7 +229,7 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     return any(_may_be_infinite(lets, part, extents) for part in e.parts())
 
 
-def _is_singular(f: Expr) -> bool:
+def is_singular(f: Expr) -> bool:
     """Whether f is a quotient, a root or a function that is infinite somewhere."""
     base, power = base_and_power(f)
     if isinstance(base, Num | Const | Param | Size):
