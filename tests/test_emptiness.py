@@ -34,6 +34,9 @@ EQUATIONS = {
     "a bracket beside a logsumexp of nothing": (
         "y[j,i] = [j == i]*x[i]*logsumexp[h | h > i + 1](v[h])"
     ),
+    "a log_softmax that excludes, of nothing": (
+        "y[j] = sum[h]([h == j + 3]*sum[k](log_softmax[k | k < h](u[k])))"
+    ),
     "a slope under a bracket": "y[k,i] = [k*i > 2]*log(i*w[1])*v[0]",
     "a mean under a bracket": "y[j,i] = where(j == i + 1, mean[h | h > j + 2](v[h]), 1)*x[i]",
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",

@@ -67,9 +67,11 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     for t in p.terms:
         guards: list[Expr] = []
         for f in t.factors:
-            missing = [i for i in indices if i not in free_indices(f)]
-            if missing and not isinstance(f, Iverson | Delta):
-                guards += _guards(lets, t, f, missing)
+            lacking = [i for i in indices if i not in free_indices(f)]
+            # What has none of the inner sum's indices either stands outside of that, too.
+            inner = [i for i in t.binders if i not in free_indices(f)]
+            if lacking and not isinstance(f, Iverson | Delta):
+                guards += _guards(lets, t, f, [*lacking, *inner])
         # The brackets may read what the term binds.
         terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
     return sum_over(poly(terms), indices)

@@ -111,7 +111,8 @@ def partial_of_let(
     if inner.condition is not None:
         guard = atom(Iverson(substitute(inner.condition, mapping)))
     taken = taken_where(inner)
-    if taken is not None and (is_bent(lets, let.name) or cancels(body, binders)):
+    bent = let.kind != "prod" and (is_bent(lets, let.name) or cancels(body, binders))
+    if taken is not None and bent:
         # Where nothing is taken the let is infinite, and its adjoint or its share may be.
         condition = substitute(taken, mapping)
         guard = mul(guard, atom(Iverson(condition)), some(lets, condition, binders))
