@@ -6,7 +6,7 @@
 
 Gradients, G the cotangent of deviation:
 
-    grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(deviation[*p,*q]·(size(k) − correction))
+    grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/((size(k) − correction)·deviation[*p,*q])
 """
 
 import torch

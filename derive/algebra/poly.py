@@ -39,6 +39,7 @@ from derive.algebra.expr import (
     num,
     sort_key,
     substitute,
+    tensors,
 )
 
 __all__ = [
@@ -374,7 +375,8 @@ def power(p: Poly, exponent: Fraction) -> Poly:
         return p if exponent > 0 else atom(num(0), exponent)
     (t, *more) = p.terms
     if more or t.binders or (exponent < 0 and any(is_mask(f) for f in t.factors)):
-        return poly([make_term(Fraction(1), (), (_factor(p, exponent),))])
+        numbers = more and not t.binders and not tensors(p) and not free_indices(p)
+        return poly([make_term(Fraction(1), (), (_factor(Group(p) if numbers else p, exponent),))])
     if exponent.denominator == 1:
         parts = [_factor(Num(t.coef), exponent)]
         for factor in t.factors:
@@ -414,9 +416,7 @@ def _rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
         return Fraction(0) if value == 0 and exponent > 0 else None
     n = _exact_root(value.numerator, exponent.denominator)
     d = _exact_root(value.denominator, exponent.denominator)
-    if n is None or d is None:
-        return None
-    return Fraction(n, d) ** exponent.numerator
+    return None if n is None or d is None else Fraction(n, d) ** exponent.numerator
 
 
 def _exact_root(n: int, k: int) -> int | None:
@@ -428,9 +428,8 @@ def is_positive(base: Expr) -> bool:
     """Whether the atom is known to be positive."""
     if isinstance(base, Num):
         return base.value > 0
-    if isinstance(base, Const | Size):
-        return True
-    return isinstance(base, Call) and base.function in ("exp", "sigmoid")
+    known = isinstance(base, Call) and base.function in ("exp", "sigmoid")
+    return known or isinstance(base, Const | Size)
 
 
 _OPPOSITE = {"==": "!=", "!=": "=="}
