@@ -495,3 +495,12 @@ def test_what_cannot_be_is_an_error_with_its_line(spec):
     with pytest.raises(DeriveError) as caught:
         parsed(spec)
     assert str(caught.value).splitlines()[0] == REFUSED[spec]
+
+
+def test_the_size_of_a_joined_axis_is_divided_as_a_whole():
+    spec = "op f(x[n,a], y[n,b]; r=size(d)) -> o\nz[n,k] = concat[k](x[n,k], y[n,k])\n"
+    f = load(parsed(spec + "o[n,c,d] = z[n,(c d)]"))
+    x, y = torch.rand(2, 3), torch.rand(2, 5)
+    assert torch.equal(f(x, y, r=4), torch.cat((x, y), 1).unflatten(1, (2, 4)))
+    with pytest.raises(ValueError, match="index k has size 8, which r = 3 does not divide"):
+        f(x, y, r=3)

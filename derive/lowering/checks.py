@@ -229,7 +229,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     result: list[Check] = []
     for name, place, _ in places[1:]:
         first, at, _ = places[0]
-        one, other = _size(first, at), _size(name, place)
+        one, other = text(_size(first, at)), text(_size(name, place))
         message = (
             f"{op.name}: index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
             f"but {{{other}}} on axis {_place(place)} of {name}"
@@ -274,7 +274,7 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
         reason = f"but {product} is {want}"
     result: list[Check] = []
     for name, place, words in places:
-        code = _size(name, place)
+        code = text(_size(name, place))
         message = f"{op.name}: axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
         result.append(Check((), f"{code} != {size}", message=message))
     return result
@@ -324,17 +324,17 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
             name, place, axis = places[0]
             whole, what = _size(name, place), f"axis {_place(place)}{axis} of {name}"
         else:
-            whole, what = text(shapes.size(extent.name)), f"index {extent.name}"
+            whole, what = shapes.size(extent.name), f"index {extent.name}"
         known = [sizes[part] for part in parts]
         words = "*".join(
             size.name if isinstance(size, Param) else f"size({part})"
             for size, part in zip(known, parts, strict=True)
         )
         message = (
-            f"{op.name}: {what} has size {{{whole}}}, which {words} = {{{text(code)}}} "
+            f"{op.name}: {what} has size {{{text(whole)}}}, which {words} = {{{text(code)}}} "
             "does not divide"
         )
-        test = f"{text(Binary('%', Literal(whole), code))} != 0"
+        test = f"{text(Binary('%', whole, code))} != 0"
         if not all(isinstance(size, Num | Param) for size in known):
             test = f"{text(code)} == 0 or {test}"
         result.append(Check((), test, message=message))
@@ -347,8 +347,8 @@ def _place(code: Code) -> str:
     return words if words.lstrip("-").isdigit() else f"{{{words}}}"
 
 
-def _size(name: str, place: Code) -> str:
-    return text(Subscript(Attribute(Name(name), "shape"), (place,)))
+def _size(name: str, place: Code) -> Code:
+    return Subscript(Attribute(Name(name), "shape"), (place,))
 
 
 def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
