@@ -11,12 +11,25 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from derive import oracle
+from derive.calling import (
+    Function,
+    array,
+    called,
+    cotangents_of,
+    differs,
+    inputs_of,
+    pulled_back,
+    smooth,
+    tensors_of,
+)
+from derive.detached import detaches, unlike_reference
 from derive.errors import VerificationError
 from derive.memory import imported
 from derive.samples import Case, Sample, cases, sample
@@ -32,8 +45,6 @@ _STEP = 1e-5
 """Of gradcheck's differences: at its own 1e-6 the rounding of values above 10 reaches _ATOL."""
 _SEEDS = (0, 1, 2)
 """A gradient that differs on the first must agree on all others: one may lie near a kink."""
-
-Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ def gradients_of(op: Operation, function: Function) -> Iterator[Check]:
         yield from _against_oracle(op, function, case)
         if case.label == "typical":
             made = sample(op, case)
-            for name, check in (("gradcheck", _gradcheck), ("gradgradcheck", _gradgradcheck)):
+            for name, check in _of_derivatives(op):
                 yield _checked(op, case, name, check, function, made)
 
 
@@ -79,7 +90,7 @@ def checks_of(op: Operation, function: Function) -> Iterator[Check]:
     for case in cases(op):
         yield from _against_oracle(op, function, case)
         made = sample(op, case)
-        for name, check in _CHECKS:
+        for name, check in (*_of_derivatives(op), *_CHECKS):
             yield _checked(op, case, name, check, function, made)
 
 
@@ -137,105 +148,16 @@ def _against_oracle(op: Operation, function: Function, case: Case) -> Iterator[C
     yield check
 
 
-# ------------------------------------------------------------------- calling
-
-
-def _tensors(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]:
-    """The inputs as torch tensors; floating-point ones require a gradient."""
-    import torch
-
-    found: dict[str, Tensor | None] = {}
-    for name, value in made.tensors.items():
-        tensor = None if value is None else torch.from_numpy(value.copy())
-        if tensor is not None and tensor.is_floating_point():
-            tensor = tensor.to(getattr(torch, dtype)).requires_grad_()
-        found[name] = tensor
-    return found
-
-
-def _call(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -> list[Tensor]:
-    given = {n: v for n, v in made.parameters.items() if v is not None}
-    result = function(*tensors, **given)
-    return list(result) if isinstance(result, tuple) else [result]
-
-
-def _smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
-    """The finite elements of the floating-point outputs."""
-    import torch
-
-    kept = []
-    for output, value in zip(outputs, made.outputs.values(), strict=True):
-        if output.is_floating_point():
-            finite = np.isfinite(value)
-            kept.append(output if finite.all() else output[torch.from_numpy(finite)])
-    return kept
-
-
-def _inputs(tensors: dict[str, Tensor | None]) -> list[str]:
-    return [name for name, t in tensors.items() if t is not None and t.requires_grad]
-
-
-def _cotangents(made: Sample) -> dict[str, Any]:
-    """One for each floating-point output; 0 where the output is infinite."""
-    rng = np.random.default_rng(7)
-    return {
-        name: np.where(np.isfinite(value), rng.uniform(0.5, 1.5, value.shape), 0)
-        for name, value in made.outputs.items()
-        if value.dtype == np.float64
-    }
-
-
-def _gradients(
-    function: Function, made: Sample, tensors: dict[str, Tensor | None]
-) -> dict[str, Tensor]:
-    """The gradient of Sum outputs*cotangents for each input that requires one."""
-    import torch
-
-    outputs = _call(function, made, list(tensors.values()))
-    cotangents = _cotangents(made)
-    pairs = [
-        (output, torch.from_numpy(cotangents[name]).to(output.dtype))
-        for name, output in zip(made.outputs, outputs, strict=True)
-        if output.requires_grad
-    ]
-    names = _inputs(tensors)
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
-    if not pairs or not inputs:
-        return {name: torch.zeros_like(t) for name, t in zip(names, inputs, strict=True)}
-    found = torch.autograd.grad(
-        [o for o, _ in pairs], inputs, [c for _, c in pairs], materialize_grads=True
-    )
-    return dict(zip(names, found, strict=True))
-
-
-def _differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
-    """What is wrong, or nothing."""
-    got, want = np.asarray(got), np.asarray(want)
-    if got.shape != want.shape:
-        return f"{name} has shape {got.shape}, not {want.shape}"
-    if np.allclose(got, want, rtol, atol, equal_nan=True):
-        return ""
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(np.where(got == want, 0, got.astype(float) - want.astype(float)))
-    at = np.unravel_index(np.argmax(np.nan_to_num(gap, nan=np.inf)), gap.shape)
-    place = ", ".join(str(int(n)) for n in at)
-    return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
-
-
-def _array(t: Tensor) -> Any:
-    return t.detach().double().numpy() if t.is_floating_point() else t.detach().numpy()
-
-
 # -------------------------------------------------------------------- checks
 
 
 def _value(function: Function, made: Sample) -> str:
     """The outputs are those of the equations."""
-    got = _call(function, made, list(_tensors(made).values()))
+    got = called(function, made, list(tensors_of(made).values()))
     if len(got) != len(made.outputs):
         return f"{len(got)} outputs, not {len(made.outputs)}"
     found = [
-        _differs(name, _array(output), want, 1e-9, 1e-11)
+        differs(name, array(output), want, 1e-9, 1e-11)
         for output, (name, want) in zip(got, made.outputs.items(), strict=True)
     ]
     return "; ".join(filter(None, found))
@@ -244,17 +166,17 @@ def _value(function: Function, made: Sample) -> str:
 def _gradient(op: Operation, function: Function, made: Sample) -> str:
     """The gradients are the differences of the equations."""
     found = []
-    cotangents = _cotangents(made)
+    cotangents = cotangents_of(made)
     sizes = oracle.sizes(op, made.tensors, made.parameters).values()
     rounds = prod(prod(size) if isinstance(size, tuple) else size for size in sizes)
-    for name, gradient in _gradients(function, made, _tensors(made)).items():
+    for name, gradient in pulled_back(function, made, tensors_of(made)).items():
         given = (op, made.tensors, cotangents, made.parameters, name)
-        got = _array(gradient)
+        got = array(gradient)
         with np.errstate(all="ignore"):
             if rounds * got.size > _MOST_ROUNDS and _along_directions(given, got):
                 continue
             want = oracle.gradient(*given)
-        found.append(_differs(f"grad_{name}", got, want, _RTOL, 1e-7))
+        found.append(differs(f"grad_{name}", got, want, _RTOL, 1e-7))
     return "; ".join(filter(None, found))
 
 
@@ -281,12 +203,12 @@ _DIRECTIONS = 2
 
 def _of_inputs(function: Function, made: Sample) -> tuple[Function, tuple[Tensor, ...]]:
     """The smooth outputs as a function of the inputs that require a gradient."""
-    tensors = _tensors(made)
-    names = _inputs(tensors)
+    tensors = tensors_of(made)
+    names = inputs_of(tensors)
 
     def call(*given: Tensor) -> tuple[Tensor, ...]:
         all_of_them = {**tensors, **dict(zip(names, given, strict=True))}
-        return tuple(_smooth(_call(function, made, list(all_of_them.values())), made))
+        return tuple(smooth(called(function, made, list(all_of_them.values())), made))
 
     return call, tuple(t for t in tensors.values() if t is not None and t.requires_grad)
 
@@ -309,6 +231,13 @@ def _gradgradcheck(function: Function, made: Sample) -> str:
     if inputs and any(o.requires_grad for o in call(*inputs)):
         gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
     return ""
+
+
+def _of_derivatives(op: Operation) -> list[tuple[str, Callable[[Function, Sample], str]]]:
+    """The checks of derivatives by differences, which do not know what is detached."""
+    if detaches(op):
+        return [("reference", partial(unlike_reference, op))]
+    return [("gradcheck", _gradcheck), ("gradgradcheck", _gradgradcheck)]
 
 
 def _batched(function: Function, made: Sample) -> str:
@@ -339,7 +268,7 @@ def _batched(function: Function, made: Sample) -> str:
 def _same(batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]]) -> list[str]:
     """Where a batch differs from its elements, one by one."""
     found = [
-        _differs(f"gradient {k}, batched", _array(b[n]), _array(one[k]), 1e-9, 1e-11)
+        differs(f"gradient {k}, batched", array(b[n]), array(one[k]), 1e-9, 1e-11)
         for n, one in enumerate(looped)
         for k, b in enumerate(batched)
     ]
@@ -350,16 +279,16 @@ def _layout(function: Function, made: Sample) -> str:
     """Strides do not matter, neither those of the inputs nor those of the cotangents."""
     import torch
 
-    plain = _gradients(function, made, _tensors(made))
-    tensors = _tensors(made)
+    plain = pulled_back(function, made, tensors_of(made))
+    tensors = tensors_of(made)
     for name, t in tensors.items():
         if t is not None and t.dim() > 0:
             spread = torch.stack((t.detach(), t.detach()), -1)[..., 0]
             spread = spread.mT.contiguous().mT if spread.dim() > 1 else spread
             tensors[name] = spread.requires_grad_(t.requires_grad)
     found = []
-    for name, got in _gradients(function, made, tensors).items():
-        found.append(_differs(f"grad_{name}", _array(got), _array(plain[name]), 1e-9, 1e-11))
+    for name, got in pulled_back(function, made, tensors).items():
+        found.append(differs(f"grad_{name}", array(got), array(plain[name]), 1e-9, 1e-11))
     call, inputs = _of_inputs(function, made)
     outputs = [o for o in call(*inputs) if o.requires_grad]
     if outputs:
@@ -370,7 +299,7 @@ def _layout(function: Function, made: Sample) -> str:
         )
         wide = torch.autograd.grad(outputs, inputs, expanded, materialize_grads=True)
         for name, got, want in zip(plain, wide, ones, strict=True):
-            found.append(_differs(f"grad_{name}", _array(got), _array(want), 1e-9, 1e-11))
+            found.append(differs(f"grad_{name}", array(got), array(want), 1e-9, 1e-11))
     return "; ".join(filter(None, found))
 
 
@@ -378,8 +307,8 @@ def _unchanged(function: Function, made: Sample) -> str:
     """Neither inputs nor cotangents are written to."""
     import torch
 
-    tensors = _tensors(made)
-    outputs = [o for o in _call(function, made, list(tensors.values())) if o.requires_grad]
+    tensors = tensors_of(made)
+    outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
     inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
     cotangents = [torch.full_like(o, 0.5) for o in outputs]
     if outputs:
@@ -391,16 +320,16 @@ def _unchanged(function: Function, made: Sample) -> str:
 
 def _alone(function: Function, made: Sample) -> str:
     """An input that alone requires a gradient gets the same one."""
-    whole = _gradients(function, made, _tensors(made))
+    whole = pulled_back(function, made, tensors_of(made))
     found = []
     for name in whole:
-        tensors = _tensors(made)
+        tensors = tensors_of(made)
         for other, t in tensors.items():
             if t is not None and other != name and t.requires_grad:
                 tensors[other] = t.detach()
-        got = _gradients(function, made, tensors)
+        got = pulled_back(function, made, tensors)
         found.append(
-            _differs(f"grad_{name} alone", _array(got[name]), _array(whole[name]), 1e-9, 1e-11)
+            differs(f"grad_{name} alone", array(got[name]), array(whole[name]), 1e-9, 1e-11)
         )
     return "; ".join(filter(None, found))
 
@@ -410,23 +339,21 @@ def _float32(function: Function, made: Sample) -> str:
     import torch
 
     found = []
-    single = _tensors(made, "float32")
+    single = tensors_of(made, "float32")
     for name, output in zip(
-        made.outputs, _call(function, made, list(single.values())), strict=True
+        made.outputs, called(function, made, list(single.values())), strict=True
     ):
         if output.is_floating_point():
             if output.dtype != torch.float32:
                 found.append(f"{name} is {output.dtype}")
-            found.append(_differs(name, _array(output), made.outputs[name], 1e-3, 1e-4))
-    double = _gradients(function, made, _tensors(made))
-    for name, got in _gradients(function, made, single).items():
-        found.append(_differs(f"grad_{name}", _array(got), _array(double[name]), 1e-3, 1e-3))
+            found.append(differs(name, array(output), made.outputs[name], 1e-3, 1e-4))
+    double = pulled_back(function, made, tensors_of(made))
+    for name, got in pulled_back(function, made, single).items():
+        found.append(differs(f"grad_{name}", array(got), array(double[name]), 1e-3, 1e-3))
     return "; ".join(filter(None, found))
 
 
 _CHECKS: tuple[tuple[str, Callable[[Function, Sample], str]], ...] = (
-    ("gradcheck", _gradcheck),
-    ("gradgradcheck", _gradgradcheck),
     ("batched", _batched),
     ("layout", _layout),
     ("unchanged", _unchanged),

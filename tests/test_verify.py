@@ -46,6 +46,18 @@ def test_generated_code_passes(text):
     verify_source(op, source)
 
 
+DETACHED = "op through(x[n], w[n]) -> y; y[n] = x[n]*w[n] + detach(floor(x[n]) - x[n])**2*x[n]"
+
+
+def test_what_is_detached_is_no_difference():
+    op = derive.parse(DETACHED)
+    source = derive.source(op)
+    assert failed(DETACHED, source) == set()
+    verify_source(op, source)
+    wrong = edited(DETACHED, "grad_w = G * x", "grad_w = 2 * G * x")
+    assert {"gradient", "reference"} <= failed(DETACHED, wrong)
+
+
 def test_a_wrong_factor_is_caught():
     source = edited(CUBE, "3 *", "3.002 *")
     op = derive.parse(CUBE)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
-from derive.lowering.code import Attribute, Binary, Code, Literal, Name, Shape, Subscript, text
+from derive.lowering.code import Attribute, Binary, Code, Name, Shape, Subscript, text
 from derive.lowering.groups import (
     OuterFrame,
     SizeFrame,

@@ -140,7 +140,12 @@ class Scope(ABC):
 
 def whole(n: int) -> Literal:
     """A whole number; one that no int64 holds is written as a float."""
-    return literal(n) if abs(n) < 2**63 else literal(float(n))
+    try:
+        return literal(n) if abs(n) < 2**63 else literal(float(n))
+    except OverflowError:
+        raise LoweringError(
+            f"a number of {len(str(n))} digits is larger than any float64"
+        ) from None
 
 
 def number(value: Fraction) -> Value:
