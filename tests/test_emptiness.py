@@ -37,6 +37,9 @@ EQUATIONS = {
     "a log_softmax that excludes, of nothing": (
         "y[j] = sum[h]([h == j + 3]*sum[k](log_softmax[k | k < h](u[k])))"
     ),
+    "a mean under brackets, in a contraction": (
+        "y[j,i,k] = minimum(where(k >= 1, mean[h | h >= i and k >= 1](w[j]*v[h]), u[k]), 2)"
+    ),
     "a slope under a bracket": "y[k,i] = [k*i > 2]*log(i*w[1])*v[0]",
     "a mean under a bracket": "y[j,i] = where(j == i + 1, mean[h | h > j + 2](v[h]), 1)*x[i]",
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Delta, Expr, Index, Iverson, Mul, Reduce, free_indices
+from derive.calculus.conditions import conditions_of
 from derive.calculus.lets import layout
 from derive.lowering.binders import keeps, with_binders
 from derive.lowering.code import literal
@@ -49,7 +50,8 @@ def lower_sum(
     body = args[0] if len(args) == 1 else Mul(tuple(args))
     used = [i for i in order if i in free_indices(body)]
     inner = with_binders(used, binders, body)
-    masks = [a for a in args if isinstance(a, Iverson)]
+    asked = [a.condition for a in args if isinstance(a, Iverson)]
+    masks = [Iverson(c) for whole in asked for c in conditions_of(whole)]
     rest = [a for a in args if not isinstance(a, Iverson)]
     covered = {m: [a for a in rest if free_indices(m) <= free_indices(a)] for m in masks}
     guarded = [_masked(a, [m for m in masks if a in covered[m]]) for a in rest]
