@@ -250,3 +250,18 @@ def test_the_cosine_of_a_zero_vector_has_a_gradient():
     (found,) = torch.autograd.grad(f(x, y, dim=0), x)
     (wanted,) = torch.autograd.grad(torch.cosine_similarity(x, y, dim=0), x)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("condition", ["d[e] == n and m[e]", "m[e] and e <= n", "e <= n and m[e]"])
+@pytest.mark.parametrize("value", ["x[e]**2", "exp(-x[e])", "log(x[e])"])
+def test_what_a_part_of_a_condition_excludes_is_not_read(condition, value):
+    op = made(
+        f"op f(x[e], d[e]: int, m[e]: bool, w[n]) -> y\ny[n] = w[n]*sum[e | {condition}]({value})"
+    )
+    x = torch.tensor([2.0, torch.nan, 3.0, 1.5], dtype=torch.float64, requires_grad=True)
+    m, d = torch.tensor([True, False, True, True]), torch.tensor([0, 1, 1, 4])
+    w = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    y = derive.load(op)(x, d, m, w)
+    first = torch.autograd.grad(y.sum(), (x, w))
+    assert all(t.isfinite().all() for t in (y, *first))
+    assert first[0][1] == 0

@@ -21,6 +21,9 @@ CASES = {
                                         "y[i,*p] = sum[k](A[*p,i,k]**2)", (2, 3, 4, 5)),
     "before what follows it": ("op f(A[k,i,j]; a=keep(k)) -> y\n"
                                "y[j,i] = sum[k](A[k,i,j]**2)", (2, 3, 4)),
+    "an output that another reads": (
+        "op f(A[k,i]; a=keep(k)) -> y, z\ny[i] = sum[k](A[k,i]**2)\n"
+        "z[i] = where(y[1] > 0, A[0,i]*y[1], y[i])", (2, 3)),
     "a part of a composite axis is not lost": (
         "op f(A[i,j]; a=keep(j)) -> y, z\ny[(i j)] = A[i,j]**2\nz[i] = sum[j](A[i,j])", (2, 3)),
     "two before a group": ("op f(A[i,k,*q]; a=keep(i), b=keep(k)) -> y\n"

@@ -40,6 +40,7 @@ __all__ = [
     "beside",
     "conditions_of",
     "conjunction",
+    "grouped",
     "has_a_member",
     "known",
     "plain_positions",
@@ -60,6 +61,18 @@ def conjunction(conditions: Sequence[Expr]) -> Expr:
     """The condition that all of these hold."""
     every = tuple(dict.fromkeys(conditions))
     return every[0] if len(every) == 1 else And(every)
+
+
+def grouped(condition: Expr) -> list[Expr]:
+    """The condition as one for each set of indices that its parts have.
+
+    [a(e) and b(e,n)] = [a(e)]*[b(e,n)], of which the first stays with what is taken out of a sum
+    over n.
+    """
+    groups: dict[frozenset[Index], list[Expr]] = {}
+    for c in conditions_of(condition):
+        groups.setdefault(free_indices(c), []).append(c)
+    return [conjunction(parts) for parts in groups.values()]
 
 
 def rebuilt(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> Poly:

@@ -55,6 +55,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.simplify import Step
 from derive.calculus.bounds import Bounds
+from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Let, Lets
 from derive.calculus.stabilise import (
@@ -385,7 +386,8 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         if condition is None:
             bracket = constant(1)
         else:
-            bracket, body = _bracket(lets, condition), _finite(lets, body)
+            bracket = mul(*(_bracket(lets, c) for c in grouped(condition)))
+            body = _finite(lets, body)
         taken = mul(bracket, body)
         total = summed(lets, taken, e.indices)
         if e.kind == "sum":

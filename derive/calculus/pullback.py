@@ -43,6 +43,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import cancels, guards_of_slopes, is_bent, some, taken_where
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
@@ -109,7 +110,8 @@ def partial_of_let(
         return ZERO
     guard = ONE
     if inner.condition is not None:
-        guard = atom(Iverson(substitute(inner.condition, mapping)))
+        condition = substitute(inner.condition, mapping)
+        guard = mul(*(atom(Iverson(c)) for c in grouped(condition)))
     taken = taken_where(inner)
     bent = let.kind != "prod" and (is_bent(lets, let.name) or cancels(body, binders))
     if taken is not None and bent:

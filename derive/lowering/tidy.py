@@ -246,8 +246,10 @@ class _Repeats:
 
     def _bring_forward(self, n: int) -> None:
         """Put what a statement reads before it: what a later reader asks may be made later."""
-        read = set(names_in(self.lines[n].code))
-        for later in self._order[self._order.index(n) + 1 :]:
+        at = self._order.index(n)
+        made = {self.lines[before].name for before in self._order[:at]}
+        read = set(names_in(self.lines[n].code)) - made
+        for later in self._order[at + 1 :]:
             if self.lines[later].name in read:
                 self.move(later, n)
                 self._bring_forward(later)
