@@ -105,6 +105,15 @@ def test_a_diagonal_that_is_joined_may_be_empty(size):
     torch.testing.assert_close(made, expected)
 
 
+@pytest.mark.parametrize("size", [0, 2])
+def test_positions_that_are_joined_are_integers(size):
+    op = parse("op f(v[j], X[j,j], T[l,l]: int) -> y\ny[x] = concat[x](X[T[x,x],1], v[x])")
+    v, X = torch.rand(3), torch.rand(3, 3)
+    T = torch.randint(3, (size, size))
+    wanted = torch.cat((X[T.diagonal(), 1], v))
+    torch.testing.assert_close(derive.load(op)(v, X, T), wanted)
+
+
 def test_a_group_without_axes_is_read_at_positions():
     op = parse("op f(v[l], T[*p]: int) -> y\ny[*p] = v[T[*p]]")
     for T in (torch.tensor(1), torch.tensor([2, 0]), torch.tensor([[2], [0]])):

@@ -80,8 +80,9 @@ def only_where_there_is(
     needed = [extent for extent in needed if not _has_positions(scope.frame, extent)]
     if not needed:
         return value
-    value = scope.frame.expand(scope.as_float(value), order, scope.like)
-    zero = scope.frame.expand(Value(Literal("0"), scalar=True), order, scope.like)
+    value = scope.frame.expand(value, order, scope.like)
+    nothing = Value(Literal("0"), kind=value.kind, scalar=True)
+    zero = scope.frame.expand(nothing, order, scope.like)
     test: Code = Dim(needed[0])
     for extent in needed[1:]:
         test = Binary("and", test, Dim(extent))
