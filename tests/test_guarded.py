@@ -265,3 +265,15 @@ def test_what_a_part_of_a_condition_excludes_is_not_read(condition, value):
     first = torch.autograd.grad(y.sum(), (x, w))
     assert all(t.isfinite().all() for t in (y, *first))
     assert first[0][1] == 0
+
+
+def test_the_norm_of_a_zero_vector_may_be_divided_by_under_its_bracket():
+    op = made(
+        "op f(x[n,d]) -> u\nq[n] = sum[d](x[n,d]**2)\nr[n] = where(q[n] > 0, sqrt(q[n]), 0)\n"
+        "u[n,d] = where(q[n] > 0, x[n,d]/r[n], 0)"
+    )
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    G = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    (found,) = torch.autograd.grad(derive.load(op)(x), x, G)
+    (wanted,) = torch.autograd.grad(x[:1] / x[:1].norm(dim=1, keepdim=True), x, G[:1])
+    torch.testing.assert_close(found, wanted)

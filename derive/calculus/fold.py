@@ -110,9 +110,10 @@ def _masked_power(masked: Definitions, t: Term) -> Poly | None:
 
 
 def _is_unguarded(f: Expr, names: set[str]) -> bool:
-    base, _ = base_and_power(f)
+    base, power = base_and_power(f)
     if isinstance(base, Access):
-        return base.tensor in names
+        # 1/v is infinite where the bracket of v makes it 0.
+        return power > 0 and base.tensor in names
     return isinstance(base, Delta | Iverson | Size | Param | Num)
 
 
