@@ -206,3 +206,14 @@ def test_counts_are_exact_integers():
     _, c = load(op)(torch.tensor([0, 2, 2, 5]), torch.tensor(1.0), num=3)
     assert c.dtype == torch.int64
     assert c.tolist() == [1, 0, 2]
+
+
+def test_a_segment_sum_that_is_read_back_makes_no_pairs():
+    op = parse(
+        "op f(x[e], dst[e]: int, y[n]) -> l\nmu[n] = sum[e | dst[e] == n](x[e])*y[n]\n"
+        "l[e] = (x[e] - mu[dst[e]])**2"
+    )
+    assert [c for c in checks_of(op, load(op)) if not c.ok] == []
+    backward = source(op).partition("def backward")[2]
+    assert "dst.unsqueeze" not in backward
+    assert backward.count("index_select(0, dst)") == 1

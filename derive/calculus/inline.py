@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from derive.algebra.expr import Delta, Expr, Num, tensors
+from derive.algebra.expr import Delta, Expr, Iverson, Num, free_indices, tensors
 from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
@@ -111,7 +111,9 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     bill = _Bill(pieces)
     bill.add(a.body for a in every)
     candidates = [
-        a for a in backward.adjoints if a.tensor not in backward.wanted and not _has_cases(a)
+        a
+        for a in backward.adjoints
+        if a.tensor not in backward.wanted and not _has_cases(a) and not _is_segmented(a)
     ]
     for order in (candidates[::-1], candidates):
         for candidate in order:
@@ -151,6 +153,18 @@ def _has_cases(a: Adjoint) -> bool:
     """
     cases = {f for t in a.body.terms for f in t.factors if isinstance(f, Delta)}
     return sum(isinstance(d.position, Num) for d in cases) > 1
+
+
+def _is_segmented(a: Adjoint) -> bool:
+    """Whether the adjoint sums what an integer tensor puts at each of its positions.
+
+    Opened where it is read at such positions again, it would be a tensor of all pairs.
+    """
+    return any(
+        isinstance(f, Delta | Iverson) and free_indices(f) & set(t.binders) and tensors(f)
+        for t in a.body.terms
+        for f in t.factors
+    )
 
 
 def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjoint:
