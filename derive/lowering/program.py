@@ -138,7 +138,7 @@ def like_input(op: Operation) -> Code:
     floats = [t for t in op.inputs if t.kind == "float"]
     if not floats:
         raise LoweringError(
-            f"{op.name} reads no floating-point tensor, so there is nothing to differentiate"
+            "it reads no floating-point tensor, so there is nothing to differentiate"
         )
     return Name(floats[0].name)
 
