@@ -204,6 +204,10 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(y[i], x[i] - sympy.digamma(1))),
     ),
     (
+        "op f(x[k]) -> y; y = sum[k | 1 <= k and k <= 3](x[k])",
+        lambda: Operation("f", Eq(Symbol("y"), Sum(x[k], (k, 1, 3))), inputs=[x[k]]),
+    ),
+    (
         "op f(x[*p]) -> y; y = sum[*p](x[*p])/size(p)",
         lambda: Operation("f", Eq(Symbol("y"), Sum(x[p], p) / h.size(p))),
     ),

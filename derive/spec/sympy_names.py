@@ -105,7 +105,8 @@ def _ranges(node: Any) -> Iterator[tuple[Any, Any]]:
     """(index, number of its values) wherever that is said."""
     if isinstance(node, Sum | Product):
         for index, lower, upper in node.limits:
-            if isinstance(lower, Integer):
+            # From 0 to a number are all values; from another to a number are some of them.
+            if isinstance(lower, Integer) and (lower == 0 or not isinstance(upper, Integer)):
                 yield index, upper + 1
     elif isinstance(node, Indexed) and node.base.shape is not None:
         yield from zip(node.indices, node.base.shape, strict=False)

@@ -224,7 +224,7 @@ class Terms:
                     f"({index}, 0, {upper} - 1) or {index} alone",
                 )
             found.append(raw.Compare(self.value(lower), (("<=", name),), at=self.at))
-        if not self.names.whole(index, upper):
+        if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
             found.append(raw.Compare(name, (("<=", self.value(upper)),), at=self.at))
         if found and starred:
             fail(self.at, f"group *{index} has no limits; sum over all of it")
