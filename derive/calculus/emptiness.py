@@ -90,11 +90,7 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
         for f in t.factors:
             if isinstance(f, Iverson | Delta) or not _reads_nothing(lets, f):
                 continue
-            for c in conditions:
-                missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
-                found = as_atom(some(lets, c, missing)) if missing else None
-                if isinstance(found, Iverson):
-                    guards[found] = None
+            guards |= dict.fromkeys(_some_of_each(lets, conditions, f))
         terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
     return sum_over(poly(terms), indices)
 
@@ -112,12 +108,17 @@ def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -
     for f in (*beside, *(f for s in slope.terms for f in s.factors)):
         if not is_singular(f):
             continue
-        for c in conditions:
-            missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
-            guard = as_atom(some(lets, c, missing)) if missing else None
-            if isinstance(guard, Iverson):
-                found[guard] = None
+        found |= dict.fromkeys(_some_of_each(lets, conditions, f))
     return tuple(found)
+
+
+def _some_of_each(lets: Lets, conditions: Sequence[Expr], f: Expr) -> Iterator[Expr]:
+    """For each condition with indices that f lacks the bracket that some of them meet it."""
+    for c in conditions:
+        missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
+        found = as_atom(some(lets, c, missing)) if missing else None
+        if isinstance(found, Iverson):
+            yield found
 
 
 def some(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
