@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from derive.algebra.expr import Delta, Expr, Iverson, Num, free_indices, tensors
+from derive.algebra.expr import Delta, Expr, Iverson, Num, accesses, tensors
 from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
@@ -111,9 +111,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     bill = _Bill(pieces)
     bill.add(a.body for a in every)
     candidates = [
-        a
-        for a in backward.adjoints
-        if a.tensor not in backward.wanted and not _has_cases(a) and not _is_segmented(a)
+        a for a in backward.adjoints if a.tensor not in backward.wanted and not _has_cases(a)
     ]
     for order in (candidates[::-1], candidates):
         for candidate in order:
@@ -124,6 +122,8 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
                 continue
             readers = formulas.readers(adjoint.name)
             opened = [_opened(r, adjoint, rules, backward.lets.say) for r in readers]
+            if any(_pairs_up(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
+                continue
             pairs = zip(readers, opened, strict=True)
             if any(_size(o.body) > max(_size(r.body), _LARGEST) for r, o in pairs):
                 continue
@@ -155,16 +155,18 @@ def _has_cases(a: Adjoint) -> bool:
     return sum(isinstance(d.position, Num) for d in cases) > 1
 
 
-def _is_segmented(a: Adjoint) -> bool:
-    """Whether the adjoint sums what an integer tensor puts at each of its positions.
+def _pairs_up(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
+    """Whether positions that integers give to the one are compared with those of the other.
 
-    Opened where it is read at such positions again, it would be a tensor of all pairs.
+    Sum_n [a[e] = n]*Sum_e' [a[e'] = n]*x[e'] has n sums; opened it is a tensor of all pairs e, e'.
     """
-    return any(
-        isinstance(f, Delta | Iverson) and free_indices(f) & set(t.binders) and tensors(f)
-        for t in a.body.terms
-        for f in t.factors
-    )
+    return _looked_up(opened.body) > max(1, _looked_up(adjoint.body), _looked_up(reader.body))
+
+
+def _looked_up(p: Poly) -> int:
+    """How many tensors one delta or bracket reads, at most."""
+    masks = (f for t in p.terms for f in t.factors if isinstance(f, Delta | Iverson))
+    return max((len(set(accesses(f))) for f in masks), default=0)
 
 
 def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjoint:
