@@ -40,6 +40,9 @@ FAULTS = {
     "a mean of what a bracket keeps safe": (
         "y[n] = mean[k](sum[l](where(k >= 1, logsumexp[m | m >= l](v[m]), 1))*x[k,n])",
     ),
+    "a summed index that a certain condition leaves out": (
+        "y[p,l,q] = softmax[q](sin(where(l - 2 >= 0, x[l-2], A[p,l,q])))",
+    ),
     "a negated sum as a position": (
         "op f(v[k], X[k,j], T[i]: int) -> y\ny[i,j] = X[-(T[i] + 1 - size(k)),j]*v[0]",
     ),

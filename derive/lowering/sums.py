@@ -56,6 +56,12 @@ def lower_sum(
     covered = {m: [a for a in rest if free_indices(m) <= free_indices(a)] for m in masks}
     guarded = [_masked(a, [m for m in masks if a in covered[m]]) for a in rest]
     operands = [_operand(scope, a) for a in guarded]
+    lost = [i for i in binders if operands and all(i not in v.indices for v in operands)]
+    if lost:
+        # Of where(c, a, b[i]) only a is left where c is certain: still as often as i has values.
+        first = operands[0]
+        axes = [i for i in inner if i in first.indices or i in lost]
+        operands[0] = scope.frame.expand(first, axes, scope.like)
     if name == "sum" and len(operands) > 1 and _is_contraction(operands, inner):
         operands = _mask_product(scope, operands, [m for m in masks if not covered[m]], inner)
         value = contract(scope.frame, operands, binders, inner)
