@@ -93,6 +93,19 @@ def test_a_joined_axis_that_is_empty_is_not_written():
     assert [g.tolist() for g in made] == [[], [2.0, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize(("least", "brackets"), [("1e-6", 0), ("0", 1)])
+def test_only_a_slope_that_may_be_infinite_gets_the_bracket_of_its_adjoint(least, brackets):
+    op = parse(
+        "op f(u[x,y], s[x,y], m[x,y]: bool) -> L\n"
+        "a[x,y] = where(x + 1 < size(x), u[x+1,y] - u[x,y], 0)\n"
+        "b[x,y] = where(y + 1 < size(y), u[x,y+1] - u[x,y], 0)\n"
+        f"r[x,y] = sqrt(a[x,y]**2 + b[x,y]**2 + {least}) - s[x,y]\n"
+        "L = sum[x,y | m[x,y]](r[x,y]**2)"
+    )
+    slopes = [str(f) for f in derive.derivation(op).adjoints if f.name in ("grad_a", "grad_b")]
+    assert [text.count("[m[x,y]]") for text in slopes] == [brackets, brackets]
+
+
 @pytest.mark.parametrize("size", [0, 2])
 def test_a_diagonal_that_is_joined_may_be_empty(size):
     op = parse("op f(a[j], X[k,h,k]) -> y\ny[x] = concat[x](a[x], sum[h](X[x,h,x]**2))")

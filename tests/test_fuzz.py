@@ -108,3 +108,4 @@ def _judge(results: list[Result]) -> None:
     ]
     assert not failures, "\n\n".join(failures)
     assert kinds["ok"] >= 0.85 * len(results), summary(kinds)
+    assert kinds["undefined"] <= 0.05 * len(results), summary(kinds)

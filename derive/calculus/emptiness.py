@@ -27,6 +27,7 @@ from derive.algebra.expr import (
     Size,
     accesses,
     free_indices,
+    num,
     sort_key,
     tensors,
 )
@@ -34,11 +35,13 @@ from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.algebra.poly import (
     ONE,
     ZERO,
+    Group,
     Poly,
     Term,
     as_atom,
     atom,
     base_and_power,
+    is_positive,
     make_term,
     negate,
     poly,
@@ -51,6 +54,7 @@ __all__ = [
     "cancels",
     "guards_from_outside",
     "guards_of_slopes",
+    "has_positions",
     "is_bent",
     "is_certain",
     "is_singular",
@@ -134,6 +138,11 @@ def is_certain(lets: Lets, condition: Expr, indices: Sequence[Index]) -> bool:
     return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
 
 
+def has_positions(lets: Lets, i: Index) -> bool:
+    """Whether the axis of i is certain not to be empty."""
+    return lets.bounds.holds(Rel("<", num(0), Size(i.extent))) is True
+
+
 def guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
     """Whether a bracket about none of these indices stands in the sum of body over them."""
     masks = [f for t in body.terms for f in t.factors if isinstance(f, Iverson)]
@@ -203,7 +212,7 @@ def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[
     for i in missing:
         # An axis of size 0; only what has no value for that very reason is looked after.
         if not i.group and _is_of_nothing(lets, f, frozenset((i.extent,))):
-            if not lets.bounds.size(i.extent).number:
+            if not has_positions(lets, i):
                 yield Iverson(Rel("<", ZERO, atom(Size(i.extent))))
 
 
@@ -235,13 +244,22 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
 def is_singular(f: Expr) -> bool:
     """Whether f is a quotient, a root or a function that is infinite somewhere."""
     base, power = base_and_power(f)
-    if isinstance(base, Num | Const | Param | Size):
+    if isinstance(base, Num | Const | Param | Size | Group) or _is_positive(base):
         return False
-    return (
-        power < 0
-        or power.denominator != 1
-        or (isinstance(base, Call) and base.function in UNDEFINED_SOMEWHERE)
+    if isinstance(base, Call) and base.function in UNDEFINED_SOMEWHERE:
+        return True
+    return power < 0 or power.denominator != 1
+
+
+def _is_positive(e: Expr) -> bool:
+    """Whether e is 1 + x^2, or another number above 0 and what is never below it."""
+    if not isinstance(e, Poly):
+        return is_positive(e)
+    never_below = all(
+        t.coef > 0 and all(is_positive(a) or n % 2 == 0 for a, n in map(base_and_power, t.factors))
+        for t in e.terms
     )
+    return never_below and any(not t.factors for t in e.terms)
 
 
 def _reads_nothing(lets: Lets, e: Expr) -> bool:
@@ -261,18 +279,15 @@ def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
         let = lets.get(e.tensor)
         if let is None:
             return False
-        if let.kind in _OF_NOTHING_INFINITE and not _has_positions(lets, let):
+        if let.kind in _OF_NOTHING_INFINITE and not all(
+            has_positions(lets, i) for i in let.binders
+        ):
             return True
         return _is_of_nothing(lets, let.body, extents)
     return any(_is_of_nothing(lets, part, extents) for part in e.parts())
 
 
 _OF_NOTHING_INFINITE = ("amax", "amin", "logsumexp", "max", "min")
-
-
-def _has_positions(lets: Lets, let: Let) -> bool:
-    """Whether the axes that are reduced have sizes that are known, and none is empty."""
-    return all(lets.bounds.size(i.extent).number for i in let.binders)
 
 
 def _takes_nothing(let: Let, extents: frozenset[str]) -> bool:

@@ -44,7 +44,14 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.calculus.conditions import grouped
-from derive.calculus.emptiness import cancels, guards_of_slopes, is_bent, some, taken_where
+from derive.calculus.emptiness import (
+    cancels,
+    guards_of_slopes,
+    has_positions,
+    is_bent,
+    some,
+    taken_where,
+)
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
@@ -126,7 +133,7 @@ def partial_of_let(
         (k,) = binders
         # Where nothing is taken the winner does not meet the condition.
         weight = mul(guard, atom(Delta(k, as_atom(_substituted(winner, mapping)))))
-        if cancels(inside, binders) and not lets.bounds.size(k.extent).number:
+        if cancels(inside, binders) and not has_positions(lets, k):
             # The sum of the delta alone is 1, but over an empty axis it is 0.
             weight = mul(weight, atom(Iverson(Rel("<", ZERO, atom(Size(k.extent))))))
     elif let.kind in ("amax", "amin"):
