@@ -34,10 +34,9 @@ from derive.algebra.expr import (
     Where,
     free_indices,
     num,
-    replace,
-    substitute,
     walk,
 )
+from derive.algebra.substitution import replace, substitute
 from derive.legible import legible
 from derive.typeset import STYLES, Style
 

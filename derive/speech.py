@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.algebra.expr import (
-    Access,
-    And,
-    Expr,
-    Index,
-    Reduce,
-    Rel,
-    accesses,
-    fresh,
-    replace,
-    substitute,
-    walk,
-)
+from derive.algebra.expr import Access, And, Expr, Index, Reduce, Rel, accesses, walk
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
+from derive.algebra.substitution import fresh, replace, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets

@@ -29,12 +29,11 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Rel,
-    fresh,
     num,
-    substitute,
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import Poly
+from derive.algebra.substitution import fresh, substitute
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.spec.operation import Number, Operation, SizeOf

@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import islice
 
 import torch
 from examine import Result, drawn, examine, tried
@@ -29,10 +30,21 @@ def examined(seeds: range, jobs: int, second_order: bool | None) -> Iterator[Res
         torch.set_num_threads(1)
         yield from map(work, seeds)
         return
+    parts = iter([seeds[start : start + 10] for start in range(0, len(seeds), 10)])
     with ProcessPoolExecutor(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        # Parts of a campaign, so that few results wait for a slow one and none is held for long.
-        for start in range(0, len(seeds), 500):
-            yield from pool.map(work, seeds[start : start + 500], chunksize=10)
+        # So many are begun that none waits for a slow one, and few enough that none is held long.
+        begun = deque(pool.submit(_each, work, part) for part in islice(parts, _AHEAD))
+        while begun:
+            yield from begun.popleft().result()
+            begun.extend(pool.submit(_each, work, part) for part in islice(parts, 1))
+
+
+_AHEAD = 300
+"""How many parts of a campaign are begun before the first is done."""
+
+
+def _each(work: Callable[[int], Result], seeds: range) -> list[Result]:
+    return [work(seed) for seed in seeds]
 
 
 def small(result: Result) -> str:

@@ -13,7 +13,8 @@ from jinja2 import Environment, nodes
 
 import derive
 from derive import catalog, parse
-from derive.algebra.expr import Access, Expr, Index, Param, Size, replace, walk
+from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
+from derive.algebra.substitution import replace
 from derive.pipeline import program_of, source
 from derive.spec.operation import (
     AxisOf,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from equations import expressions, flat, index
 from hypothesis import assume, given, settings
 
-from derive.algebra.expr import Access, Call, Index, free_indices, num, substitute
+from derive.algebra.expr import Access, Call, Index, free_indices, num
 from derive.algebra.match import match, match_all
 from derive.algebra.poly import add, atom, mul, sum_over
+from derive.algebra.substitution import substitute
 
 i, i1, i2, j, j1, k = map(index, ("i", "i'", "i''", "j", "j'", "k"))
 

@@ -26,7 +26,6 @@ from derive.algebra.expr import (
     Size,
     free_indices,
     num,
-    substitute,
     walk,
 )
 from derive.algebra.nested import to_tree
@@ -46,6 +45,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.substitution import substitute
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)

@@ -23,12 +23,12 @@ from derive.algebra.expr import (
     free_indices,
     num,
     sort_key,
-    substitute,
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
 from derive.algebra.rules import CONTRACT, DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.algebra.substitution import substitute
 from derive.calculus.flatten import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets

@@ -21,11 +21,11 @@ from derive.algebra.expr import (
     Reduce,
     free_indices,
     num,
-    substitute,
     walk,
 )
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly
+from derive.algebra.substitution import substitute
 
 __all__ = ["cost", "pieces"]
 

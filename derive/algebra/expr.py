@@ -7,7 +7,7 @@ or replaces an index goes through `substitute`, which never captures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
@@ -31,6 +31,7 @@ __all__ = [
     "Num",
     "Or",
     "Param",
+    "Placed",
     "Pow",
     "Reduce",
     "Rel",
@@ -39,12 +40,9 @@ __all__ = [
     "accesses",
     "as_expr",
     "free_indices",
-    "fresh",
     "node",
     "num",
-    "replace",
     "sort_key",
-    "substitute",
     "tensors",
     "walk",
 ]
@@ -319,8 +317,15 @@ class Where(Expr):
     other: Expr
 
 
+class Placed(Expr):
+    """Base of what reads or fills an axis at one position, and computes with its other parts."""
+
+    __slots__ = ()
+    position: Expr
+
+
 @node
-class Delta(Expr):
+class Delta(Placed):
     """Kronecker delta of an axis index and the position that was read on that axis."""
 
     axis: Expr
@@ -390,60 +395,22 @@ def _content_key(value: Any) -> tuple[Any, ...]:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """e and everything inside it, parents first."""
-    yield e
-    for part in e.parts():
-        yield from walk(part)
+    """e and everything inside it, each once, in the order in which they are first met.
+
+    What is shared is met once: nested conditions hold one another many times over.
+    """
+    met: set[Expr] = set()
+    pending = [e]
+    while pending:
+        inner = pending.pop()
+        if inner not in met:
+            met.add(inner)
+            yield inner
+            pending.extend(reversed(tuple(inner.parts())))
 
 
 def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
-    """Every access inside e, nested ones included."""
+    """Every access inside e once, nested ones included."""
     for inner in walk(e):
         if isinstance(inner, Access) and (tensor is None or inner.tensor == tensor):
             yield inner
-
-
-def fresh(index: Index, taken: Iterable[Index]) -> Index:
-    """An index like ``index`` whose name none of ``taken`` has: k, k', k'', ..."""
-    names = {other.name for other in taken}
-    name = index.name
-    while name in names:
-        name += "'"
-    return Index(name, index.extent, index.group)
-
-
-def substitute(e: Expr, mapping: Mapping[Index, Expr]) -> Expr:
-    """e with free indices replaced, renaming bound ones that would capture.
-
-    The result is canonical again where e was (a flat polynomial re-sorts itself).
-    """
-    live = {i: new for i, new in mapping.items() if i in free_indices(e) and i is not new}
-    if not live:
-        return e
-    if isinstance(e, Index):
-        return live[e]
-    binders = e.bound()
-    if binders:
-        incoming = frozenset().union(*(free_indices(new) for new in live.values()))
-        clash = [i for i in binders if i in incoming]
-        if clash:
-            taken = [*incoming, *free_indices(e), *binders, *live]
-            renaming: dict[Index, Expr] = {}
-            for i in clash:
-                renamed = fresh(i, taken)
-                taken.append(renamed)
-                renaming[i] = renamed
-            # One map for both: a flat term chooses new names for its binders as it is rebuilt,
-            # and may choose only when the incoming indices are in place. Binders are children.
-            live |= renaming
-    result: Expr = e.map(lambda part: substitute(part, live))
-    return result
-
-
-def replace(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
-    """e with every node for which f gives a new one replaced, outermost first."""
-    new = f(e)
-    if new is not None:
-        return new
-    mapped: Expr = e.map(lambda part: replace(part, f))
-    return mapped

@@ -55,6 +55,7 @@ class _Product:
         return _Product(self.coef, tuple((a, p) for a, p in left if p))
 
 
+@lru_cache(maxsize=4096)
 def factor(e: Expr) -> Expr:
     """e in nested form, equal to it term by term; e may be flat anywhere inside."""
     if isinstance(e, Poly):

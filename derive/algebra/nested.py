@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from derive.algebra.expr import Add, Expr, Mul, Num, Reduce, num
 from derive.algebra.poly import Group, Poly, Term
 
 __all__ = ["to_tree"]
 
 
+@lru_cache(maxsize=4096)
 def to_tree(e: Expr) -> Expr:
     """The same expression in nested nodes only: what the oracle and the printers read."""
     if isinstance(e, Poly):

@@ -38,9 +38,9 @@ from derive.algebra.expr import (
     node,
     num,
     sort_key,
-    substitute,
     tensors,
 )
+from derive.algebra.substitution import substitute
 
 __all__ = [
     "ONE",

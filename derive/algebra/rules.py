@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices, substitute
+from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly, scale
+from derive.algebra.substitution import substitute
 
 __all__ = [
     "CONTRACT",

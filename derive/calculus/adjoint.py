@@ -23,12 +23,12 @@ from derive.algebra.expr import (
     Num,
     Reduce,
     free_indices,
-    substitute,
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.emptiness import is_singular
 from derive.calculus.emptiness import pulled as pulled_out

@@ -6,7 +6,7 @@ position of a read, or of a delta, which places values: elsewhere it says nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from derive.algebra.expr import (
     Access,
@@ -16,10 +16,9 @@ from derive.algebra.expr import (
     Guard,
     Index,
     Iverson,
+    Placed,
     free_indices,
     num,
-    replace,
-    substitute,
     walk,
 )
 from derive.algebra.poly import (
@@ -34,6 +33,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.substitution import replace, substitute
 from derive.calculus.bounds import Bounds
 
 __all__ = [
@@ -109,15 +109,13 @@ def plain_positions(e: Expr) -> Expr:
     """e with positions that are a lone atom stored as that atom."""
 
     def visit(part: Expr) -> Expr | None:
-        if not isinstance(part, Access | Guard | Delta):
+        if not isinstance(part, Access | Guard | Placed):
             return None
         inner = part.map(plain_positions)
         if isinstance(inner, Access):
             return Access(inner.tensor, tuple(_plain(p) for p in inner.positions))
-        if isinstance(inner, Guard):
-            return Guard(inner.condition, _plain(inner.position))
-        assert isinstance(inner, Delta)
-        return Delta(_plain(inner.axis), _plain(inner.position))
+        plain: Expr = inner.map(lambda p: _plain(p) if p is inner.position else p)
+        return Delta(_plain(plain.axis), plain.position) if isinstance(plain, Delta) else plain
 
     return replace(e, visit)
 
@@ -147,8 +145,8 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
             return replace(part.position, lambda e: within(e, found))
         if isinstance(part, Access):
             return Access(part.tensor, tuple(map(whole, part.positions)))
-        if isinstance(part, Delta):
-            return Delta(replace(part.axis, lambda e: within(e, [])), whole(part.position))
+        if isinstance(part, Placed):
+            return _both(part, whole, lambda e: within(e, []))
         return None
 
     def whole(position: Expr) -> Expr:
@@ -157,6 +155,14 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
         return Guard(conjunction(found), _plain(inner)) if found else inner
 
     return plain_positions(replace(e, lambda part: within(part, [])))
+
+
+def _both(
+    e: Placed, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
+) -> Expr:
+    """e with the one applied to its position, the other all through its other parts."""
+    made: Expr = e.map(lambda p: of_position(p) if p is e.position else replace(p, of_rest))
+    return made
 
 
 def beside(t: Term, factor: Expr) -> frozenset[Expr]:

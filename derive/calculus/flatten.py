@@ -37,7 +37,6 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
-    substitute,
 )
 from derive.algebra.poly import (
     Group,
@@ -54,6 +53,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.simplify import Step
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed

@@ -25,7 +25,6 @@ from derive.algebra.expr import (
     Pow,
     Size,
     accesses,
-    substitute,
     tensors,
 )
 from derive.algebra.match import match
@@ -42,6 +41,7 @@ from derive.algebra.poly import (
     poly,
 )
 from derive.algebra.rules import Rule
+from derive.algebra.substitution import substitute
 from derive.calculus.definitions import Definitions
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules

@@ -21,7 +21,6 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
-    substitute,
     tensors,
     walk,
 )
@@ -37,6 +36,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.simplify import Step
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.spec.operation import Kind
 
@@ -232,7 +232,7 @@ class Lets:
 
 def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
     """The tensors that a product reads, as a key: equal for a product and its instances."""
-    return tuple(sorted(a.tensor for f in factors for a in accesses(f)))
+    return tuple(sorted({a.tensor for f in factors for a in accesses(f)}))
 
 
 def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:

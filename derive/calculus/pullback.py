@@ -12,20 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Rel,
-    Size,
-    fresh,
-    substitute,
-    walk,
-)
-from derive.algebra.expr import replace as replaced
+from derive.algebra.expr import Access, Call, Delta, Expr, Index, Iverson, Rel, Size, walk
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
 from derive.algebra.poly import (
@@ -43,6 +30,8 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.substitution import fresh, substitute
+from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import (
     cancels,

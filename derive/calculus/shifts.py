@@ -23,8 +23,6 @@ from derive.algebra.expr import (
     Size,
     accesses,
     free_indices,
-    fresh,
-    substitute,
 )
 from derive.algebra.poly import (
     Poly,
@@ -32,6 +30,7 @@ from derive.algebra.poly import (
     as_atom,
 )
 from derive.algebra.rules import Rule
+from derive.algebra.substitution import fresh, substitute
 from derive.calculus.bounds import Bounds, as_poly
 from derive.calculus.conditions import (
     beside,

@@ -13,18 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Index,
-    Iverson,
-    Num,
-    Pow,
-    free_indices,
-    substitute,
-    walk,
-)
+from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Num, Pow, free_indices, walk
 from derive.algebra.match import match
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
@@ -41,6 +30,7 @@ from derive.algebra.poly import (
 from derive.algebra.recursion import Recursion
 from derive.algebra.rules import Rule, Step
 from derive.algebra.simplify import Log, simplify
+from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
 from derive.calculus.lets import Let, Lets, inline, tensors_of
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Expr, Index, accesses, free_indices, fresh
+from derive.algebra.expr import Expr, Index, accesses, free_indices
+from derive.algebra.substitution import fresh
 from derive.calculus.lets import layout
 
 __all__ = ["apart", "keeps", "renaming", "with_binders"]

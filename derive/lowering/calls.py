@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Call, Index, free_indices, fresh, substitute
+from derive.algebra.expr import Call, Index, free_indices
 from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
+from derive.algebra.substitution import fresh, substitute
 from derive.lowering.access import read
 from derive.lowering.binders import with_binders
 from derive.lowering.code import (

@@ -224,7 +224,7 @@ def _kinds(op: Operation) -> list[Check]:
 def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     """Every axis of an extent agrees with the first one, or with the size that is given."""
     places = _places(op, frame, extent)
-    if extent.size is not None and not _quotients(op, extent):
+    if extent.size is not None and not _divisors(op, extent):
         return _given(op, extent, places)
     result: list[Check] = []
     for name, place, _ in places[1:]:
@@ -289,34 +289,37 @@ def _elsewhere(op: Operation, extent: str) -> Code:
     return Shapes({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
 
 
-def _quotients(op: Operation, extent: Extent) -> list[Expr]:
-    """What must divide the size of the extent, one part of a composite being the quotient."""
+def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
+    """The extents whose sizes together must divide that of the extent.
+
+    The one part of a composite that is not among them is the quotient.
+    """
     sizes = {e.name: e.size for e in op.extents}
     forms = list(composites(op).get(extent.name, ()))
     for name, n in extent.sources:
         axis = next(t.axes[n] for t in op.inputs if t.name == name)
         if isinstance(axis, Composite):
             forms.append(tuple(p.extent for p in axis.args if isinstance(p, Index)))
-    found: dict[Expr, None] = {}
+    found: dict[Expr, tuple[str, ...]] = {}
     for parts in forms:
         for n, part in enumerate(parts):
-            rest = product(Size(p) for p in (*parts[:n], *parts[n + 1 :]))
+            others = (*parts[:n], *parts[n + 1 :])
+            rest = product(map(Size, others))
             if sizes.get(part) is Call("floordiv", (Size(extent.name), rest)):
-                found[rest] = None
-    return list(found)
+                found.setdefault(rest, others)
+    return list(found.values())
 
 
 def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     """The size of the extent is a multiple of what it is divided by, and that is not 0."""
-    divisors = _quotients(op, extent)
+    divisors = _divisors(op, extent)
     if not divisors:
         return []
     sizes = {e.name: e.size for e in op.extents}
     shapes = _shapes(op, SizeFrame(), op.inputs)
     places = _places(op, frame, extent)
     result: list[Check] = []
-    for divisor in divisors:
-        parts = [e.extent for e in walk(divisor) if isinstance(e, Size)]
+    for parts in divisors:
         code = shapes.size(parts[0])
         for part in parts[1:]:
             code = Binary("*", code, shapes.size(part))

@@ -23,10 +23,9 @@ from derive.algebra.expr import (
     Mul,
     Reduce,
     free_indices,
-    fresh,
-    replace,
     walk,
 )
+from derive.algebra.substitution import fresh, replace
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of
 from derive.calculus.lets import layout

@@ -11,18 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import (
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Num,
-    Rel,
-    Size,
-    num,
-    substitute,
-)
+from derive.algebra.expr import Delta, Expr, Guard, Index, Iverson, Num, Rel, Size, num
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of, conjunction, settled, with_guards_outside
 from derive.lowering.sliding import runs_over

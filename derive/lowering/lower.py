@@ -8,7 +8,7 @@ gather, a delta that no sum removed is a scatter."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import (
     Access,
@@ -28,11 +28,11 @@ from derive.algebra.expr import (
     Size,
     Where,
     free_indices,
-    substitute,
 )
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly, as_atom
 from derive.algebra.squares import Nonnegative, squares_multiplied_out
+from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
 from derive.lowering.access import lower_access
@@ -70,6 +70,9 @@ _CUMULATIVE = {"logsumexp": "logcumsumexp", "prod": "cumprod"}
 @dataclass
 class Lowering(Scope):
     """A scope that knows how to lower every kind of node."""
+
+    _conditions: dict[tuple[Expr, tuple[Index, ...]], Value] = field(default_factory=dict)
+    """What is known of conditions: one stands in the guard of each of its own reads."""
 
     def definition(self, let: Let) -> Value:
         """The code of a let with all of its axes at full size."""
@@ -237,7 +240,10 @@ class Lowering(Scope):
         raise LoweringError(f"no torch code for {e!r}")
 
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:
-        return lower_condition(self, e, order)
+        key = e, tuple(order)
+        if key not in self._conditions:
+            self._conditions[key] = lower_condition(self, e, order)
+        return self._conditions[key]
 
 
 def _masked_truth(kind: str, test: Value, value: Value) -> Value:

@@ -30,9 +30,9 @@ from derive.algebra.expr import (
     Size,
     free_indices,
     num,
-    substitute,
     walk,
 )
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of, settled
 from derive.calculus.shifts import part_of_range

@@ -20,8 +20,8 @@ from derive.algebra.expr import (
     Size,
     Where,
     free_indices,
-    substitute,
 )
+from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conditions_of
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming

@@ -9,7 +9,7 @@ exp of a name that is a log_softmax is a softmax too, unless the name has been c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from derive.algebra.expr import (
     Access,
@@ -17,14 +17,14 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
+    Placed,
     Where,
     free_indices,
-    fresh,
     node,
-    substitute,
 )
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, negate, poly
+from derive.algebra.substitution import fresh, substitute
 from derive.calculus.conditions import conditions_of
 from derive.calculus.lets import Let
 
@@ -32,7 +32,7 @@ __all__ = ["Normal", "recognise"]
 
 
 @node
-class Normal(Expr):
+class Normal(Placed):
     """softmax or log_softmax of body over the bound index, read at a position.
 
     Where the condition fails the value is undefined; what reads it there is masked.
@@ -53,50 +53,69 @@ class Normal(Expr):
 Find = Callable[[str], Let | None]
 
 
-def recognise(e: Expr, find: Find, absent: Find, held: frozenset[Expr] = frozenset()) -> Expr:
+def recognise(e: Expr, find: Find, absent: Find) -> Expr:
     """e with normalised exponentials as `Normal` nodes, innermost first.
 
-    ``find`` gives any definition, ``absent`` that of a name that has not been computed. What is
-    read where a condition of ``held`` fails is masked.
+    ``find`` gives any definition, ``absent`` that of a name that has not been computed.
     """
-    if isinstance(e, Poly):
-        terms = add(poly(()), *(poly([_term(t, find, absent, held)]) for t in e.terms))
-        return _log_softmax(terms, find, held)
-    if isinstance(e, Where):
-        inside = [held | _holding(c) for c in (e.condition, negate(e.condition))]
-        branches = zip((e.then, e.other), inside, strict=True)
-        return Where(e.condition, *(recognise(b, find, absent, own) for b, own in branches))
-    new: Expr = e.map(lambda part: recognise(part, find, absent, held))
-    if isinstance(new, Call) and new.function == "exp":
-        (u,) = new.args
-        if isinstance(u, Poly) and len(u.terms) == 1:
-            (t,) = u.terms
-            if t.coef == 1 and not t.binders and len(t.factors) == 1:
-                inner = _opened(t.factors[0], find, absent, held)
-                if isinstance(inner, Normal) and inner.kind == "log_softmax":
-                    return replace(inner, kind="softmax")
-    return new
+    return _Recognition(find, absent, {}).of(e, frozenset())
 
 
-def _opened(e: Expr, find: Find, absent: Find, held: frozenset[Expr]) -> Expr:
-    """What a name stands for that has not been computed; anything else as it is."""
-    let = absent(e.tensor) if isinstance(e, Access) else None
-    if let is None or let.kind != "sum" or let.dtype != "float":
-        return e
-    assert isinstance(e, Access)
-    return as_atom(_as_poly(recognise(let.body_at(e.positions), find, absent, held)))
+@dataclass(frozen=True)
+class _Recognition:
+    """What is found of each expression under the conditions that hold around it.
+
+    What is read where one of these fails is masked.
+    """
+
+    find: Find
+    absent: Find
+    known: dict[tuple[Expr, frozenset[Expr]], Expr]
+
+    def of(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        """e with normalised exponentials as `Normal` nodes."""
+        found = self.known.get((e, held))
+        if found is None:
+            found = self.known[e, held] = self._of(e, held)
+        return found
+
+    def _of(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        if isinstance(e, Poly):
+            terms = add(poly(()), *(poly([self._term(t, held)]) for t in e.terms))
+            return _log_softmax(terms, self.find, held)
+        if isinstance(e, Where):
+            inside = [held | _holding(c) for c in (e.condition, negate(e.condition))]
+            branches = zip((e.then, e.other), inside, strict=True)
+            return Where(e.condition, *(self.of(b, own) for b, own in branches))
+        new: Expr = e.map(lambda part: self.of(part, held))
+        if isinstance(new, Call) and new.function == "exp":
+            (u,) = new.args
+            if isinstance(u, Poly) and len(u.terms) == 1:
+                (t,) = u.terms
+                if t.coef == 1 and not t.binders and len(t.factors) == 1:
+                    inner = self._opened(t.factors[0], held)
+                    if isinstance(inner, Normal) and inner.kind == "log_softmax":
+                        return replace(inner, kind="softmax")
+        return new
+
+    def _opened(self, e: Expr, held: frozenset[Expr]) -> Expr:
+        """What a name stands for that has not been computed; anything else as it is."""
+        let = self.absent(e.tensor) if isinstance(e, Access) else None
+        if let is None or let.kind != "sum" or let.dtype != "float":
+            return e
+        assert isinstance(e, Access)
+        return as_atom(_as_poly(self.of(let.body_at(e.positions), held)))
+
+    def _term(self, t: Term, held: frozenset[Expr]) -> Term:
+        for f in t.factors:
+            if isinstance(f, Iverson):
+                held |= _holding(f.condition)
+        return make_term(t.coef, t.binders, [self.of(f, held) for f in t.factors])
 
 
 def _as_poly(e: Expr) -> Poly:
     assert isinstance(e, Poly)
     return e
-
-
-def _term(t: Term, find: Find, absent: Find, held: frozenset[Expr]) -> Term:
-    for f in t.factors:
-        if isinstance(f, Iverson):
-            held |= _holding(f.condition)
-    return make_term(t.coef, t.binders, [recognise(f, find, absent, held) for f in t.factors])
 
 
 def _holding(condition: Expr) -> frozenset[Expr]:

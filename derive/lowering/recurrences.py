@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Access, Expr, Index, Iverson, Mul, Reduce, free_indices, substitute
+from derive.algebra.expr import Access, Expr, Index, Iverson, Mul, Reduce, free_indices
+from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conjunction
 from derive.lowering.code import Attribute, Binary, Code, Function, Method, Unary, literal

@@ -17,10 +17,10 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     free_indices,
-    substitute,
     walk,
 )
 from derive.algebra.factor import factor
+from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conjunction
 from derive.calculus.lets import layout
 from derive.lowering.binders import apart, renaming, with_binders

@@ -157,6 +157,12 @@ def _lookup(
 ) -> Value | None:
     looked_up = [a for a in match.rest if match.index in free_indices(a)]
     beside = [a for a in match.rest if a not in looked_up]
+    # A bracket guards what is looked up where that is computed, and what stands beside.
+    known = frozenset().union(*map(free_indices, looked_up))
+    guards = [a for a in beside if isinstance(a, Iverson) and free_indices(a) <= known]
+    looked_up = [a for a in match.rest if a in looked_up or a in guards]
+    if all(isinstance(a, Iverson) for a in beside):
+        beside = [a for a in beside if a not in guards]
     kept = free_indices(match.position).union(*map(free_indices, beside))
     within = tuple(i for i in binders if i is not match.index and i not in kept)
     after = [i for i in binders if i is not match.index and i in kept]
@@ -172,11 +178,15 @@ def _lookup(
     n = value.axes.index(match.index)
     value = padded(scope, value, n, literal(0), literal(1))
     value = scope.frame.fit(read_at(scope.frame, value, n, position), around)
-    if beside:
-        # What stands beside is not read where nothing is looked up: 0*nan is nan.
+    zero = Value(literal(0), kind="int", scalar=True)
+    brackets = [a.condition for a in beside if isinstance(a, Iverson)]
+    if brackets:
+        # What is looked up is not where a bracket excludes it: 0*inf is nan.
+        value = scope.where(scope.condition(And(tuple(brackets)), around), value, zero, around)
+    if len(brackets) < len(beside):
+        # What stands beside is not read where nothing is looked up.
         other = scope.as_float(scope.lower(_product(beside), around))
         value = times(scope.frame, scope.as_float(value), other, around)
-        zero = Value(literal(0), kind="int", scalar=True)
         value = scope.where(scope.condition(_inside(match), around), value, zero, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)

@@ -26,11 +26,11 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    fresh,
     num,
     walk,
 )
 from derive.algebra.functions import POWERS
+from derive.algebra.substitution import fresh
 from derive.spec import advice, raw
 from derive.spec.build import flat, power, product, total, whole
 from derive.spec.composed import joined, normalised

@@ -17,11 +17,10 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    fresh,
     num,
-    substitute,
     walk,
 )
+from derive.algebra.substitution import fresh, substitute
 from derive.spec.build import difference, product, total
 from derive.spec.raw import Place, fail
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, fresh, replace, walk
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, walk
+from derive.algebra.substitution import fresh, replace
 from derive.spec.operation import Operation
 from derive.spec.split import in_parts, split_axes, splits
 

@@ -27,7 +27,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import OF_INTEGERS
 from derive.spec.affine import affine
-from derive.spec.declare import Declared
+from derive.spec.declare import Declared, constant
 from derive.spec.operation import Kind
 from derive.spec.raw import fail
 from derive.spec.scope import Reading
@@ -100,19 +100,34 @@ class Kinds:
             self.of[name] = kind
 
     def _compared(self) -> None:
-        """A whole-number parameter that is only compared with integers is an integer."""
-        uses: dict[str, list[bool]] = {}
+        """A parameter that is only compared with positions, sizes and integer tensors is one.
+
+        Its default tells otherwise if it is not whole, and a number that it is compared with tells
+        nothing: ``[p > 0]`` is asked of any number.
+        """
+        among: set[str] = set()
+        others: set[str] = set()
         for body in self._bodies.values():
             for part in walk(body):
-                if isinstance(part, Rel):
-                    for one, other in ((part.left, part.right), (part.right, part.left)):
-                        if isinstance(one, Param):
-                            integer = _only(other, self.of) and self._kind(other) == "int"
-                            uses.setdefault(one.name, []).append(integer)
-        for name, found in uses.items():
-            n = sum(p is Param(name) for body in self._bodies.values() for p in walk(body))
-            if all(found) and len(found) == n:
-                self.integers.add(name)
+                if not isinstance(part, Rel):
+                    others.update(p.name for p in part.parts() if isinstance(p, Param))
+                    continue
+                for one, other in ((part.left, part.right), (part.right, part.left)):
+                    if isinstance(one, Param):
+                        if not (_only(other, self.of) and self._kind(other) == "int"):
+                            others.add(one.name)
+                        elif any(isinstance(p, Index | Size | Access) for p in walk(other)):
+                            among.add(one.name)
+            if isinstance(body, Param):
+                others.add(body.name)
+        self.integers.update(name for name in among - others if self._may_be_whole(name))
+
+    def _may_be_whole(self, parameter: str) -> bool:
+        written = self._declared.parameters[parameter].value
+        if written is None:
+            return True
+        given = constant(written, f"the default of {parameter}")
+        return isinstance(given, Num) and given.value.denominator == 1
 
     def _kind(self, e: Expr) -> Kind:
         match e:

@@ -14,10 +14,10 @@ from derive.algebra.expr import (
     Num,
     Param,
     Size,
-    replace,
     sort_key,
     walk,
 )
+from derive.algebra.substitution import replace
 from derive.spec import raw
 from derive.spec.affine import Affine
 from derive.spec.build import product

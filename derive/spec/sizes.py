@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.algebra.expr import (
-    Call,
-    Composite,
-    Expr,
-    Index,
-    Num,
-    Size,
-    num,
-    replace,
-    walk,
-)
+from derive.algebra.expr import Call, Composite, Expr, Index, Num, Size, num, walk
+from derive.algebra.substitution import replace
 from derive.spec.affine import Affine, Polynomial, affine
 from derive.spec.build import product
 from derive.spec.declare import Declared

@@ -24,11 +24,10 @@ from derive.algebra.expr import (
     Reduce,
     Size,
     accesses,
-    fresh,
     num,
-    substitute,
     walk,
 )
+from derive.algebra.substitution import fresh, substitute
 from derive.errors import LoweringError
 from derive.spec.build import product, total
 from derive.spec.measure import factors
@@ -84,10 +83,11 @@ def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
     found: dict[str, list[tuple[str, ...]]] = {}
 
     def note(extent: str | None, composite: Expr) -> None:
-        parts = tuple(p.extent for p in walk(composite) if isinstance(p, Index))
-        if extent is not None and isinstance(composite, Composite):
-            if len(parts) == len(composite.args) and parts not in found.setdefault(extent, []):
-                found[extent].append(parts)
+        if extent is None or not isinstance(composite, Composite):
+            return
+        parts = tuple(p.extent for p in composite.args if isinstance(p, Index))
+        if len(parts) == len(composite.args) and parts not in found.setdefault(extent, []):
+            found[extent].append(parts)
 
     every = [a for e in op.equations for a in accesses(e.body)]
     for access in every:
