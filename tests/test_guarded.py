@@ -277,3 +277,22 @@ def test_the_norm_of_a_zero_vector_may_be_divided_by_under_its_bracket():
     (found,) = torch.autograd.grad(derive.load(op)(x), x, G)
     (wanted,) = torch.autograd.grad(x[:1] / x[:1].norm(dim=1, keepdim=True), x, G[:1])
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_bracket_guards_what_is_looked_up_beside_it():
+    op = made(
+        "op f(v[i], x[j], u[l], T: int) -> y\n"
+        "y[i,l] = [l >= 2]*u[l]*min[b](where(l >= 2, v[b]*v[i], inf))*sum[j | T == i](x[j])"
+    )
+    v, x = torch.tensor([2.0, 3.0, 5.0]), torch.tensor([1.0, 4.0], requires_grad=True)
+    u = torch.tensor([7.0, 7.0, 1.0, 2.0])
+    y = derive.load(op)(v, x, u, torch.tensor(1))
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(found, torch.tensor([18.0, 18.0]))
+
+
+def test_a_parameter_is_an_integer_only_where_positions_are_compared_with_it():
+    numbers = made("op f(x[n]; s, t=0.5) -> y\ny[n] = [s > 0 and t < 1]*x[n]")
+    positions = made("op f(x[n]; last) -> y\ny[n] = [n <= last]*x[n]")
+    assert [p.integer for p in (*numbers.parameters, *positions.parameters)] == [False, False, True]
+    assert torch.equal(derive.load(numbers)(torch.ones(2), s=0.1), torch.ones(2))

@@ -24,10 +24,12 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     Size,
+    Where,
     free_indices,
     num,
     walk,
 )
+from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
     ONE,
@@ -45,7 +47,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import replace, substitute
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -337,3 +339,16 @@ def test_zero_has_no_terms_and_a_tree():
     assert to_tree(ZERO) is num(0)
     assert to_tree(constant(3)) is Num(Fraction(3))
     assert isinstance(ZERO, Poly) and not isinstance(ZERO, Term)
+
+
+def test_what_is_shared_is_visited_once():
+    # 2**60 nodes as a tree, 241 where equal ones are one.
+    i, j = index("i"), index("j")
+    e = Access("x", (i,))
+    for _ in range(60):
+        e = Where(Rel("<", e, num(1)), Call("exp", (e,)), num(2))
+    assert len(list(walk(e))) == 60 * 3 + 4
+    moved = substitute(e, {i: j})
+    assert free_indices(moved) == {j} and substitute(moved, {j: i}) is e
+    assert replace(e, lambda part: j if part is i else None) is moved
+    assert to_tree(e) is e and factor(e) is e
