@@ -36,7 +36,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / input.shape[1] * (F.mT @ weight)
+    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
     loss = torch.where(mask, part3, 0)
@@ -82,8 +82,8 @@ class _CrossEntropyMean(Function):
         part2 = weight.index_select(0, part).unflatten(0, target.shape)
         total2 = torch.where(mask, part2, 0).sum()
         part3 = 1 - label_smoothing
+        part4 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
-        part4 = label_smoothing / input.shape[1]
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
@@ -115,7 +115,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / input.shape[1] * (F.mT @ weight)
+    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
     loss = torch.where(mask, part3, 0)
@@ -157,8 +157,8 @@ class _CrossEntropySum(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
+        part3 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
-        part3 = label_smoothing / input.shape[1]
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
@@ -186,7 +186,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / input.shape[1] * (F.mT @ weight)
+    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
     return torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape))
@@ -228,8 +228,8 @@ class _CrossEntropyNone(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
+        part3 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
-        part3 = label_smoothing / input.shape[1]
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)

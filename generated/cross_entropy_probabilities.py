@@ -37,10 +37,11 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part5 = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part5))
+    part = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part))
     F = torch.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    part5 = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part5
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean()
 
@@ -82,7 +83,7 @@ class _CrossEntropyProbabilitiesMean(Function):
             target = target.reshape((input_shape[0], input_shape[1], part))
         part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part2 * target + label_smoothing / input.shape[1]
+            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
             part3 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
@@ -105,10 +106,11 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part3 = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part3))
+    part = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part))
     F = torch.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    part3 = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part3
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum()
 
@@ -150,7 +152,7 @@ class _CrossEntropyProbabilitiesSum(Function):
             target = target.reshape((input_shape[0], input_shape[1], part))
         part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part2 * target + label_smoothing / input.shape[1]
+            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
             part4 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
@@ -170,10 +172,11 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part2 = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part2))
+    part = math.prod(q_shape)
+    target = target.reshape((input_shape[0], input_shape[1], part))
     F = torch.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / input.shape[1]
+    part2 = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part2
     part3 = -(weight.unsqueeze(1) * F * u).sum(1)
     return part3.reshape((input_shape[0], *q_shape))
 
@@ -216,7 +219,7 @@ class _CrossEntropyProbabilitiesNone(Function):
         G = G.reshape((input_shape[0], math.prod(q_shape)))
         part4 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part4 * target + label_smoothing / input.shape[1]
+            u = part4 * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:

@@ -31,6 +31,8 @@ Gradients of none, G the cotangent of loss:
     grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -43,7 +45,7 @@ def _linear_cross_entropy_mean_forward(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = weight.index_select(0, chosen)
-    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     loss = torch.where(mask, (label_smoothing - 1) * picked * picked2 - part, 0)
     total = loss.sum()
@@ -110,11 +112,11 @@ class _LinearCrossEntropyMean(Function):
             or ctx.needs_input_grad[3]
         ):
             part3 = part2 * picked
-            part4 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
-            part5 = label_smoothing / linear_weight.shape[0] * weight
+            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part5 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
             with_F = ctx.needs_input_grad[4]
             p = F.exp() if with_F else torch.softmax(X, 1)
-            part6 = part4 * p - part5
+            part6 = part5 * p - part4
             part7 = part * part6.scatter_add(1, chosen2, part3.unsqueeze(1))
             grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
@@ -125,7 +127,7 @@ class _LinearCrossEntropyMean(Function):
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part8 = -label_smoothing / linear_weight.shape[0]
+            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
             part9 = part8 * torch.where(mask2, F, 0).sum(0)
             placed = part9.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
@@ -148,7 +150,7 @@ def _linear_cross_entropy_sum_forward(
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
     part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
     part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
     loss = torch.where(mask, part3, 0)
@@ -205,11 +207,11 @@ class _LinearCrossEntropySum(Function):
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            part4 = label_smoothing / linear_weight.shape[0] * weight
+            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
             with_F = ctx.needs_input_grad[4]
             p = F.exp() if with_F else torch.softmax(X, 1)
-            part5 = part3 * p - part4
+            part5 = part4 * p - part3
             part6 = G * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
             grad_X = torch.where(mask2, part6, 0)
         if ctx.needs_input_grad[0]:
@@ -220,7 +222,7 @@ class _LinearCrossEntropySum(Function):
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
-            part7 = -label_smoothing / linear_weight.shape[0]
+            part7 = -label_smoothing / (linear_weight.shape[0] or math.nan)
             part8 = part7 * torch.where(mask2, F, 0).sum(0)
             grad_weight = G * part8.index_add(0, chosen, chosen3)
         return (
@@ -241,7 +243,7 @@ def _linear_cross_entropy_none_forward(
     F = torch.log_softmax(X, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = label_smoothing / linear_weight.shape[0] * (F @ weight)
+    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
     part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
     part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
     return torch.where(mask, part3, 0)
@@ -297,11 +299,11 @@ class _LinearCrossEntropyNone(Function):
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            part4 = label_smoothing / linear_weight.shape[0] * weight
+            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
             with_F = ctx.needs_input_grad[4]
             p = F.exp() if with_F else torch.softmax(X, 1)
-            part5 = part3 * p - part4
+            part5 = part4 * p - part3
             part6 = G.unsqueeze(1) * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
             grad_X = torch.where(mask2, part6, 0)
         if ctx.needs_input_grad[0]:
@@ -311,10 +313,11 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            part7 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
-            part8 = -label_smoothing / linear_weight.shape[0] * part7
+            part7 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part8 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
             part9 = part * G * F.gather(1, chosen2).squeeze(1)
-            grad_weight = part8.index_add(0, chosen, torch.where(mask, part9, 0))
+            chosen3 = torch.where(mask, part9, 0)
+            grad_weight = (part7 * part8).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,

@@ -11,6 +11,8 @@ Gradients, G the cotangent of distance:
     grad_Y[l,k] = gamma·G·((−2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]) + 2·Σₗ′ Y[l′,k]·(Kyy[l′,l] + Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -61,18 +63,19 @@ class _Mmd(Function):
         if ctx.needs_input_grad[0]:
             part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
             Kxx = (part * part2).exp()
-            part5 = 4 / Y.shape[0] * (Kxy.sum(1, keepdim=True) * X - Kxy @ Y)
-            part6 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part7 = (2 * ((Kxx + Kxx.mT) @ X) - part6) / X.shape[0] + part5
-            grad_X = part4 / X.shape[0] * part7
+            part5 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
+            part6 = (2 * ((Kxx + Kxx.mT) @ X) - part5) / X.shape[0]
+            part7 = Kxy.sum(1, keepdim=True) * X - Kxy @ Y
+            grad_X = part4 / X.shape[0] * (part6 + 4 / (Y.shape[0] or math.nan) * part7)
         if ctx.needs_input_grad[1]:
             part8 = squared2.sum(1, keepdim=True) + total2
             part9 = torch.addmm(part8, Y, Y.mT, alpha=-2)
             Kyy = (part * part9.clamp_min(0)).exp()
-            part10 = 4 / X.shape[0] * (Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X)
-            part11 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part12 = (2 * ((Kyy + Kyy.mT) @ Y) - part11) / Y.shape[0] + part10
-            grad_Y = part4 / Y.shape[0] * part12
+            part10 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
+            part11 = (2 * ((Kyy + Kyy.mT) @ Y) - part10) / Y.shape[0]
+            part12 = Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X
+            part13 = part11 + 4 / (X.shape[0] or math.nan) * part12
+            grad_Y = part4 / Y.shape[0] * part13
         return grad_X, grad_Y, None
 
 

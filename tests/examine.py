@@ -134,9 +134,6 @@ def judged(op: Operation, function: Any, program: Program, checks: set[str]) -> 
         return Result(program.seed, "undefined", str(place))
     except Fault as fault:
         return Result(program.seed, fault.kind, str(fault))
-    except ZeroDivisionError as error:
-        kind = "undefined" if run.has_an_empty_axis() else "run"
-        return Result(program.seed, kind, _told(error))
     except Exception as error:
         return Result(program.seed, "run", _told(error))
     return Result(program.seed, "ok")

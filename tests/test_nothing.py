@@ -140,3 +140,24 @@ def test_a_winner_among_joined_axes_of_which_one_is_empty(shapes):
     made = torch.autograd.grad(load(op)(v, w), (v, w))
     wanted = torch.autograd.grad(torch.cat((v, w)).max(0).values, (v, w))
     torch.testing.assert_close(made, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("y[k] = mean[n](2*x[k,n])", (3, 0)),
+        ("y[k] = sum[n](x[k,n])*2/size(n)", (3, 0)),
+        ("op f(x[k,n]; s=3) -> y\ny[k] = s/sqrt(size(n))*sum[n](x[k,n])", (3, 0)),
+        ("y[k,n] = 2/(size(n) - 1)*(x[k,n] - mean[n](x[k,n]))", (3, 1)),
+    ],
+)
+def test_a_number_over_the_size_of_nothing_is_nan(text, shape):
+    x = torch.ones(shape, requires_grad=True)
+    y = load(parse(text))(x)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert y.isnan().all() and found.shape == x.shape and found.isnan().all()
+
+
+def test_a_divisor_that_is_never_0_is_plain():
+    code = source(parse("op f(x[k,n]; size(n)=4) -> y\ny[k] = 2/size(n)*sum[n](x[k,n])"))
+    assert "nan" not in code

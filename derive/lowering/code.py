@@ -180,6 +180,8 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
         match code:
             case Binary("@") | Function("torch.einsum" | "torch.addmm" | "torch.baddbmm"):
                 contractions += 1
+            case Binary("or"):
+                pass
             case Binary() | Function() | Unary("-" | "~"):
                 operations += 1
             case Method(_, name) if name not in _FREE:

@@ -33,13 +33,14 @@ from derive.lowering.code import (
     Code,
     Conditional,
     Dim,
+    Function,
     Literal,
     Method,
 )
 from derive.lowering.scope import Scope
 from derive.lowering.value import Frame, Value
 
-__all__ = ["never_empty", "only_where_there_is", "split_by_winners"]
+__all__ = ["has_positions", "never_empty", "never_zero", "only_where_there_is", "split_by_winners"]
 
 _WINNERS = ("argmax", "argmin")
 _TIES = ("amax", "amin")
@@ -47,7 +48,7 @@ _TIES = ("amax", "amin")
 
 def never_empty(frame: Frame, value: Value, which: Sequence[int], smallest: Code) -> Value:
     """value, or one position of what wins over nothing where it has no elements."""
-    if all((i := value.axes[n]) is None or _has_positions(frame, i.extent) for n in which):
+    if all((i := value.axes[n]) is None or has_positions(frame, i.extent) for n in which):
         return value
     args = (frame.positions(value.axes, which), Literal("True"))
     op = "-" if smallest is Literal("-math.inf") else "+"
@@ -55,7 +56,7 @@ def never_empty(frame: Frame, value: Value, which: Sequence[int], smallest: Code
     return replace(value, code=Conditional(Method(value.code, "numel"), value.code, nothing))
 
 
-def _has_positions(frame: Frame, extent: str) -> bool:
+def has_positions(frame: Frame, extent: str) -> bool:
     """Whether every axis of this extent is certain to have a position."""
     known: Bounds = frame.bounds
     if any(known.size(extent) == known.size(given) for given in frame.given):
@@ -63,12 +64,37 @@ def _has_positions(frame: Frame, extent: str) -> bool:
     return known.holds(Rel("<", num(0), Size(extent))) is True
 
 
+def never_zero(frame: Frame, divisor: Code) -> Code:
+    """A number made of sizes, nan where they make it 0: Python has no quotient by 0."""
+    for factor in _factors(divisor):
+        if isinstance(factor, Dim) and has_positions(frame, factor.extent):
+            continue
+        if _reads_size(factor):
+            return Binary("or", divisor, Literal("math.nan"))
+    return divisor
+
+
+def _factors(code: Code) -> Iterator[Code]:
+    match code:
+        case Binary("*", left, right):
+            yield from _factors(left)
+            yield from _factors(right)
+        case Function("math.sqrt", (square,)):
+            yield from _factors(square)
+        case _:
+            yield code
+
+
+def _reads_size(code: Code) -> bool:
+    return isinstance(code, Dim) or any(map(_reads_size, code.parts()))
+
+
 def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly]]:
     """The terms of an adjoint, with the extents that must have positions for them."""
     groups: dict[tuple[str, ...], list[Term]] = {}
     for t in let.body.terms:
         found = dict.fromkeys(_won_along(scope, t, let.formals))
-        needed = tuple(sorted(e for e in found if not _has_positions(scope.frame, e)))
+        needed = tuple(sorted(e for e in found if not has_positions(scope.frame, e)))
         groups.setdefault(needed, []).append(t)
     return [(needed, poly(terms)) for needed, terms in groups.items()]
 
@@ -77,7 +103,7 @@ def only_where_there_is(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
     """value, or zeros where one of the extents has no positions."""
-    needed = [extent for extent in needed if not _has_positions(scope.frame, extent)]
+    needed = [extent for extent in needed if not has_positions(scope.frame, extent)]
     if not needed:
         return value
     value = scope.frame.expand(value, order, scope.like)

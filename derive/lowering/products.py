@@ -27,6 +27,7 @@ from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
 from derive.lowering.guarded import complement, is_zero_outside, protected
+from derive.lowering.nothing import never_zero
 from derive.lowering.pieces import cut_in_pieces, zero_outside
 from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope, number, whole
@@ -177,11 +178,18 @@ def _quotient(
     small = [v for v in factors if len(v.indices) < largest]
     large = [v for v in factors if len(v.indices) == largest]
     if small and len(divisor.indices) < largest:
-        scale = chain(scope, "/", [chain(scope, "*", small, order), divisor], order)
-        result = chain(scope, "*", [scale, *large], order)
+        result = chain(scope, "*", [_over(scope, small, divisor, order), *large], order)
     else:
-        result = chain(scope, "/", [chain(scope, "*", factors, order), divisor], order)
+        result = _over(scope, factors, divisor, order)
     return replace(result, kind=kind)
+
+
+def _over(scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]) -> Value:
+    """The quotient of a product."""
+    above = chain(scope, "*", factors, order)
+    if above.scalar and divisor.scalar:
+        divisor = replace(divisor, code=never_zero(scope.frame, divisor.code))
+    return chain(scope, "/", [above, divisor], order)
 
 
 def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]) -> Value:
