@@ -19,7 +19,7 @@ from torch.autograd import Function, forward_ad
 
 def _layer_norm_forward(input, weight, bias, eps):
     s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - (len(s_shape))]
+    p_shape = input.shape[: input.dim() - len(s_shape)]
     input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
     weight = weight.reshape((math.prod(s_shape),))
     bias = bias.reshape((math.prod(s_shape),))
@@ -41,7 +41,7 @@ class _LayerNorm(Function):
     def setup_context(ctx, inputs, result):
         input, weight, bias, eps = inputs
         s_shape = weight.shape
-        p_shape = input.shape[: input.dim() - (len(s_shape))]
+        p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
         ctx.s_shape = s_shape
         ctx.p_shape = p_shape
@@ -125,7 +125,7 @@ def layer_norm(input, weight, bias=None, *, eps=1e-05):
             f"layer_norm: bias is on {bias.device}, input on {input.device}"
         )
     s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - (len(s_shape))]
+    p_shape = input.shape[: input.dim() - len(s_shape)]
     if input.dim() != len(p_shape) + len(s_shape):
         raise ValueError(
             f"layer_norm: input must have {len(p_shape) + len(s_shape)} axes [*p, *s], "

@@ -47,8 +47,7 @@ class _Min(Function):
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
         zeros = G.new_zeros(A_shape)
-        part = G.squeeze(dim).unsqueeze(dim)
-        grad_A = zeros.scatter_add(dim, indices, part) if A_shape[dim] else zeros
+        grad_A = zeros.scatter_add(dim, indices, G) if A_shape[dim] else zeros
         return grad_A, None, None
 
 

@@ -29,8 +29,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-    excess = input - picked + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
@@ -59,8 +58,7 @@ class _MultiMarginLossMean(Function):
         p = ctx.p
         margin = ctx.margin
         grad_input = grad_weight = None
-        picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-        excess = input - picked + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -79,8 +77,7 @@ class _MultiMarginLossMean(Function):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-    excess = input - picked + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
@@ -109,8 +106,7 @@ class _MultiMarginLossSum(Function):
         p = ctx.p
         margin = ctx.margin
         grad_input = grad_weight = None
-        picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-        excess = input - picked + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -128,8 +124,7 @@ class _MultiMarginLossSum(Function):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-    excess = input - picked + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
@@ -157,14 +152,13 @@ class _MultiMarginLossNone(Function):
         p = ctx.p
         margin = ctx.margin
         grad_input = grad_weight = None
-        picked = input.gather(1, target.unsqueeze(1)).squeeze(1).unsqueeze(1)
-        excess = input - picked + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = (p != 0) & mask & (excess > 0)
-            picked2 = weight.index_select(0, target).unsqueeze(1)
-            part2 = p * G.unsqueeze(1) * picked2 / input.shape[1]
+            picked = weight.index_select(0, target).unsqueeze(1)
+            part2 = p * G.unsqueeze(1) * picked / input.shape[1]
             part3 = part2 * torch.where(mask2, part, 1) ** (p - 1)
             grad_excess = torch.where(mask2, part3, 0)
             part4 = (-grad_excess.sum(1)).unsqueeze(1)

@@ -16,7 +16,7 @@ from torch.autograd import Function, forward_ad
 
 def _rms_norm_forward(input, weight, eps):
     s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - (len(s_shape))]
+    p_shape = input.shape[: input.dim() - len(s_shape)]
     input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
     weight = weight.reshape((math.prod(s_shape),))
     rstd = (eps + input.square().mean(1)).rsqrt()
@@ -35,7 +35,7 @@ class _RmsNorm(Function):
         input, weight, eps = inputs
         output = result
         s_shape = weight.shape
-        p_shape = input.shape[: input.dim() - (len(s_shape))]
+        p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
         ctx.s_shape = s_shape
         ctx.p_shape = p_shape
@@ -97,7 +97,7 @@ def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
             f"rms_norm: weight is on {weight.device}, input on {input.device}"
         )
     s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - (len(s_shape))]
+    p_shape = input.shape[: input.dim() - len(s_shape)]
     if input.dim() != len(p_shape) + len(s_shape):
         raise ValueError(
             f"rms_norm: input must have {len(p_shape) + len(s_shape)} axes [*p, *s], "

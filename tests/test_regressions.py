@@ -69,10 +69,14 @@ FAULTS = {
         "op f(x[*p,i,*q,j,*r]; d1=axis(i), d2=axis(j)) -> y\n"
         "y[*p,*q,*r] = sum[i,j](x[*p,i,*q,j,*r]**2)",
     ),
+    "a run-time place between groups": (
+        "op f(w[*r], A[*p,*r,j,k,*q]; dim=axis(k)) -> y\n"
+        "y[*p,*q] = sum[*r,j,k](w[*r]*A[*p,*r,j,k,*q]**2)",
+    ),
     "an index put where a softmax runs over it": ("y[k] = min[b](softmax[k](sin(X[k,b])*v[k]))",),
     "a softmax read at a position out of its range": (
         "op f(v[k], R[(l k)]) -> y\ne[n,l,k] = relu(logsumexp[l | n == l](v[1]*l))\n"
-        "y[l] = sum[f](e[7,1,f]*e[(l f),l,1])",
+        "y[l] = sum[f](e[7,1,f]*e[(l f),l,1]*R[(l f)])",
     ),
     "a number that is compared with a number": ("op f(x[n]; s=0.5) -> y\ny[n] = [s >= 0]*x[n]**2",),
     "a tensor's value taken for a position": (

@@ -109,15 +109,18 @@ def _slice(t: Tensor, group: Index) -> Line:
     shape = Attribute(Name(t.name), "shape")
     start = "" if _is_zero(before) else text(before)
     end = ""
-    if after_single or after_groups:
-        end = f"{t.name}.dim() - {text(_total(after_single, after_groups))}"
-        if not after_groups:
-            end = f"-{after_single}"
-        else:
-            end = f"{t.name}.dim() - ({text(_total(after_single, after_groups))})"
+    if after_groups:
+        end = text(_before(t, _total(after_single, after_groups)))
+    elif after_single:
+        end = f"-{after_single}"
     if not start and not end:
         return Line(shape_name(group), shape)
     return Line(shape_name(group), Subscript(shape, (Literal(colon(start, end)),)))
+
+
+def _before(t: Tensor, after: Code) -> Code:
+    """The place of the first of the last axes, given how many these are."""
+    return Binary("-", Method(Name(t.name), "dim"), after)
 
 
 def colon(start: str, end: str) -> str:
@@ -160,13 +163,12 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
         lines.append(Line(name, Binary("%", Name(p.name), rank)))
         back = _total(*_counts(t.axes[left + 1 : n]))
         ahead = _total(*_counts(t.axes[n + 1 : right]))
-        stops.append(name if _is_zero(back) else f"{name} - {text(back)}")
-        starts.append(
-            f"{name} + {text(literal(1) if _is_zero(ahead) else Binary('+', ahead, literal(1)))}"
-        )
+        stops.append(name if _is_zero(back) else text(Binary("-", Name(name), back)))
+        next_ = literal(1) if _is_zero(ahead) else Binary("+", ahead, literal(1))
+        starts.append(text(Binary("+", Name(name), next_)))
     single, groups = _counts(t.axes[places[-1] + 1 :])
     if groups:
-        stops.append(f"{t.name}.dim() - ({text(_total(single, groups))})")
+        stops.append(text(_before(t, _total(single, groups))))
     else:
         stops.append(f"-{single}" if single else "")
     shape = Attribute(Name(t.name), "shape")

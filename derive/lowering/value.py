@@ -139,8 +139,8 @@ class Frame:
                 built.insert(at, i)
                 continue
             built.insert(at, None)
-            code = Method(value.code, "unsqueeze", (self.position(tuple(built), at),))
-            value = replace(value, code=code, axes=tuple(built))
+            place = self.position(tuple(built), at)
+            value = replace(value, code=_unsqueezed(value.code, place), axes=tuple(built))
         return value
 
     def _insert_group(self, value: Value, axes: Axes, at: int, group: Index) -> Value:
@@ -275,3 +275,11 @@ def _transposed(code: Code) -> Code:
         if code.right is Attribute(code.left, "mT") or code.left is Attribute(code.right, "mT"):
             return code
     return Attribute(code, "mT")
+
+
+def _unsqueezed(code: Code, place: Code) -> Code:
+    """The code with an axis of size 1 at that place; one that was just removed there stays."""
+    match code:
+        case Method(whole, "squeeze", (removed,)) if removed is place:
+            return whole
+    return Method(code, "unsqueeze", (place,))
