@@ -7,6 +7,8 @@ Gradients, G the cotangent of output:
     grad_input[n,c,t] = [norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -38,16 +40,17 @@ class _LpPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         part = input.unfold(2, kernel_size, stride)
-        part2 = ((part**norm_type).sum(3) ** (1 / norm_type - 1)).unsqueeze(2)
+        part2 = (part**norm_type).sum(3) ** (1 / (norm_type or math.nan) - 1)
         position = torch.arange(kernel_size, device=G.device).unsqueeze(1)
         part3 = position + stride * torch.arange(G.shape[2], device=G.device)
-        part4 = G.unsqueeze(2) * part2 * part.mT ** (norm_type - 1)
+        part4 = G.unsqueeze(2) * part2.unsqueeze(2)
         zeros = G.new_zeros(()).expand(input.shape)
+        part5 = part4 * part.mT ** (norm_type - 1)
         zeros2 = G.new_zeros(input.shape)
-        part5 = kernel_size * G.shape[2]
-        part6 = part4.reshape((input.shape[0], input.shape[1], part5))
-        part7 = part3.flatten()
-        grad_input = zeros2.index_add(2, part7, part6) if norm_type != 0 else zeros
+        part6 = kernel_size * G.shape[2]
+        part7 = part5.reshape((input.shape[0], input.shape[1], part6))
+        part8 = part3.flatten()
+        grad_input = zeros2.index_add(2, part8, part7) if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 

@@ -10,6 +10,8 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_D[*b,i,j] − Σᵢ grad_D[*b,i,j]·x1[*b,i,k])
 """
 
+import math
+
 from torch.autograd import Function, forward_ad
 
 
@@ -41,7 +43,7 @@ class _RationalQuadraticKernel(Function):
         grad_x1 = grad_x2 = None
         part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
         D = (part - 2 * (x1 @ x2.mT)).clamp_min(0)
-        part2 = -gamma * G * (1 + gamma / alpha * D) ** -(1 + alpha)
+        part2 = -gamma * G * (1 + gamma / (alpha or math.nan) * D) ** -(1 + alpha)
         grad_D = part2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
         if ctx.needs_input_grad[0]:
             grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1 - grad_D @ x2)

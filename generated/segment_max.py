@@ -17,11 +17,11 @@ def _segment_max_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    position = torch.arange(num_segments, device=data.device).unsqueeze(1)
-    mask = (segment_ids == position).unsqueeze(2)
-    chosen = torch.where(mask, data, -math.inf)
-    filled = chosen if chosen.numel() else chosen.sum(1, True) - math.inf
-    return filled.amax(1).reshape((num_segments, *q_shape))
+    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
+    placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+    return placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
 
 
 class _SegmentMax(Function):
@@ -50,15 +50,19 @@ class _SegmentMax(Function):
         data = data.reshape((data_shape[0], math.prod(q_shape)))
         output = output.reshape((num_segments, math.prod(q_shape)))
         G = G.reshape((num_segments, math.prod(q_shape)))
-        mask = data.unsqueeze(2) == output.mT
-        mask2 = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask2, segment_ids, num_segments).unsqueeze(1)
-        part = chosen.unsqueeze(2).expand((data.shape[0], data.shape[1], 1))
-        position = torch.arange(num_segments, device=G.device)
-        mask3 = mask & (segment_ids.unsqueeze(1) == position).unsqueeze(1)
-        chosen2 = torch.where(mask, G.mT / mask3.sum(0).to(G.dtype), 0)
-        picked = torch.nn.functional.pad(chosen2, (0, 1)).gather(2, part)
-        grad_data = picked.squeeze(2).reshape(data_shape)
+        mask = segment_ids >= 0
+        mask2 = segment_ids < num_segments
+        mask3 = mask & mask2
+        chosen = torch.where(mask3, segment_ids, 0)
+        mask4 = data == output.index_select(0, chosen)
+        mask5 = mask.unsqueeze(1) & mask2.unsqueeze(1) & mask4
+        zeros = G.new_zeros((data.shape[1], num_segments + 1))
+        chosen2 = torch.where(mask3, segment_ids, num_segments)
+        placed = zeros.index_add(1, chosen2, mask4.to(G.dtype).mT)
+        picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
+        part = G.index_select(0, chosen) / torch.where(mask5, picked.mT, 1)
+        chosen3 = torch.where(mask3.unsqueeze(1) & mask4, part, 0)
+        grad_data = chosen3.reshape(data_shape)
         return grad_data, None, None
 
 

@@ -296,3 +296,27 @@ def test_a_parameter_is_an_integer_only_where_positions_are_compared_with_it():
     positions = made("op f(x[n]; last) -> y\ny[n] = [n <= last]*x[n]")
     assert [p.integer for p in (*numbers.parameters, *positions.parameters)] == [False, False, True]
     assert torch.equal(derive.load(numbers)(torch.ones(2), s=0.1), torch.ones(2))
+
+
+BRANCHES = (
+    # A part that both branches of a condition on numbers could share is computed before it.
+    "op f(x[n]; s=0) -> y\ny[n] = where(s == 0, log(x[n]), (2/s)*exp(x[n]*(2/s))*sin(x[n]*(2/s)))",
+    "op f(x[n]; a=0) -> y\n"
+    "y[n] = where(a == 0, log(x[n]), abs(a - 2)/a*((x[n]**2/abs(a - 2) + 1)**(a/2) - 1))",
+    "op f(x[n]; s=-1) -> y\n"
+    "y[n] = where(s > 0, sqrt(s)*x[n] + x[n]**2*sin(sqrt(s))*sqrt(s), log(-s) + log(x[n]))",
+)
+
+
+@pytest.mark.parametrize("text", BRANCHES)
+def test_numbers_of_a_branch_that_is_not_taken_are_no_error(text):
+    f = derive.load(made(text))
+    x = torch.tensor([2.0, 4.0], requires_grad=True)
+    (found,) = torch.autograd.grad(f(x).sum(), x)
+    assert torch.equal(found, torch.tensor([0.5, 0.25]))
+
+
+def test_a_quotient_by_a_number_that_is_0_is_an_error():
+    f = derive.load(made("op f(x[n]; s=0) -> y\ny[n] = 2/s*x[n]"))
+    with pytest.raises(ZeroDivisionError):
+        f(torch.ones(2))

@@ -363,6 +363,7 @@ KNOWN: dict[str, Known] = {
     "select_scatter": _moving(_like),
     "slice_scatter": _moving(_like),
     "scatter_add": _moving(_like, 3),
+    "scatter_reduce": _moving(_like, 3),
     "index_add": _moving(_like, 3),
     "index_put": _moving(_like, 2),
     "to": _cast,

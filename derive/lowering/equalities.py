@@ -18,7 +18,7 @@ from derive.calculus.conditions import conditions_of, conjunction, settled, with
 from derive.lowering.sliding import runs_over
 from derive.spec.affine import Polynomial
 
-__all__ = ["without_equalities"]
+__all__ = ["with_value", "without_equalities"]
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,18 @@ def _without_one(
             rest = [*args[:n], *([Iverson(conjunction(left))] if left else []), *args[n + 1 :]]
             range_ = _range(bounds, e)
             brackets = [Iverson(x) for x in range_]
-            value = Guard(conjunction(range_), e.value) if range_ else e.value
             if e.index not in binders:
+                value = Guard(conjunction(range_), e.value) if range_ else e.value
                 return list(binders), [Delta(e.index, value), *brackets, *rest]
-            moved = []
-            for x in rest:
-                new = substitute(x, {e.index: value})
-                moved.append(settled(bounds, with_guards_outside(new, frozenset(range_))))
+            moved = [with_value(bounds, x, e.index, e.value, range_) for x in rest]
             return [i for i in binders if i is not e.index], [*brackets, *moved]
     return None
+
+
+def with_value(bounds: Bounds, e: Expr, index: Index, value: Expr, range_: Sequence[Expr]) -> Expr:
+    """e with a value in place of the index, read in range where these conditions hold."""
+    new = substitute(e, {index: Guard(conjunction(range_), value) if range_ else value})
+    return settled(bounds, with_guards_outside(new, frozenset(range_)))
 
 
 def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | None:

@@ -22,7 +22,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.value import Frame, NeedsFlatGroups, Value, index_key
 
-__all__ = ["add_at", "put_at", "read_at", "select_at"]
+__all__ = ["add_at", "extremum_at", "put_at", "read_at", "select_at"]
 
 
 def _sizes(frame: Frame, indices: Sequence[Index]) -> Code:
@@ -116,18 +116,51 @@ def add_at(
             first = Method(first, "flatten")
             code = _merged(full, n, len(index.indices))
         return Value(Method(base, "index_add", (place, first, code)), tuple(result))
+    index_code, value_code = _along(frame, source, position, summed, result, n)
+    code = Method(base, "scatter_add", (place, index_code, value_code))
+    return Value(code, tuple(result))
+
+
+def extremum_at(
+    frame: Frame,
+    source: Value,
+    axis: Index,
+    position: Value,
+    binders: Sequence[Index],
+    order: Sequence[Index],
+    base: Code,
+    kind: str,
+) -> Value:
+    """amax or amin over binders of what source has at each position, and of ``base``.
+
+    All binders are indices of the position.
+    """
+    result = [i for i in order if i is axis or i in source.indices or i in position.indices]
+    n = result.index(axis)
+    index, values = _along(frame, source, position, binders, result, n)
+    place = frame.position(tuple(result), n)
+    args = (place, index, values, Literal(f'"{kind}"'))
+    return Value(Method(base, "scatter_reduce", args), tuple(result))
+
+
+def _along(
+    frame: Frame,
+    source: Value,
+    position: Value,
+    summed: Sequence[Index],
+    result: Sequence[Index],
+    n: int,
+) -> tuple[Code, Code]:
+    """Position and source in one shape, with one axis for all that is summed in place of axis n."""
     slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
     if any(i.group for i in summed) or (len(summed) > 1 and any(i.group for i in result)):
         raise NeedsFlatGroups("an addition along a group")
     wide = (*result[:n], *slot, *result[n + 1 :])
     index, values = frame.fill(position, wide), frame.fill(source, wide)
-    index_code, value_code = index.code, values.code
-    if len(summed) > 1:
-        ends = (literal(n), literal(n + len(summed) - 1))
-        index_code = Method(index_code, "flatten", ends)
-        value_code = _merged(values, n, len(summed))
-    code = Method(base, "scatter_add", (place, index_code, value_code))
-    return Value(code, tuple(result))
+    if len(summed) < 2:
+        return index.code, values.code
+    ends = (literal(n), literal(n + len(summed) - 1))
+    return Method(index.code, "flatten", ends), _merged(values, n, len(summed))
 
 
 def _merged(value: Value, n: int, count: int) -> Code:

@@ -42,6 +42,7 @@ from derive.lowering.calls import lower_call, lower_normal
 from derive.lowering.code import (
     Attribute,
     Binary,
+    Code,
     Dim,
     Function,
     Literal,
@@ -52,10 +53,16 @@ from derive.lowering.code import (
 )
 from derive.lowering.conditions import lower_condition
 from derive.lowering.cumulative import cumulated, running
-from derive.lowering.nothing import never_empty, only_where_there_is, split_by_winners
+from derive.lowering.nothing import (
+    never_empty,
+    only_where_there_is,
+    split_by_winners,
+    with_errors,
+)
 from derive.lowering.products import chain, lower_product
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope, number
+from derive.lowering.segments import segment_any, segment_extremum
 from derive.lowering.sums import lower_sum
 from derive.lowering.value import Value, broadcast
 from derive.spec.operation import Kind
@@ -63,6 +70,17 @@ from derive.spec.operation import Kind
 __all__ = ["Lowering"]
 
 _SMALLEST = Literal("-math.inf")
+_EXCLUDED: dict[str, Code] = {
+    "logsumexp": _SMALLEST,
+    "max": _SMALLEST,
+    "amax": _SMALLEST,
+    "argmax": _SMALLEST,
+    "min": Literal("math.inf"),
+    "amin": Literal("math.inf"),
+    "argmin": Literal("math.inf"),
+    "prod": literal(1),
+}
+"""What leaves a reduction as it is."""
 _EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 _CUMULATIVE = {"logsumexp": "logcumsumexp", "prod": "cumprod"}
 
@@ -87,6 +105,7 @@ class Lowering(Scope):
             if not value.scalar:
                 value = replace(value, code=Method(value.code, "to", (Name("torch.int64"),)))
             value = replace(value, kind="int")
+        value = replace(value, code=with_errors(value.code))
         return self.frame.expand(value, let.formals, self.like)
 
     def _plain(self, let: Let) -> Value:
@@ -115,6 +134,12 @@ class Lowering(Scope):
             value = self._cumulative(let)
             if value is not None:
                 return value
+        if let.kind in _EXTREMA and let.condition is not None:
+            segmented = segment_extremum(self, let, Value(_EXCLUDED[let.kind], scalar=True))
+        else:
+            segmented = segment_any(self, let)
+        if segmented is not None:
+            return segmented
         order = with_binders(let.formals, let.binders, let.body)
         value = self._truth(let, order) or self.lower(self.nested(let.body), order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
@@ -124,26 +149,16 @@ class Lowering(Scope):
             value = self.frame.fit(value, order)
         if any(i not in value.axes for i in let.binders):
             value = self.frame.expand(value, order, self.like)
-        excluded = {
-            "logsumexp": _SMALLEST,
-            "max": _SMALLEST,
-            "amax": _SMALLEST,
-            "argmax": _SMALLEST,
-            "min": Literal("math.inf"),
-            "amin": Literal("math.inf"),
-            "argmin": Literal("math.inf"),
-            "prod": literal(1),
-        }
         if let.condition is not None:
             test = self.condition(let.condition, order)
             if let.kind in ("any", "all"):
                 value = _masked_truth(let.kind, test, value)
             else:
-                value = self.where(test, value, Value(excluded[let.kind], scalar=True), order)
+                value = self.where(test, value, Value(_EXCLUDED[let.kind], scalar=True), order)
             value = self.frame.expand(value, order, self.like)
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
         if let.kind in _EXTREMA:
-            value = never_empty(self.frame, value, which, excluded[let.kind])
+            value = never_empty(self.frame, value, which, _EXCLUDED[let.kind])
         kind = let.dtype if let.kind in ("any", "all", "argmax", "argmin") else value.kind
         reduced = self.frame.reduce(value, let.kind, which, False, kind)
         if let.kind in ("max", "min"):

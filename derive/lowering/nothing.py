@@ -40,7 +40,14 @@ from derive.lowering.code import (
 from derive.lowering.scope import Scope
 from derive.lowering.value import Frame, Value
 
-__all__ = ["has_positions", "never_empty", "never_zero", "only_where_there_is", "split_by_winners"]
+__all__ = [
+    "has_positions",
+    "never_empty",
+    "never_zero",
+    "only_where_there_is",
+    "split_by_winners",
+    "with_errors",
+]
 
 _WINNERS = ("argmax", "argmin")
 _TIES = ("amax", "amin")
@@ -65,13 +72,19 @@ def has_positions(frame: Frame, extent: str) -> bool:
 
 
 def never_zero(frame: Frame, divisor: Code) -> Code:
-    """A number made of sizes, nan where they make it 0: Python has no quotient by 0."""
+    """A number, nan where it is 0: Python has no quotient by 0.
+
+    The size of an axis that has positions is none, nor is a literal.
+    """
     for factor in _factors(divisor):
         if isinstance(factor, Dim) and has_positions(frame, factor.extent):
             continue
-        if _reads_size(factor):
-            return Binary("or", divisor, Literal("math.nan"))
+        if not isinstance(factor, Literal):
+            return Binary("or", divisor, _NAN)
     return divisor
+
+
+_NAN = Literal("math.nan")
 
 
 def _factors(code: Code) -> Iterator[Code]:
@@ -83,6 +96,20 @@ def _factors(code: Code) -> Iterator[Code]:
             yield from _factors(square)
         case _:
             yield code
+
+
+def with_errors(code: Code) -> Code:
+    """The code in which a quotient by a parameter that is 0 is Python's error.
+
+    But not in a branch: what is not taken may be computed all the same.
+    """
+    match code:
+        case Conditional(test, then, other):
+            return Conditional(with_errors(test), then, other)
+        case Binary("/", above, Binary("or", below, right)) if right is _NAN:
+            if not _reads_size(below):
+                return Binary("/", with_errors(above), with_errors(below))
+    return code.map(with_errors)  # type: ignore[no-any-return]
 
 
 def _reads_size(code: Code) -> bool:

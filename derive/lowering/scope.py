@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Expr, Index
+from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.recursion import Recursion
-from derive.calculus.lets import Let
+from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.lowering.code import (
     Attribute,
@@ -95,6 +95,15 @@ class Scope(ABC):
         value = self.definition(let)
         self.statements.append(Statement(let.name, value.code, value.axes))
         self.tensors[let.name] = replace(value, code=Name(let.name))
+
+    def named(self, e: Expr) -> Expr:
+        """An access to the value of e, computed with the free indices of e as its axes."""
+        value = self.frame.squeeze(self.lower(e, layout(e)), ())
+        if value.scalar:
+            return e
+        name = f"#{len(self.tensors)}"
+        self.tensors[name] = value
+        return Access(name, value.indices)
 
     def as_float(self, value: Value) -> Value:
         """An integer or bool tensor as one of the floating type at hand."""

@@ -1,6 +1,7 @@
 """Sums over the places where an integer tensor has a value, and lookups of that value.
 
     Sum_n [s[n] == g] f(n)  =  f added at s[n] along g
+    Max_n {f(n), s[n] == g}  =  the greatest f put at s[n] along g
     Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
 
 No mask of every n with every g is made. What lies outside is added to, or read from, one position
@@ -28,17 +29,21 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.factor import factor
+from derive.algebra.poly import as_atom
+from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import conditions_of, conjunction
-from derive.calculus.lets import layout
+from derive.calculus.lets import Let, layout
 from derive.lowering.binders import with_binders
 from derive.lowering.code import Binary, Code, Dim, Method, Name, Shape, literal
 from derive.lowering.contract import contract, times
-from derive.lowering.gather import add_at, read_at
+from derive.lowering.equalities import with_value
+from derive.lowering.gather import add_at, extremum_at, read_at
+from derive.lowering.nothing import only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
 from derive.lowering.windows import padded
 
-__all__ = ["segment_sum"]
+__all__ = ["segment_any", "segment_extremum", "segment_sum"]
 
 _ZERO = Num(Fraction(0))
 
@@ -64,6 +69,55 @@ def segment_sum(
         if found is not None:
             return found
     return None
+
+
+def segment_extremum(scope: Scope, let: Let, excluded: Value) -> Value | None:
+    """The amax or amin of what has each value, where the let is one; ``excluded`` is of nothing."""
+    if let.kind not in ("amax", "amin") or let.condition is None:
+        return None
+    for match in _matches((Iverson(let.condition),)):
+        if match.index in let.formals and set(let.binders) <= free_indices(match.position):
+            return _extremum(scope, let, match, excluded)
+    return None
+
+
+def segment_any(scope: Scope, let: Let) -> Value | None:
+    """Whether there is any place that has each value, where that is what the let asks."""
+    asked = as_atom(let.body) if let.kind == "any" else None
+    if not isinstance(asked, Iverson):
+        return None
+    brackets = [asked, *([] if let.condition is None else [Iverson(let.condition)])]
+    count = segment_sum(scope, let.binders, brackets, let.formals)
+    if count is None:
+        return None
+    return replace(count, code=Binary(">", count.code, literal(0)), kind="bool")
+
+
+def _extremum(scope: Scope, let: Let, match: _Match, excluded: Value) -> Value | None:
+    around = [i for i in let.formals if i is not match.index]
+    body = _at_position(scope, match, scope.nested(let.body))
+    inner = with_binders(around, let.binders, Mul((body, match.position)))
+    position = _place(scope, match, layout(match.position))
+    if position is None:
+        return None
+    source = scope.as_float(scope.lower(body, inner))
+    for bracket in match.rest:
+        assert isinstance(bracket, Iverson)
+        test = scope.condition(_at_position(scope, match, bracket.condition), inner)
+        source = scope.where(test, source, excluded, inner)
+    if source.scalar:
+        source = scope.frame.expand(source, position.indices, scope.like)
+    source = scope.frame.squeeze(source, ())
+    known = (*source.indices, *position.indices)
+    result = [i for i in let.formals if i is match.index or i in known]
+    base = Method(scope.like, "new_full", (_one_more(match.index, result), excluded.code))
+    value = extremum_at(
+        scope.frame, source, match.index, position, let.binders, result, base, let.kind
+    )
+    value = _without_last(scope, value, match.index)
+    if all(match.index not in free_indices(e) for e in (let.body, *match.rest)):
+        return value
+    return only_where_there_is(scope, value, [match.index.extent], value.indices)
 
 
 def _matches(args: Sequence[Expr]) -> Iterator[_Match]:
@@ -94,14 +148,16 @@ def _added(
     summed = [i for i in binders if i in free_indices(match.position)]
     inside = [a for a in match.rest if free_indices(a) & set(summed)]
     beside = [a for a in match.rest if a not in inside]
-    if not summed or any(match.index in free_indices(a) for a in inside):
+    if not summed or any(isinstance(a, Iverson) for a in beside):
         return None
-    if any(isinstance(a, Iverson) for a in beside):
-        return None
+    reads = any(match.index in free_indices(a) for a in inside)
+    inside = [_at_position(scope, match, a) for a in inside]
     shared = [i for i in binders if any(i in free_indices(a) for a in beside)]
     loose = tuple(i for i in binders if i not in summed and i not in shared)
     around = with_binders(order, shared, _product(beside or inside))
     placed = _placed(scope, match, _total(loose, inside), summed, around)
+    if placed is not None and reads:
+        placed = only_where_there_is(scope, placed, [match.index.extent], placed.indices)
     if placed is None or not beside:
         return placed
     operands = [scope.as_float(scope.lower(a, layout(a))) for a in beside]
@@ -143,13 +199,21 @@ def _placed(
         for i in order
         if i is match.index or (i in (*source.indices, *position.indices) and i not in summed)
     ]
-    n = result.index(match.index)
-    one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
-    sizes = Shape(tuple(one_more if i is match.index else Name(index_key(i)) for i in result))
-    zeros = Method(like, "new_zeros", (sizes,))
+    zeros = Method(like, "new_zeros", (_one_more(match.index, result),))
     value = add_at(scope.frame, source, match.index, position, summed, order, zeros, like)
-    args = (scope.frame.position(value.axes, n), literal(0), Dim(match.index.extent))
-    return Value(Method(value.code, "narrow", args), value.axes, source.kind)
+    return replace(_without_last(scope, value, match.index), kind=source.kind)
+
+
+def _one_more(index: Index, axes: Sequence[Index]) -> Code:
+    """A shape with one position to spare along the index."""
+    one_more: Code = Binary("+", Dim(index.extent), literal(1))
+    return Shape(tuple(one_more if i is index else Name(index_key(i)) for i in axes))
+
+
+def _without_last(scope: Scope, value: Value, index: Index) -> Value:
+    """value without the position that was to spare."""
+    place = scope.frame.position(value.axes, value.axes.index(index))
+    return replace(value, code=Method(value.code, "narrow", (place, literal(0), Dim(index.extent))))
 
 
 def _lookup(
@@ -168,6 +232,13 @@ def _lookup(
     after = [i for i in binders if i is not match.index and i in kept]
     if not looked_up:
         return None
+    own = free_indices(match.position)
+    if any(own <= free_indices(a) and not isinstance(a, Access) for a in looked_up):
+        # What is looked up differs from one place to the next: no table has it.
+        there = [_at_position(scope, match, a) for a in looked_up]
+        factors = [Iverson(_inside(match)), *there, *beside]
+        value = scope.lower(_total((*within, *after), factors), order)
+        return only_where_there_is(scope, value, [match.index.extent], order)
     content = _total(within, looked_up)
     around = with_binders(order, after, _product((content, match.position, *beside)))
     inner = with_binders(around, (match.index,), content)
@@ -190,6 +261,20 @@ def _lookup(
         value = scope.where(scope.condition(_inside(match), around), value, zero, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
+    """e with the position in place of the index; sums that lack its indices are read there."""
+    own = free_indices(match.position)
+
+    def table(part: Expr) -> Expr | None:
+        free = free_indices(part)
+        if match.index not in free:
+            return part
+        return scope.named(part) if isinstance(part, Reduce) and not free & own else None
+
+    range_ = conditions_of(_inside(match))
+    return with_value(scope.frame.bounds, replaced(e, table), match.index, match.position, range_)
 
 
 def _inside(match: _Match) -> Expr:

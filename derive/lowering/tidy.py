@@ -45,6 +45,7 @@ _STEMS = {
     "exp": "e",
     "new_zeros": "zeros",
     "scatter_add": "placed",
+    "scatter_reduce": "placed",
     "index_add": "placed",
     "torch.einsum": "product",
     "square": "squared",
@@ -355,16 +356,27 @@ def _conjuncts(test: Code) -> Iterator[Code]:
         yield test
 
 
-_AT_POSITIONS = ("gather", "index_add", "index_put", "index_select", "scatter_add", "select")
+_AT_POSITIONS = (
+    *("gather", "index_add", "index_put", "index_select", "scatter_add", "scatter_reduce"),
+    "select",
+)
 
 
 def _may_fail(code: Code, asked: set[str]) -> bool:
-    """Whether the code reads or writes at positions, which may be out of range."""
+    """Whether the code may be an error: a position out of range, or no number."""
     return any(
         (isinstance(c, Method) and c.name in _AT_POSITIONS)
         or (isinstance(c, Name) and c.id in asked)
+        or (isinstance(c, Function) and c.name.startswith("math.") and _varies(c))
         for c in _subexpressions(code)
     )
+
+
+def _varies(code: Code) -> bool:
+    """Whether a parameter stands in the code; the shape of a tensor does not count."""
+    if isinstance(code, Attribute | Subscript | Dim | Shape):
+        return False
+    return isinstance(code, Name) or any(map(_varies, code.parts()))
 
 
 def _asked(lines: Sequence[Line]) -> set[str]:

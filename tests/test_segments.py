@@ -1,0 +1,124 @@
+"""The greatest and smallest of what belongs together, without a mask of all pairs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from derive import oracle
+from derive.pipeline import load, source
+from derive.spec.notation import parse
+from derive.verify import checks_of
+
+SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
+TEXTS = {
+    "rows": SEGMENTS,
+    "a group": "op f(x[n,*q], s[n]: int; num=size(g)) -> y\ny[g,*q] = {kind}[n | g==s[n]](x[n,*q])",
+    "the other order": (
+        "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[q,g] = {kind}[n | s[n]==g](x[n,q])"
+    ),
+    "a batch": (
+        "op f(x[b,n], s[b,n]: int; num=size(g)) -> y\ny[b,g] = {kind}[n | s[b,n]==g](x[b,n])"
+    ),
+    "several axes": (
+        "op f(x[n,t], s[n,t]: int, w[t]; num=size(g)) -> y\n"
+        "y[g] = {kind}[n,t | s[n,t]==g](x[n,t]*w[t])"
+    ),
+    "the segment in the body": (
+        "op f(x[n], v[g], s[n]: int) -> y\ny[g] = {kind}[n | s[n]==g](x[n]*v[g])"
+    ),
+    "one more condition": (
+        "op f(x[n], m[n]: bool, s[n]: int; num=size(g)) -> y\n"
+        "y[g] = {kind}[n | m[n] and s[n]==g](exp(x[n]))"
+    ),
+    "a condition with both": (
+        "op f(x[n], v[g], s[n]: int) -> y\n"
+        "y[g] = {kind}[n | s[n]==g and x[n] < v[g]](x[n]) + 0*v[g]"
+    ),
+    "a computed position": (
+        "op f(x[n], s[n]: int; num=size(g)) -> y\ny[g] = {kind}[n | s[n] + 1 == g](x[n]**2)"
+    ),
+    "a softmax over each segment": (
+        "op f(x[n], s[n]: int; num=size(g)) -> y\nm[g] = {kind}[n | s[n]==g](x[n])\n"
+        "e[n] = exp(x[n] - m[s[n]])\nt[g] = sum[n | s[n]==g](e[n])\ny[n] = e[n]/t[s[n]]"
+    ),
+}
+
+
+def made(name, kind):
+    return parse(TEXTS[name].format(kind=kind))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["amax", "amin"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_whole_family_of_checks(name, kind):
+    op = made(name, kind)
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_mask_of_all_pairs_is_made(name):
+    code = source(made(name, "amax"))
+    assert "scatter_reduce" in code
+    assert "arange" not in code
+
+
+@pytest.mark.parametrize("kind", ["amax", "amin"])
+def test_ties_share_and_what_is_in_no_segment_is_not_read(kind):
+    op = made("rows", kind)
+    x = np.array([[1.0, 2.0], [1.0, 0.0], [3.0, 3.0], [np.nan, 1.0], [3.0, 3.0], [9.0, 9.0]])
+    tensors = {"x": x, "s": np.array([0, 0, 2, -1, 2, 7])}
+    t = torch.tensor(x, requires_grad=True)
+    y = load(op)(t, torch.tensor(tensors["s"]), num=4)
+    expected = oracle.outputs(op, tensors, {"num": 4})["y"]
+    np.testing.assert_array_equal(y.detach().numpy(), expected)
+    G = np.arange(1.0, 9.0).reshape(4, 2)
+    (found,) = torch.autograd.grad(y, t, torch.tensor(G))
+    # Each extremum's cotangent is shared by those that reach it; an empty segment has none.
+    wanted = np.zeros_like(x)
+    for g in range(4):
+        rows = np.flatnonzero(tensors["s"] == g)
+        for q in range(2):
+            winners = [n for n in rows if x[n, q] == expected[g, q]]
+            for n in winners:
+                wanted[n, q] = G[g, q] / len(winners)
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nothing_and_one(n):
+    x = torch.ones(n, 3, requires_grad=True)
+    y = load(made("rows", "amax"))(x, torch.zeros(n, dtype=torch.int64), num=2)
+    assert y.tolist() == [[1.0] * 3 if n else [-math.inf] * 3, [-math.inf] * 3]
+    (found,) = torch.autograd.grad(y[:1].sum(), x)
+    assert torch.equal(found, torch.ones(n, 3))
+
+
+def test_second_derivatives_where_a_segment_is_empty():
+    x = torch.tensor([[1.0], [2.0]], dtype=torch.float64, requires_grad=True)
+    G = torch.tensor([[1.0], [1.0]], dtype=torch.float64, requires_grad=True)
+    y = load(made("rows", "amax"))(x, torch.tensor([1, 1]), num=2)
+    (first,) = torch.autograd.grad(y, x, G, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), G)
+    assert second.tolist() == [[0.0], [1.0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x[n], v[g], s[n]: int) -> y\ny[n] = sum[g | s[n]==g](v[g]*[x[n] < v[g]])",
+        "op f(x[n], v[g], s[n]: int) -> y\ny[g] = sum[n | s[n]==g](x[n]*[x[n] < v[g]])",
+        "op f(x[n], v[g], s[n]: int) -> y\ny[g] = amax[n | s[n]==g](x[n]*v[g])",
+        "op f(x[n], v[g], s[n]: int) -> y\ny[g] = amin[n | s[n]==g and v[g] < 1](x[n]) + v[g]",
+    ],
+)
+def test_no_segments(text):
+    x, v = torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)
+    y = load(parse(text))(x, v, torch.tensor([0, 1, -1]))
+    first = torch.autograd.grad(y.sum(), (x, v))
+    assert y.tolist() == ([] if y.numel() == 0 else [0.0, 0.0, 0.0])
+    assert [g.tolist() for g in first] == [[0.0, 0.0, 0.0], []]
