@@ -224,7 +224,7 @@ class Run:
         again: Callable[[Tensors], Sequence[torch.Tensor]],
     ) -> None:
         """A fault where they differ by more than rounding can move what is wanted."""
-        size = max((float(w.abs().nan_to_num(0, 0, 0).max()) for w in wanted if w.numel()),
+        size = max((float(w.double().abs().nan_to_num(0, 0, 0).max()) for w in wanted if w.numel()),
                    default=0.0)  # fmt: skip
         if kind == "plain":
             # The plain forward computes what no branch takes.

@@ -320,3 +320,10 @@ def test_a_quotient_by_a_number_that_is_0_is_an_error():
     f = derive.load(made("op f(x[n]; s=0) -> y\ny[n] = 2/s*x[n]"))
     with pytest.raises(ZeroDivisionError):
         f(torch.ones(2))
+
+
+def test_an_infinity_stays_with_the_bracket_beside_it():
+    op = made("op f(v[i], x[k]) -> y\ny[k] = sum[i](sum[e](where(e >= k, x[e], -inf))*v[i])")
+    v, x = torch.ones(2, requires_grad=True), torch.tensor([3.0])
+    (found,) = torch.autograd.grad(derive.load(op)(v, x).sum(), v)
+    assert found.tolist() == [3.0, 3.0]

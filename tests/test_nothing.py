@@ -161,3 +161,13 @@ def test_a_number_over_the_size_of_nothing_is_nan(text, shape):
 def test_a_divisor_that_is_never_0_is_plain():
     code = source(parse("op f(x[k,n]; size(n)=4) -> y\ny[k] = 2/size(n)*sum[n](x[k,n])"))
     assert "nan" not in code
+
+
+def test_a_softmax_over_nothing_sums_to_0():
+    f = load(parse("op f(v[i], x) -> y\ny = x*sum[i](softmax[i](v[i]))"))
+    for n, expected in ((0, 0.0), (3, 1.0)):
+        x = torch.tensor(2.0, requires_grad=True)
+        y = f(torch.ones(n), x)
+        (found,) = torch.autograd.grad(y, x)
+        assert y.item() == pytest.approx(2 * expected)
+        assert found.item() == pytest.approx(expected)

@@ -680,3 +680,9 @@ def test_meaning(
 ) -> None:
     (found,) = oracle.outputs(parse(text), tensors, parameters).values()
     np.testing.assert_allclose(found, expected)
+
+
+def test_what_both_branches_of_a_choice_read_gives_a_range():
+    op = parse("op f(v[k], x[i]) -> y\ny[n] = sum[k](where(k != n, x[n+k]*v[k], 2*x[n+k]*v[k]))")
+    y = oracle.outputs(op, {"v": np.ones(2), "x": np.arange(5.0)}, {})["y"]
+    assert y.tolist() == [1.0, 5.0, 5.0, 7.0]

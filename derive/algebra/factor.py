@@ -35,7 +35,16 @@ from derive.algebra.expr import (
     num,
     sort_key,
 )
-from derive.algebra.poly import Group, Poly, Term, base_and_power, make_term, negate, poly
+from derive.algebra.poly import (
+    Group,
+    Poly,
+    Term,
+    base_and_power,
+    is_mask,
+    make_term,
+    negate,
+    poly,
+)
 
 __all__ = ["factor"]
 
@@ -70,15 +79,20 @@ def factor(e: Expr) -> Expr:
 
 @lru_cache(maxsize=4096)
 def _split(t: Term) -> _Product:
-    """Factors without bound indices stay outside; the rest falls into connected sums."""
+    """Factors without bound indices stay outside; the rest falls into connected sums.
+
+    An infinity stays with the brackets beside it: a sum may take nothing, and 0*inf is nan.
+    """
     if not t.binders:
         return _Product(t.coef, tuple(base_and_power(f) for f in t.factors))
     bound = frozenset(t.binders)
-    outside = [base_and_power(f) for f in t.factors if not free_indices(f) & bound]
+    masked = frozenset().union(*(free_indices(f) & bound for f in t.factors if is_mask(f)))
+    outside: list[tuple[Expr, Fraction]] = []
     components: list[tuple[frozenset[Index], list[Expr]]] = []
     for f in t.factors:
-        touched = free_indices(f) & bound
+        touched = masked if f is Const("inf") else free_indices(f) & bound
         if not touched:
+            outside.append(base_and_power(f))
             continue
         members = [f]
         rest = []

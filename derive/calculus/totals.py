@@ -13,13 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Num, Pow, free_indices, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Pow,
+    Rel,
+    Size,
+    free_indices,
+    walk,
+)
 from derive.algebra.match import match
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import (
+    ZERO,
     Poly,
     Term,
     add,
+    as_atom,
     atom,
     base_and_power,
     make_term,
@@ -32,6 +46,7 @@ from derive.algebra.rules import Rule, Step
 from derive.algebra.simplify import Log, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
+from derive.calculus.emptiness import has_positions
 from derive.calculus.lets import Let, Lets, inline, tensors_of
 
 __all__ = ["total_rules"]
@@ -64,13 +79,19 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
         "the number of summed indices",
         lambda t: _sum_of_normalised(lets, t),
     )
+    needless = Rule(
+        "no positions, no value",
+        "[size(k) > 0]·f(k) = f(k)",
+        "the number of factors",
+        lambda t: _without_needless(lets, t),
+    )
 
     def total_of(key: tuple[str, tuple[int, ...]]) -> _Total | None:
         name, axes = key
         let = adjoints.get(name) or lets.get(name)
         if let is None or let.kind != "sum" or let.dtype != "float":
             return None
-        return _constant_sum(lets, adjoints, (normalised, known), let, axes)
+        return _constant_sum(lets, adjoints, (normalised, needless, known), let, axes)
 
     value = Recursion(total_of, lets.found_totals)
 
@@ -107,7 +128,7 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
         "the number of sums that read an adjoint",
         lambda t: _through_adjoint(lets, adjoints, t),
     )
-    return normalised, known, named, through
+    return normalised, needless, known, named, through
 
 
 def _uses(t: Term, index: Index) -> list[Expr]:
@@ -126,8 +147,39 @@ def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
                 continue
             if [u for u in uses if u is not f] == let_condition:
                 rest = [x for x in t.factors if x not in uses]
-                return poly([make_term(t.coef, [i for i in t.binders if i is not k], rest)])
+                left = [i for i in t.binders if i is not k]
+                if not has_positions(lets, k):
+                    rest.append(Iverson(Rel("<", ZERO, atom(Size(k.extent)))))
+                return poly([make_term(t.coef, left, rest)])
     return None
+
+
+def _without_needless(lets: Lets, t: Term) -> Poly | None:
+    for f in t.factors:
+        match f:
+            case Iverson(Rel("<", left, Poly() as right)) if left is ZERO:
+                size = as_atom(right)
+            case _:
+                continue
+        if not isinstance(size, Size):
+            continue
+        rest = [x for x in t.factors if x is not f]
+        indices = (*t.binders, *(i for x in rest for i in walk(x) if isinstance(i, Index)))
+        around = any(i.extent == size.extent for i in indices)
+        if around or _needs(lets, rest, size.extent):
+            return poly([make_term(t.coef, t.binders, rest)])
+    return None
+
+
+def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
+    """Whether a factor is 0 where the extent has no positions, being a sum over it."""
+    read = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
+    return any(
+        let is not None
+        and let.kind == "sum"
+        and all(any(i.extent == extent for i in t.binders) for t in let.body.terms)
+        for let in read
+    )
 
 
 def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:

@@ -46,7 +46,7 @@ from derive.spec.names import (
     plural,
 )
 from derive.spec.raw import Place, Raw, fail, show
-from derive.spec.scope import Env, Reading, enter, letter_of
+from derive.spec.scope import Env, Reading, enter, in_both, letter_of
 
 __all__ = ["Bodies"]
 
@@ -320,11 +320,12 @@ class Bodies:
             return self._size(e, env)
         if name == "where":
             self._arguments(e, 3)
-            return Where(
-                self.condition(args[0], env, guarded),
-                self.value(args[1], env, True),
-                self.value(args[2], env, True),
-            )
+            condition, start = self.condition(args[0], env, guarded), len(self.readings)
+            then, middle = self.value(args[1], env, True), len(self.readings)
+            other = self.value(args[2], env, True)
+            if not guarded:
+                self.readings += in_both(self.readings[start:middle], self.readings[middle:])
+            return Where(condition, then, other)
         if name not in SCALAR:
             self._no_function(e)
         self._arguments(e, arity(name))
@@ -337,9 +338,8 @@ class Bodies:
         name = e.function
         if name in ("max", "min"):
             full = name + "imum"
-            fail(
-                e.at, f"{name} reduces over an index, {name}[k](...); of two numbers, {full}(a, b)"
-            )
+            how = f"{name} reduces over an index, {name}[k](...)"
+            fail(e.at, f"{how}; of two numbers, {full}(a, b)")
         if name in REDUCTIONS or name in KEEPING or name == "concat":
             fail(e.at, f"{name} needs its index: {name}[k](...)")
         if name in FORMS:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Index
 from derive.spec.raw import Place
 
-__all__ = ["Env", "Reading", "enter", "letter_of"]
+__all__ = ["Env", "Reading", "enter", "in_both", "letter_of"]
 
 Env = Mapping[str, Index]
 
@@ -22,6 +22,12 @@ class Reading:
     guarded: bool
     equation: str
     at: Place | None
+
+
+def in_both(then: Sequence[Reading], other: Sequence[Reading]) -> list[Reading]:
+    """What both branches of a choice read: it is read whatever the condition says."""
+    places = {(r.tensor, r.positions) for r in other}
+    return [replace(r, guarded=False) for r in then if (r.tensor, r.positions) in places]
 
 
 def enter(scope: dict[str, Index], name: str, index: Index) -> None:
