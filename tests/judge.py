@@ -252,24 +252,32 @@ class Run:
         # Brackets guard whole products, so a 0 times an infinity may come out as 0.
         nothing = wanted.isnan() | (~wanted.isfinite() & ~found.isfinite())
         either = nothing if kind == "value" else found.isnan()
-        if _close(torch.where(either, wanted, found), wanted, near) and self.undefined():
+        close = _close(torch.where(either, wanted, found), wanted, near)
+        undefined, disputed = self.undefined()
+        if disputed or (close and undefined):
             raise Undefined(f"{kind} of {name}")
         wrong = ~torch.isclose(found.double(), wanted.double(), 1e-7, 1e-7, equal_nan=True)
         raise Fault(kind, f"of {name}: {_few(found[wrong])}, not {_few(wanted[wrong])}")
 
-    def undefined(self) -> bool:
-        """Whether the loops meet an infinity or a nan anywhere, or an empty axis."""
+    def undefined(self) -> tuple[bool, bool]:
+        """Whether the loops meet an infinity, a nan or an empty axis, and a root of -inf.
+
+        That is a nan to them, as of every negative number, and inf to torch, as IEEE has it.
+        """
         met: list[bool] = []
+        disputed: list[bool] = []
         compiled = Machine.compile
 
         def watched(machine: Machine, e: Expr) -> Callable[..., Any]:
             code = compiled(machine, e)
             if not isinstance(e, Add | Mul | Pow | Call | Reduce):
                 return code
+            base = compiled(machine, e.base) if isinstance(e, Pow) else None
 
             def computed(scope: Any) -> Any:
                 value = code(scope)
                 met.append(not np.isfinite(value))
+                disputed.append(base is not None and np.isnan(value) and base(scope) == -np.inf)
                 return value
 
             return computed
@@ -280,7 +288,7 @@ class Run:
         # Loops over an empty axis meet nothing, and a mean over it is 0/0.
         sizes = oracle.sizes(self.op, tensors, parameters).values()
         empty = any(0 in n if isinstance(n, tuple) else n == 0 for n in sizes)
-        return any(met) or empty
+        return any(met) or empty, any(disputed)
 
     def moved(self, n: int) -> Tensors:
         """Inputs by a rounding error away."""
@@ -368,7 +376,7 @@ class Run:
             excused = np.isnan(along) and not off(self.along(ways, weights))
         if excused:
             raise Skipped("torch's own tangent of a logsumexp of nothing is nan")
-        if np.isnan(along) and self.undefined():
+        if np.isnan(along) and self.undefined()[0]:
             raise Undefined("forward")
         raise Fault("forward", f"{along} along a direction, not {expected}")
 
@@ -417,7 +425,7 @@ _torch_logsumexp = torch.logsumexp
 
 def _logsumexp(x: torch.Tensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
     """torch.logsumexp with a tangent of 0 where there is nothing but -inf."""
-    nothing = x.detach().amax(dim, True) == -torch.inf
+    nothing = _torch_logsumexp(x.detach(), dim, True) == -torch.inf
     made = _torch_logsumexp(torch.where(nothing, 0, x), dim, True)
     kept = torch.where(nothing, -torch.inf, made)
     dims = (dim,) if isinstance(dim, int) else tuple(dim)

@@ -305,6 +305,7 @@ BRANCHES = (
     "y[n] = where(a == 0, log(x[n]), abs(a - 2)/a*((x[n]**2/abs(a - 2) + 1)**(a/2) - 1))",
     "op f(x[n]; s=-1) -> y\n"
     "y[n] = where(s > 0, sqrt(s)*x[n] + x[n]**2*sin(sqrt(s))*sqrt(s), log(-s) + log(x[n]))",
+    "y[n] = where(-size(n) > 0.1, rsqrt(-size(n)), log(x[n]))",
 )
 
 

@@ -171,3 +171,8 @@ def test_a_softmax_over_nothing_sums_to_0():
         (found,) = torch.autograd.grad(y, x)
         assert y.item() == pytest.approx(2 * expected)
         assert found.item() == pytest.approx(expected)
+
+
+def test_a_winner_is_among_what_is_taken_even_where_that_is_infinite():
+    op = parse("op f(x[h]) -> y\ny[l] = argmax[h | h != l](log_softmax[h | h <= l](x[h]))")
+    assert load(op)(torch.tensor([1.0, 2.0, 0.5])).tolist() == [1, 0, 1]

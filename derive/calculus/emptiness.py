@@ -9,7 +9,7 @@ that are finite wherever their tensors are need none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -58,6 +58,7 @@ __all__ = [
     "is_bent",
     "is_certain",
     "is_singular",
+    "may_be_infinite",
     "pulled",
     "some",
     "summed",
@@ -204,7 +205,7 @@ def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[
     masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
     masks = [c for c in masks if free_indices(c) & set(missing)]
     chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
-    if chosen and _may_be_infinite(lets, f, frozenset(i.extent for i in missing)):
+    if chosen and may_be_infinite(lets.get, f, frozenset(i.extent for i in missing)):
         found = as_atom(some(lets, conjunction(masks), chosen))
         if isinstance(found, Iverson):
             yield found
@@ -216,8 +217,13 @@ def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[
                 yield Iverson(Rel("<", ZERO, atom(Size(i.extent))))
 
 
-def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
-    """Whether e may be infinite, or nan, at finite values of the tensors."""
+def may_be_infinite(
+    find: Callable[[str], Let | None], e: Expr, extents: frozenset[str] = frozenset()
+) -> bool:
+    """Whether e may be infinite, or nan, at finite values of the tensors.
+
+    ``extents`` are those of axes that may be empty; ``find`` gives the definition of a name.
+    """
     if isinstance(e, Const):
         return e.name == "inf"
     if isinstance(e, Pow):
@@ -232,13 +238,13 @@ def _may_be_infinite(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     if isinstance(e, Call) and e.function in UNDEFINED_SOMEWHERE:
         return True
     if isinstance(e, Access):
-        let = lets.get(e.tensor)
+        let = find(e.tensor)
         if let is None:
             return False
         if _takes_nothing(let, extents):
             return True
-        return _may_be_infinite(lets, let.body, extents)
-    return any(_may_be_infinite(lets, part, extents) for part in e.parts())
+        return may_be_infinite(find, let.body, extents)
+    return any(may_be_infinite(find, part, extents) for part in e.parts())
 
 
 def is_singular(f: Expr) -> bool:
@@ -267,7 +273,15 @@ def _reads_nothing(lets: Lets, e: Expr) -> bool:
     base, _ = base_and_power(e)
     read = accesses(base) if isinstance(base, Access | Call) else ()
     found = (lets.get(a.tensor) for a in read)
-    return any(let is not None and _takes_nothing(let, frozenset()) for let in found)
+    return any(let is not None and _is_infinite_of_nothing(lets, let) for let in found)
+
+
+def _is_infinite_of_nothing(lets: Lets, let: Let) -> bool:
+    """Whether the let takes nothing somewhere, or is an extremum of what does."""
+    if _takes_nothing(let, frozenset()):
+        return True
+    factors = (f for t in let.body.terms for f in t.factors)
+    return let.kind in _OF_NOTHING_INFINITE and any(_reads_nothing(lets, f) for f in factors)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:

@@ -16,6 +16,7 @@ from fractions import Fraction
 from derive.algebra.expr import (
     Access,
     Call,
+    Delta,
     Expr,
     Index,
     Iverson,
@@ -164,11 +165,21 @@ def _without_needless(lets: Lets, t: Term) -> Poly | None:
         if not isinstance(size, Size):
             continue
         rest = [x for x in t.factors if x is not f]
-        indices = (*t.binders, *(i for x in rest for i in walk(x) if isinstance(i, Index)))
+        inside = [part for x in rest for part in walk(x)]
+        if any(map(_is_placed, inside)):
+            # The bracket keeps a position in range.
+            continue
+        indices = (*t.binders, *(i for i in inside if isinstance(i, Index)))
         around = any(i.extent == size.extent for i in indices)
         if around or _needs(lets, rest, size.extent):
             return poly([make_term(t.coef, t.binders, rest)])
     return None
+
+
+def _is_placed(e: Expr) -> bool:
+    if isinstance(e, Access):
+        return not all(isinstance(p, Index) for p in e.positions)
+    return isinstance(e, Delta)
 
 
 def _needs(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:

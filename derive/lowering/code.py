@@ -6,7 +6,7 @@ precedence and writes what a formatter would leave alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from derive.algebra.expr import Node, node
@@ -28,6 +28,7 @@ __all__ = [
     "Unary",
     "count",
     "literal",
+    "subexpressions",
     "text",
 ]
 
@@ -193,6 +194,16 @@ _FREE = (
     "unsqueeze", "squeeze", "expand", "select", "diagonal", "transpose", "permute", "movedim",
     "reshape", "flatten", "unflatten", "dim", "numel",
 )  # fmt: skip
+
+
+def subexpressions(code: Code) -> Iterator[Code]:
+    """code and everything inside it, parents first."""
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        yield current
+        if not isinstance(current, Dim | Shape):
+            pending += reversed(tuple(current.parts()))
 
 
 def literal(value: int | float) -> Literal:

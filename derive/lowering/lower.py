@@ -33,6 +33,7 @@ from derive.algebra.factor import factor
 from derive.algebra.poly import Poly, as_atom
 from derive.algebra.squares import Nonnegative, squares_multiplied_out
 from derive.algebra.substitution import substitute
+from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
 from derive.lowering.access import lower_access
@@ -81,6 +82,7 @@ _EXCLUDED: dict[str, Code] = {
     "prod": literal(1),
 }
 """What leaves a reduction as it is."""
+_BOUNDS = {"argmax": ("clamp_min", "min"), "argmin": ("clamp_max", "max")}
 _EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 _CUMULATIVE = {"logsumexp": "logcumsumexp", "prod": "cumprod"}
 
@@ -154,6 +156,8 @@ class Lowering(Scope):
             if let.kind in ("any", "all"):
                 value = _masked_truth(let.kind, test, value)
             else:
+                if let.kind in _BOUNDS and may_be_infinite(self.find, let.body):
+                    value = self._bounded(value, *_BOUNDS[let.kind])
                 value = self.where(test, value, Value(_EXCLUDED[let.kind], scalar=True), order)
             value = self.frame.expand(value, order, self.like)
         which = [n for n, i in enumerate(value.axes) if i in let.binders]
@@ -165,6 +169,13 @@ class Lowering(Scope):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))
         return reduced
+
+    def _bounded(self, value: Value, clamp: str, bound: str) -> Value:
+        """What is taken before what is not, though both are infinite."""
+        value = self.as_float(value)
+        limits = Function("torch.finfo", (Attribute(self.like, "dtype"),))
+        code = Method(value.code, clamp, (Attribute(limits, bound),))
+        return value if value.scalar else replace(value, code=code)
 
     def _truth(self, let: Let, order: Sequence[Index]) -> Value | None:
         """What any and all run over, where it is a condition."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache
 
 from derive.lowering.code import (
     Attribute,
@@ -23,13 +23,14 @@ from derive.lowering.code import (
     Subscript,
     Tuple,
     Unary,
+    subexpressions,
     text,
 )
 from derive.lowering.fused import plain_where_shared
+from derive.lowering.lazy import is_lazy, lazily, may_fail
 
 __all__ = ["Line", "cut", "names_in", "tidy"]
 
-_NONE = Literal("None")
 _VIEWS = ("unsqueeze", "squeeze", "expand", "select", "transpose", "permute", "movedim", "dim")
 _STEMS = {
     "sum": "total",
@@ -172,16 +173,6 @@ def _size(code: Code) -> int:
     return 1 + sum(_size(part) for part in code.parts())
 
 
-def _subexpressions(code: Code) -> Iterator[Code]:
-    """code and everything inside it, parents first."""
-    pending = [code]
-    while pending:
-        current = pending.pop()
-        yield current
-        if not isinstance(current, Dim | Shape):
-            pending += reversed(tuple(current.parts()))
-
-
 class _Repeats:
     """Statements, and what stands in them more than once.
 
@@ -196,7 +187,7 @@ class _Repeats:
         self._repeated: dict[int, dict[Code, None]] = {}
         """Size -> what has it, stands more than once and is worth a name."""
         for n, line in self.lines.items():
-            self._note(n, Counter(), Counter(_subexpressions(line.code)))
+            self._note(n, Counter(), Counter(subexpressions(line.code)))
 
     def _note(self, n: int, old: Counter[Code], new: Counter[Code]) -> None:
         """Where ``old`` stood in a statement, ``new`` does."""
@@ -223,7 +214,7 @@ class _Repeats:
         first = {c: min(place[n] for n in self._readers[c]) for c in self._repeated[size]}
         at = min(first.values())
         line = self.lines[self._order[at]]
-        return next(c for c in _subexpressions(line.code) if first.get(c) == at)
+        return next(c for c in subexpressions(line.code) if first.get(c) == at)
 
     def readers(self, code: Code) -> list[int]:
         """The statements that the code stands in, in order."""
@@ -232,8 +223,8 @@ class _Repeats:
 
     def change(self, n: int, code: Code) -> None:
         """Give a statement other code."""
-        old = Counter(_subexpressions(self.lines[n].code))
-        self._note(n, old, Counter(_subexpressions(code)))
+        old = Counter(subexpressions(self.lines[n].code))
+        self._note(n, old, Counter(subexpressions(code)))
         self.lines[n] = replace(self.lines[n], code=code)
 
     def insert(self, line: Line, before: int) -> int:
@@ -241,7 +232,7 @@ class _Repeats:
         n = len(self.lines)
         self.lines[n] = line
         self._order.insert(self._order.index(before), n)
-        self._note(n, Counter(), Counter(_subexpressions(line.code)))
+        self._note(n, Counter(), Counter(subexpressions(line.code)))
         self._bring_forward(n)
         return n
 
@@ -314,89 +305,20 @@ def cut(
     return result
 
 
-def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
-    """The part as code of its own; one that may be an error is computed only where it was.
-
-    ``asked`` are the names of such parts.
-    """
-    if not _may_fail(part, asked):
-        return part
-    every = [path for whole in wholes for path in _tests(whole, part, ())]
-    # One order for the same questions.
-    paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
-    least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
-    test: Code | None = None
-    for path in least:
-        if not path:
-            return part
-        own = reduce(lambda a, b: Binary("and", a, b), path)
-        test = own if test is None else Binary("or", test, own)
-    assert test is not None
-    return Conditional(test, part, _NONE)
-
-
-def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
-    """What is asked before the part is computed, for each time that it stands in the code."""
-    if code is part:
-        yield path
-    elif isinstance(code, Conditional):
-        yield from _tests(code.test, part, path)
-        yield from _tests(code.then, part, (*path, *_conjuncts(code.test)))
-        yield from _tests(code.other, part, (*path, Unary("not", code.test)))
-    else:
-        for inner in code.parts():
-            yield from _tests(inner, part, path)
-
-
-def _conjuncts(test: Code) -> Iterator[Code]:
-    if isinstance(test, Binary) and test.op == "and":
-        yield from _conjuncts(test.left)
-        yield from _conjuncts(test.right)
-    else:
-        yield test
-
-
-_AT_POSITIONS = (
-    *("gather", "index_add", "index_put", "index_select", "scatter_add", "scatter_reduce"),
-    "select",
-)
-
-
-def _may_fail(code: Code, asked: set[str]) -> bool:
-    """Whether the code may be an error: a position out of range, or no number."""
-    return any(
-        (isinstance(c, Method) and c.name in _AT_POSITIONS)
-        or (isinstance(c, Name) and c.id in asked)
-        or (isinstance(c, Function) and c.name.startswith("math.") and _varies(c))
-        for c in _subexpressions(code)
-    )
-
-
-def _varies(code: Code) -> bool:
-    """Whether a parameter stands in the code; the shape of a tensor does not count."""
-    if isinstance(code, Attribute | Subscript | Dim | Shape):
-        return False
-    return isinstance(code, Name) or any(map(_varies, code.parts()))
-
-
 def _asked(lines: Sequence[Line]) -> set[str]:
     """The names that are None where they are not read."""
-    return {
-        line.name
-        for line in lines
-        if isinstance(line.code, Conditional) and line.code.other is _NONE
-    }
+    return {line.name for line in lines if is_lazy(line.code)}
 
 
 def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
     """The largest proper part that fits the line; failing that, the largest that does not."""
     kept: tuple[Code, ...] = ()
-    if isinstance(code, Conditional) and _may_fail(code.then, asked):
+    if isinstance(code, Conditional) and may_fail(code.then, asked):
         # Alone it would have to ask again.
         kept = (code.then, code.test) if isinstance(code.test, Subscript) else (code.then,)
     parts = [
         c
-        for c in _subexpressions(code)
+        for c in subexpressions(code)
         if c is not code
         and c not in kept
         and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute)
@@ -413,7 +335,7 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[s
 def _filled(code: Code) -> Code | None:
     """A part that stands for nothing where there is nothing: a line of its own."""
     own = code.then if isinstance(code, Conditional) else None
-    for c in _subexpressions(code):
+    for c in subexpressions(code):
         if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
             return c
     return None
