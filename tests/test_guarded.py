@@ -328,3 +328,25 @@ def test_an_infinity_stays_with_the_bracket_beside_it():
     v, x = torch.ones(2, requires_grad=True), torch.tensor([3.0])
     (found,) = torch.autograd.grad(derive.load(op)(v, x).sum(), v)
     assert found.tolist() == [3.0, 3.0]
+
+
+EXCLUDED = (
+    # 1/c[1] stands beside a condition with one more index, which excludes it everywhere.
+    "y[p] = sum[j](where(A[p,j] > 0.1, A[p,j]/c[j], 0))",
+    "y[p] = sum[j](where(c[j]*A[p,j] > 0.1, log(c[j]*A[p,j]), 0))",
+    "y[p,k] = sum[j](where(A[p,j] > 0.1, A[p,j]*B[j,k]/c[j], 0))",
+    "y[p,k] = sum[j](where(A[p,j] > 0.1, B[j,k]*log(c[j]), 0))",
+    "r[j] = 1/c[j]\ny[p] = sum[j](where(A[p,j] > 0.1, A[p,j]*r[j], 0))",
+)
+
+
+@pytest.mark.parametrize("equations", EXCLUDED)
+def test_what_a_condition_with_more_indices_excludes_reaches_nothing(equations):
+    op = made(f"op f(A[p,j], c[j], B[j,k]) -> y\n{equations}")
+    A, B = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.ones(2, 3)
+    c = torch.tensor([1.0, 0.0])
+    inputs = [t.requires_grad_() for t in (A, c, B)]
+    y = derive.load(op)(*inputs)
+    first = torch.autograd.grad(y.sum(), inputs)
+    assert all(t.isfinite().all() for t in (y, *first))
+    assert first[1][1] == 0

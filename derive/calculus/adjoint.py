@@ -23,14 +23,15 @@ from derive.algebra.expr import (
     Num,
     Reduce,
     free_indices,
+    sort_key,
 )
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, as_atom, atom, make_term, mul, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
-from derive.calculus.emptiness import is_singular
+from derive.calculus.emptiness import is_singular, some
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
@@ -132,7 +133,7 @@ def differentiate(
             taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
             between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
             logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
-            kept = ONE if opened else _brackets_of(adjoint, j, folded)
+            kept = ONE if opened else _brackets_of(lets, adjoint, j, folded)
             share = pulled_out(lets, mul(cotangent, kept, folded), j)
             raw[tensor] = add(raw.get(tensor, ZERO), share)
     gradients = []
@@ -197,7 +198,7 @@ def _moving(
     return moving
 
 
-def _brackets_of(adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
+def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
     """The brackets under which all of an adjoint stands, where they must guard a slope.
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
@@ -209,10 +210,17 @@ def _brackets_of(adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> P
     inside = frozenset(adjoint.formals)
     shared = [m for m in masks if free_indices(m) <= inside]
     shared = [m for m in shared if all(m in t.factors for t in terms)]
-    guard = poly([make_term(Fraction(1), (), shared)])
-    made = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
-    assert isinstance(made, Poly)
-    return made
+    made: list[Expr] = list(shared)
+    if len(terms) == 1:
+        # Where some of what is summed meets a condition, if it has other indices too.
+        for m in masks:
+            missing = sorted(free_indices(m) - inside, key=sort_key)
+            found = as_atom(some(lets, m.condition, missing)) if missing else None
+            made += [found] if isinstance(found, Iverson) else []
+    guard = poly([make_term(Fraction(1), (), made)])
+    whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
+    assert isinstance(whole, Poly)
+    return whole
 
 
 def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:

@@ -108,12 +108,13 @@ def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -
     """
     bound = frozenset(t.binders)
     conditions = [m.condition for m in beside if isinstance(m, Iverson)]
-    conditions = [c for c in conditions if not free_indices(c) & bound]
     found: dict[Expr, None] = {}
     for f in (*beside, *(f for s in slope.terms for f in s.factors)):
         if not is_singular(f):
             continue
-        found |= dict.fromkeys(_some_of_each(lets, conditions, f))
+        # What lacks an index that is summed here has its guard where the sum was made.
+        own = [c for c in conditions if not free_indices(c) - free_indices(f) & bound]
+        found |= dict.fromkeys(_some_of_each(lets, own, f))
     return tuple(found)
 
 
