@@ -26,7 +26,7 @@ from programs import Program
 from torch.autograd import forward_ad
 
 from derive import oracle, reference
-from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce
+from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce, walk
 from derive.algebra.interpret import Machine
 from derive.spec.operation import Operation
 
@@ -260,13 +260,16 @@ class Run:
         raise Fault(kind, f"of {name}: {_few(found[wrong])}, not {_few(wanted[wrong])}")
 
     def undefined(self) -> tuple[bool, bool]:
-        """Whether the loops meet an infinity, a nan or an empty axis, and a root of -inf.
+        """Whether the loops meet an infinity, a nan or an empty axis, and what is disputed.
 
-        That is a nan to them, as of every negative number, and inf to torch, as IEEE has it.
+        A root of -inf is a nan to them, as of every negative number, and inf to torch, as IEEE
+        has it; and which of several wins, where one is a nan, is nothing to rely on.
         """
         met: list[bool] = []
         disputed: list[bool] = []
         compiled = Machine.compile
+        every = [e for q in self.op.equations for e in walk(q.body)]
+        chooses = any(isinstance(e, Reduce) and e.kind in ("argmax", "argmin") for e in every)
 
         def watched(machine: Machine, e: Expr) -> Callable[..., Any]:
             code = compiled(machine, e)
@@ -277,7 +280,8 @@ class Run:
             def computed(scope: Any) -> Any:
                 value = code(scope)
                 met.append(not np.isfinite(value))
-                disputed.append(base is not None and np.isnan(value) and base(scope) == -np.inf)
+                root = base is not None and base(scope) == -np.inf
+                disputed.append(np.isnan(value) and (root or chooses))
                 return value
 
             return computed

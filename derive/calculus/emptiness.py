@@ -206,7 +206,8 @@ def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[
     masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
     masks = [c for c in masks if free_indices(c) & set(missing)]
     chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
-    if chosen and may_be_infinite(lets.get, f, frozenset(i.extent for i in missing)):
+    own = frozenset(i.extent for i in missing)
+    if chosen and (may_be_infinite(lets.get, f, own) or _is_of_nothing(lets, f, own)):
         found = as_atom(some(lets, conjunction(masks), chosen))
         if isinstance(found, Iverson):
             yield found
