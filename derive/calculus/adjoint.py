@@ -23,15 +23,14 @@ from derive.algebra.expr import (
     Num,
     Reduce,
     free_indices,
-    sort_key,
 )
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ONE, ZERO, Poly, Term, add, as_atom, atom, make_term, mul, poly
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
-from derive.calculus.emptiness import is_singular, some
+from derive.calculus.emptiness import is_singular, some_of_each
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
@@ -213,10 +212,7 @@ def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope
     made: list[Expr] = list(shared)
     if len(terms) == 1:
         # Where some of what is summed meets a condition, if it has other indices too.
-        for m in masks:
-            missing = sorted(free_indices(m) - inside, key=sort_key)
-            found = as_atom(some(lets, m.condition, missing)) if missing else None
-            made += [found] if isinstance(found, Iverson) else []
+        made += some_of_each(lets, [m.condition for m in masks], inside)
     guard = poly([make_term(Fraction(1), (), made)])
     whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
     assert isinstance(whole, Poly)

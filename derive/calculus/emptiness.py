@@ -61,6 +61,7 @@ __all__ = [
     "may_be_infinite",
     "pulled",
     "some",
+    "some_of_each",
     "summed",
     "taken_where",
 ]
@@ -95,7 +96,7 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
         for f in t.factors:
             if isinstance(f, Iverson | Delta) or not _reads_nothing(lets, f):
                 continue
-            guards |= dict.fromkeys(_some_of_each(lets, conditions, f))
+            guards |= dict.fromkeys(some_of_each(lets, conditions, free_indices(f)))
         terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
     return sum_over(poly(terms), indices)
 
@@ -114,15 +115,26 @@ def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -
             continue
         # What lacks an index that is summed here has its guard where the sum was made.
         own = [c for c in conditions if not free_indices(c) - free_indices(f) & bound]
-        found |= dict.fromkeys(_some_of_each(lets, own, f))
+        found |= dict.fromkeys(some_of_each(lets, own, free_indices(f)))
     return tuple(found)
 
 
-def _some_of_each(lets: Lets, conditions: Sequence[Expr], f: Expr) -> Iterator[Expr]:
-    """For each condition with indices that f lacks the bracket that some of them meet it."""
+def some_of_each(lets: Lets, conditions: Sequence[Expr], known: frozenset[Index]) -> Iterator[Expr]:
+    """Brackets that some of the indices that are not known meet the conditions that have them.
+
+    Conditions on the same index are met by the same position of it.
+    """
+    groups: list[tuple[frozenset[Index], list[Expr]]] = []
     for c in conditions:
-        missing = sorted(free_indices(c) - free_indices(f), key=sort_key)
-        found = as_atom(some(lets, c, missing)) if missing else None
+        missing = free_indices(c) - known
+        if not missing:
+            continue
+        alike = [g for g in groups if g[0] & missing]
+        groups = [g for g in groups if g not in alike]
+        together = [d for _, members in alike for d in members]
+        groups.append((missing.union(*(i for i, _ in alike)), [*together, c]))
+    for indices, members in groups:
+        found = as_atom(some(lets, conjunction(members), sorted(indices, key=sort_key)))
         if isinstance(found, Iverson):
             yield found
 
