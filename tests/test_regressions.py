@@ -69,6 +69,10 @@ FAULTS = {
         "op f(x[*p,i,*q,j,*r]; d1=axis(i), d2=axis(j)) -> y\n"
         "y[*p,*q,*r] = sum[i,j](x[*p,i,*q,j,*r]**2)",
     ),
+    "one window read on axes of two sizes": (
+        "op f(v[l], X[l,l], R[(k l)], W[(k l)]) -> y\n"
+        "e[x,j] = sum[h](X[2*x + h,j]*R[(0 h)]*v[h])\ny[n] = sum[g](e[0,1]*W[n] - X[g,g])",
+    ),
     "a run-time place between groups": (
         "op f(w[*r], A[*p,*r,j,k,*q]; dim=axis(k)) -> y\n"
         "y[*p,*q] = sum[*r,j,k](w[*r]*A[*p,*r,j,k,*q]**2)",

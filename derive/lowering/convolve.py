@@ -53,7 +53,7 @@ def convolution(
     scope: Scope, binders: Sequence[Index], args: Sequence[Expr], order: Sequence[Index]
 ) -> Value | None:
     """Sum over binders of a product that reads windows; None where it is no convolution."""
-    every = {p: extent for f in args for p, extent in _window_positions(scope, f)}
+    every = [read for f in args for read in _window_positions(scope, f)]
     positions = _merged(scope.frame.bounds, every)
     if not 1 <= len(positions) <= _MOST_AXES:
         return None
@@ -127,7 +127,7 @@ def transposed(
 
 def pooled(scope: Scope, binders: Sequence[Index], args: Sequence[Expr]) -> Value | None:
     """The mean over binders of what windows without gaps read; None where it is something else."""
-    every = {p: extent for f in args for p, extent in _window_positions(scope, f)}
+    every = [read for f in args for read in _window_positions(scope, f)]
     positions = _merged(scope.frame.bounds, every)
     if not 1 <= len(positions) <= _MOST_AXES or any(isinstance(f, Iverson) for f in args):
         return None
@@ -170,11 +170,17 @@ def _window_positions(
         yield from _window_positions(scope, part, bound.union(e.bound()))
 
 
-def _merged(bounds: Bounds, positions: Mapping[Expr, str]) -> dict[Expr, str]:
-    """Each position once: of those that differ by their guards, the one that says least."""
+def _merged(bounds: Bounds, positions: Sequence[tuple[Expr, str]]) -> dict[Expr, str]:
+    """Each position once: of those that differ by their guards, the one that says least.
+
+    Nothing where one window is read on axes of different sizes: it is a window of one of them only.
+    """
     found: dict[tuple[Polynomial | None, str], Expr] = {}
-    for p, extent in positions.items():
+    sizes: dict[Polynomial | None, Polynomial] = {}
+    for p, extent in positions:
         form = bounds.form(bare(p))
+        if sizes.setdefault(form, bounds.size(extent)) != bounds.size(extent):
+            return {}
         other = found.setdefault((form, extent), p)
         if len(_guards(p)) < len(_guards(other)):
             found[form, extent] = p
