@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Delta, Expr, Index, Iverson, Mul, Reduce, free_indices
+from derive.algebra.expr import Access, Delta, Expr, Index, Iverson, Mul, Reduce, free_indices
 from derive.calculus.conditions import conditions_of
-from derive.calculus.emptiness import may_be_infinite
+from derive.calculus.emptiness import is_singular
 from derive.calculus.lets import layout
 from derive.lowering.binders import keeps, with_binders
 from derive.lowering.code import literal
@@ -53,9 +53,10 @@ def lower_sum(
     inner = with_binders(used, binders, body)
     asked = [a.condition for a in args if isinstance(a, Iverson)]
     masks = [Iverson(c) for whole in asked for c in conditions_of(whole)]
-    rest = _guarded_together(scope, args, masks, binders)
+    rest = [a for a in args if not isinstance(a, Iverson)]
     covered = {m: [a for a in rest if free_indices(m) <= free_indices(a)] for m in masks}
-    guarded = [_masked(a, [m for m in masks if a in covered[m]]) for a in rest]
+    guards = {a: _guards(scope, a, masks, binders) for a in rest}
+    guarded = [_masked(a, [m for m in masks if a in covered[m] or m in guards[a]]) for a in rest]
     operands = [_operand(scope, a) for a in guarded]
     lost = [i for i in binders if operands and all(i not in v.indices for v in operands)]
     if lost:
@@ -84,34 +85,20 @@ def lower_sum(
     return scope.frame.reduce(whole, name, which, keep, whole.kind)
 
 
-def _guarded_together(
-    scope: Scope, args: Sequence[Expr], masks: Sequence[Iverson], binders: Sequence[Index]
-) -> list[Expr]:
-    """The factors, what may be infinite joined with those that a mask beside it covers.
+def _guards(
+    scope: Scope, a: Expr, masks: Sequence[Iverson], binders: Sequence[Index]
+) -> list[Iverson]:
+    """The masks with more indices than a factor that may be infinite, which they keep out.
 
-    [c(p,j)]*a[p,j]/b[j] is one operand: c says nothing of 1/b[j] alone. Where b lacks summed
-    indices only, whether any of them meets c is asked by a bracket of its own.
+    [c(p,j)]*x[p,j]/b[j] is not [c(p,j)]*x[p,j] times 1/b[j]: c says nothing of that alone. Where b
+    lacks summed indices only, whether any of them meets c is asked by a bracket of its own.
     """
-    result = [a for a in args if not isinstance(a, Iverson)]
-    for m in masks:
-        needed = free_indices(m)
-        for a in [f for f in result if may_be_infinite(scope.find, f)]:
-            missing = needed - free_indices(a)
-            if a not in result or not needed & free_indices(a) or not missing - set(binders):
-                continue
-            group, known = [a], free_indices(a)
-            others = [b for b in result if b is not a]
-            others.sort(key=lambda b: -len(free_indices(b) & needed))
-            for b in others:
-                if needed <= known:
-                    break
-                if free_indices(b) & (needed - known):
-                    group.append(b)
-                    known |= free_indices(b)
-            if len(group) > 1:
-                parts = [x for f in group for x in (f.args if isinstance(f, Mul) else (f,))]
-                result = [f for f in result if f not in group] + [Mul(tuple(parts))]
-    return result
+    let = scope.find(a.tensor) if isinstance(a, Access) else None
+    inside = [f for t in let.body.terms for f in t.factors] if let is not None else [a]
+    if not any(map(is_singular, inside)):
+        return []
+    own = free_indices(a)
+    return [m for m in masks if free_indices(m) & own and free_indices(m) - own - set(binders)]
 
 
 def _operand(scope: Scope, a: Expr) -> Value:
