@@ -236,7 +236,7 @@ class Run:
         for n in range(0 if self.program.exact else 4):
             moved = again(self.moved(n))
             spread = [
-                torch.maximum(s, (m - w).double().abs().nan_to_num(torch.inf))
+                torch.maximum(s, (m.double() - w.double()).abs().nan_to_num(torch.inf))
                 for s, m, w in zip(spread, moved, wanted, strict=True)
             ]
         for name, (f, w), s in zip(names, pairs, spread, strict=True):

@@ -25,7 +25,16 @@ from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conditions_of
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
-from derive.lowering.code import Binary, Code, Conditional, Function, Method, Unary, literal
+from derive.lowering.code import (
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Method,
+    Unary,
+    literal,
+)
 from derive.lowering.guarded import complement, is_zero_outside, protected
 from derive.lowering.nothing import never_zero
 from derive.lowering.pieces import cut_in_pieces, zero_outside
@@ -215,9 +224,14 @@ def _power(
         return value, divides
     if value.scalar:
         power = number(size).code
+        if size.denominator == 1:
+            return replace(value, code=Binary("**", value.code, power)), divides
+        if isinstance(base, Num) and base.value < 0:
+            return replace(value, code=Literal("math.nan")), divides
         if size == Fraction(1, 2):
             return replace(value, code=Function("math.sqrt", (value.code,))), divides
-        return replace(value, code=Binary("**", value.code, power)), divides
+        # Python's own power of a negative number would be complex.
+        return replace(value, code=Function("math.pow", (value.code, power))), divides
     if size == 2:
         return replace(value, code=Method(value.code, "square")), divides
     if size == Fraction(1, 2) and divides:
