@@ -263,13 +263,17 @@ class Run:
         """Whether the loops meet an infinity, a nan or an empty axis, and what is disputed.
 
         A root of -inf is a nan to them, as of every negative number, and inf to torch, as IEEE
-        has it; and which of several wins, where one is a nan, is nothing to rely on.
+        has it; and which of several wins where one is a nan, or its sign, is nothing to rely on.
         """
         met: list[bool] = []
         disputed: list[bool] = []
         compiled = Machine.compile
         every = [e for q in self.op.equations for e in walk(q.body)]
-        chooses = any(isinstance(e, Reduce) and e.kind in ("argmax", "argmin") for e in every)
+        chooses = any(
+            (isinstance(e, Reduce) and e.kind in ("argmax", "argmin"))
+            or (isinstance(e, Call) and e.function == "sign")
+            for e in every
+        )
 
         def watched(machine: Machine, e: Expr) -> Callable[..., Any]:
             code = compiled(machine, e)

@@ -176,3 +176,13 @@ def test_a_softmax_over_nothing_sums_to_0():
 def test_a_winner_is_among_what_is_taken_even_where_that_is_infinite():
     op = parse("op f(x[h]) -> y\ny[l] = argmax[h | h != l](log_softmax[h | h <= l](x[h]))")
     assert load(op)(torch.tensor([1.0, 2.0, 0.5])).tolist() == [1, 0, 1]
+
+
+def test_nothing_is_read_under_a_guard_that_an_empty_axis_never_meets():
+    op = parse(
+        "op f(v[i], X[l,l], U[l]: int) -> y\ny[a] = concat[a](v[a], where(U[a] > 0, X[a,a], 0))"
+    )
+    v, X = torch.ones(2, requires_grad=True), torch.ones(0, 0, requires_grad=True)
+    y = load(op)(v, X, torch.ones(0, dtype=torch.int64))
+    assert y.tolist() == [1.0, 1.0]
+    assert torch.autograd.grad(y.sum(), v)[0].tolist() == [1.0, 1.0]

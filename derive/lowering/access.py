@@ -88,7 +88,7 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     marker, value = value.axes[n], scope.frame.squeeze(value, ())
     assert marker is not None
     made = read_at(scope.frame, value, value.axes.index(marker), index)
-    if isinstance(position, Guard) and not any(accesses(position)):
+    if isinstance(position, Guard) and not any(accesses(position.position)):
         # Where the guard never holds there may be nothing to read.
         return only_where_there_is(scope, made, (marker.extent,), made.indices)
     return made
