@@ -17,8 +17,10 @@ from typing import Any
 from judge import Fault, Run, Skipped, Undefined
 from programs import Program, random_program
 from programs.sympy_form import through_sympy
+from rounds import rounds
 
 import derive
+from derive import oracle
 from derive.errors import DeriveError, LoweringError, SpecError
 from derive.pipeline import load
 from derive.spec.notation import parse
@@ -79,6 +81,8 @@ def tried(program: Program, checks: set[str]) -> Result:
             return Result(seed, "skipped" if unsized else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
+        if rounds(op, oracle.sizes(op, program.tensors, program.parameters)) > _LONGEST:
+            return Result(seed, "skipped", "the loops are too long")
         result = judged(op, function, program, checks)
         if result.kind == "ok" and "sympy" in checks:
             return _spoken(op, program)
@@ -108,6 +112,8 @@ def _spoken(op: Operation, program: Program) -> Result:
     return replace(result, kind="sympy" if result.failed else result.kind)
 
 
+_LONGEST = 20_000_000
+"""A program whose loops visit more than this is not tried: they would take minutes."""
 UNSIZED = ("has no size", "is composed of other parts", "is not known; declare the axis")
 """What is said of a letter or an axis whose size does not follow."""
 BEFORE = {"crash", "rejected"}

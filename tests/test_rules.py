@@ -298,8 +298,13 @@ def lse_of(forward):
 
 def test_every_rule_of_the_forward_is_tested_here():
     names = {"normalised exponential", "known sum", "fold total", "fold", "fold sum"}
-    names |= {"fold total through an adjoint"}
+    names |= {"fold total through an adjoint", "no positions, no value"}
     assert set(Forward(SOFTMAX).rules) == names
+
+
+def taken(column):
+    """[size(k) > 0], which is what a softmax over k sums to."""
+    return atom(Iverson(Rel("<", ZERO, atom(Size(column.extent)))))
 
 
 def test_normalised_exponentials_sum_to_one():
@@ -307,14 +312,30 @@ def test_normalised_exponentials_sum_to_one():
     (share,) = body(f, "S").terms
     alone = make_term(Fraction(1), (f.op.equations[0].axes[1],), share.factors)
     made = f.apply("normalised exponential", alone)
-    assert made is ONE
+    column = f.op.equations[0].axes[1]
+    assert made is taken(column)
     f.assert_equal(alone, made)
     # Another factor without the summed index stays.
     lse = lse_of(f)
     beside = make_term(Fraction(2), alone.binders, [*alone.factors, lse.access])
     made = f.apply("normalised exponential", beside)
-    assert made is scale(atom(lse.access), 2)
+    assert made is scale(mul(taken(column), atom(lse.access)), 2)
     f.assert_equal(beside, made)
+
+
+def test_a_size_is_not_asked_for_where_nothing_is_left_without_it():
+    f = Forward(SOFTMAX)
+    row, column = f.op.equations[0].axes
+    bracket, (value,) = taken(column).terms[0].factors, body(f, "S").terms[0].factors
+    for binders in ((), (column,)):
+        t = make_term(Fraction(2), binders, [*bracket, value])
+        made = f.apply("no positions, no value", t)
+        assert made is poly([make_term(Fraction(2), binders, [value])])
+        f.assert_equal(t, made)
+    # A number is not 0 then, and a position in range is what the bracket is for.
+    for factors in ([lse_of(f).access], [value, Access("B", (row, num(0)))]):
+        t = make_term(Fraction(2), (), [*bracket, *factors])
+        assert f.apply("no positions, no value", t) is None
 
 
 def test_exponentials_weighted_within_the_sum_do_not_sum_to_one():
@@ -339,7 +360,7 @@ def test_guarded_exponentials_sum_to_one_where_some_are_taken(relation, holds):
     guard = Iverson(substitute(lse.condition, {**places, lse.binders[0]: column}))
     guarded = make_term(Fraction(1), (column,), [exponential, guard])
     made = f.apply("normalised exponential", guarded)
-    assert made is (ONE if holds else None)
+    assert made is (taken(column) if holds else None)
     if holds:
         f.assert_equal(guarded, made)
     # Under the guard only.
@@ -353,7 +374,7 @@ def test_a_sum_that_the_definition_tells_is_taken(text, name, total):
     _, column = f.lets[name].formals
     t = make_term(Fraction(3), (column,), [f.lets[name].access])
     made = f.apply("known sum", t)
-    assert made is constant(3 * total)
+    assert made is scale(taken(column), 3 * total)
     f.assert_equal(t, made)
 
 
@@ -431,7 +452,7 @@ def test_rules_repeat_until_none_applies():
     log = []
     rules = [*DELTA_RULES, *f.rules.values()]
     after = simplify(poly([t]), rules, log)
-    assert after is ONE
+    assert after is taken(column)
     assert simplify(after, rules, []) is after
     for step in log:
         f.assert_equal(step.before, step.after)
