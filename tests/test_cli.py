@@ -319,6 +319,7 @@ def test_importing_derive_does_not_import_torch():
     assert run(sys.executable, "-c", code).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "limit"), [(["show", "softmax"], 1.0), (["check"], 10.0)])
 def test_a_whole_process_is_quick(command, limit):
     """In seconds of processor time, which other processes do not change."""
