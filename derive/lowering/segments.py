@@ -233,8 +233,8 @@ def _lookup(
     if not looked_up:
         return None
     own = free_indices(match.position)
-    if any(own <= free_indices(a) and not isinstance(a, Access) for a in looked_up):
-        # What is looked up differs from one place to the next: no table has it.
+    if any(own <= free_indices(a) and isinstance(a, Iverson) for a in looked_up):
+        # A comparison with what is looked up differs from one place to the next: no table has it.
         there = [_at_position(scope, match, a) for a in looked_up]
         factors = [Iverson(_inside(match)), *there, *beside]
         value = scope.lower(_total((*within, *after), factors), order)
