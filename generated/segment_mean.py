@@ -52,12 +52,15 @@ class _SegmentMean(Function):
         data_shape = ctx.data_shape
         G = G.reshape((num_segments, math.prod(q_shape)))
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, num_segments)
-        part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        placed = chosen.new_zeros((num_segments + 1,)).index_add(0, chosen, part)
-        part2 = G / placed.narrow(0, 0, num_segments).to(G.dtype).unsqueeze(1)
-        part3 = torch.nn.functional.pad(part2, (0, 0, 0, 1))
-        grad_data = part3.index_select(0, chosen).reshape(data_shape)
+        chosen = torch.where(mask, segment_ids, 0)
+        chosen2 = torch.where(mask, segment_ids, num_segments)
+        mask2 = mask.unsqueeze(1)
+        part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
+        zeros = chosen2.new_zeros((num_segments + 1,))
+        part2 = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
+        chosen3 = torch.where(mask2, part2.index_select(0, chosen).unsqueeze(1), 1)
+        part3 = G.index_select(0, chosen) / chosen3.to(G.dtype)
+        grad_data = torch.where(mask2, part3, 0).reshape(data_shape)
         return grad_data, None, None
 
 

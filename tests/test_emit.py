@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import derive
-from derive import catalog
+from derive import catalog, pipeline
 from derive.document import Doc
 from derive.emit import Variant, emit
 from derive.errors import LoweringError
@@ -302,6 +303,25 @@ def test_a_long_message_is_split_between_words_and_a_long_check_refused():
     assert "".join(texts) == message.replace("{x.dim()}", "")
     with pytest.raises(LoweringError, match="longer than a line"):
         emit(op, [Variant(None, program())], [Check((), "x" * 90)], DOC)
+
+
+def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
+    """That of the output by all that torch's transposed convolution has."""
+    op = derive.parse(
+        "op f(x[n,c,t], w[c,k], size_u; stride=1, padding=0, output_padding=0, dilation=1, "
+        "size(u)=(size(t)-1)*stride-2*padding+dilation*(size(k)-1)+output_padding+1) -> y\n"
+        "y[n,u] = size_u*sum[c,t,k | u == stride*t+dilation*k-padding](x[n,c,t]*w[c,k])"
+    )
+    assert (
+        "    part = (x.shape[2] - 1) * stride + dilation * (w.shape[1] - 1)\n"
+        "    size__u = part + output_padding + 1 - 2 * padding\n"
+        "    if size__u < 0:\n"
+    ) in pipeline.source(op)
+    x, w = torch.ones(2, 3, 4), torch.ones(3, 2)
+    f = derive.load(op)
+    assert f(x, w, torch.ones(()), padding=2).shape == (2, 1)
+    with pytest.raises(ValueError, match="no value of index u keeps every access in bounds"):
+        f(x, w, torch.ones(()), padding=4)
 
 
 def test_what_a_person_wrote_cannot_leave_the_docstring():

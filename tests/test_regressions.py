@@ -110,6 +110,21 @@ FAULTS = {
         "y[i] = sum[j | j != i](1/(x[i]-x[j]))",
         "y[i,j] = where(i==j, 0, 1/(x[i]-x[j]))",
     ),
+    "a nan at a position that a sum takes from elsewhere": (
+        "op f(v[k], T[k]: int) -> y\ny[k] = sum[e]([T[e] == k]*[e == k]*mean[f | T[f] == 9](v[f]))",
+    ),
+    "a table that is infinite where nothing is looked up": (
+        "op f(x[k], b[i], U[k]: int) -> y\n"
+        "y[k] = sum[e | U[e] == k](x[e]*where(e >= 1, logsumexp[i | i < k](b[i]), 1))",
+    ),
+    "a minimum of nothing, summed under the bracket that excludes it": (
+        "op f(c[p,l], x[l,k]) -> y\n"
+        "y[p,l,k] = x[1,k]*where(k >= 1, min[f](where(f < k, sum[j](c[p,j]), inf)), l)",
+    ),
+    "a reciprocal of what a guard reads as 0, summed": (
+        "op f(w[n,i]) -> y\n"
+        "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",
+    ),
     "numbers that no int64 holds": ("y[i] = x[i]*10**(-20)*10**20",),
     "powers under a minus": ("y[i] = -x[i]**3",),
     "a slice that reads a computed axis": (

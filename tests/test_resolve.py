@@ -682,6 +682,19 @@ def test_meaning(
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.parametrize(
+    "branches",
+    [
+        "where(i >= 1, x[i-1], where(i < 1, 2, x[i-1]))",
+        "where(i >= 1, x[i-1], where(i >= 1, x[i-1], 2))",
+        "where(i < 2, where(i >= 1, x[i-1], 0), x[i-1])",
+    ],
+)
+def test_what_a_choice_within_a_branch_reads_is_guarded(branches: str) -> None:
+    op = parse(f"op f(x[i]) -> y; y[i] = {branches}")
+    assert [e.name for e in op.extents] == ["i"]
+
+
 def test_what_both_branches_of_a_choice_read_gives_a_range():
     op = parse("op f(v[k], x[i]) -> y\ny[n] = sum[k](where(k != n, x[n+k]*v[k], 2*x[n+k]*v[k]))")
     y = oracle.outputs(op, {"v": np.ones(2), "x": np.arange(5.0)}, {})["y"]

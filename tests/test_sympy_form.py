@@ -24,6 +24,7 @@ from sympy import (
     Sum,
     Symbol,
     exp,
+    floor,
     log,
     sqrt,
     symbols,
@@ -114,6 +115,32 @@ SAME: list[tuple[str, Any]] = [
     (
         "op f(x[i,k]; size(k)=5) -> y; y[i] = sum[k](x[i,k])",
         lambda: Operation("f", Eq(y[i], Sum(x[i, k], (k, 0, 4)))),
+    ),
+    (
+        "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/2)+1) -> y; y[k] = x[2*k]",
+        lambda: Operation(
+            "f",
+            Eq(y[k], x[2 * k]),
+            inputs=[x[i]],
+            parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / 2) + 1},
+        ),
+    ),
+    (
+        "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/eps)+1) -> y; y[k] = x[2*k]",
+        lambda: Operation(
+            "f",
+            Eq(y[k], x[2 * k]),
+            inputs=[x[i]],
+            parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / eps) + 1},
+        ),
+    ),
+    (
+        "op f(A[k], B[k], C[k]) -> y; y[j] = sum[i](concat[i](A[i], where(i > j, B[i], C[i])))",
+        lambda: Operation(
+            "f",
+            Eq(y[j], Sum(h.Concat(i, A[i], Piecewise((B[i], j < i), (C[i], True))), i)),
+            inputs=[A[k], B[k], C[k]],
+        ),
     ),
     (
         "op f(A[n,k], B[n,l]) -> y; y[n,i] = concat[i](A[n,i], B[n,i])",
@@ -374,6 +401,13 @@ WRONG: list[tuple[Any, str]] = [
     (
         lambda: Operation("f", Eq(C[i], A[i]), parameters={"eps": "big"}),
         "'big' is no number; give a number, pi or oo",
+    ),
+    (
+        lambda: Operation(
+            "f", Eq(y[k], x[2 * k]), inputs=[x[i]], parameters={h.size(k): h.size(i) / 2}
+        ),
+        "size(k) must be a whole number or made of sizes and integer parameters with + - * and "
+        "floor(a/b), not 1/2*size(i)\n  in size(k) = size(i)/2",
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),

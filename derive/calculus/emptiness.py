@@ -38,6 +38,7 @@ from derive.algebra.poly import (
     Group,
     Poly,
     Term,
+    add,
     as_atom,
     atom,
     base_and_power,
@@ -47,6 +48,8 @@ from derive.algebra.poly import (
     poly,
     sum_over,
 )
+from derive.algebra.rules import contraction
+from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conditions_of, conjunction, has_a_member
 from derive.calculus.lets import Let, Lets
 
@@ -69,18 +72,34 @@ __all__ = [
 
 def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     """Sum_indices p, with guards on what may be infinite where nothing is summed."""
-    terms = []
+    result = ZERO
     for t in p.terms:
+        t, left = _placed(t, indices)
         guards: list[Expr] = []
         for f in t.factors:
-            lacking = [i for i in indices if i not in free_indices(f)]
+            lacking = [i for i in left if i not in free_indices(f)]
             # What has none of the inner sum's indices either stands outside of that, too.
             inner = [i for i in t.binders if i not in free_indices(f)]
             if lacking and not isinstance(f, Iverson | Delta):
                 guards += _guards(lets, t, f, [*lacking, *inner])
         # The brackets may read what the term binds.
-        terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
-    return sum_over(poly(terms), indices)
+        whole = make_term(t.coef, t.binders, (*t.factors, *guards))
+        result = add(result, sum_over(poly([whole]), left))
+    return result
+
+
+def _placed(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
+    """t at the positions where a delta puts some of the indices, and the others."""
+    left = [] if set(indices) & set(t.binders) else list(indices)
+    deltas = [d for d in t.factors if isinstance(d, Delta)]
+    for d in deltas:
+        fixed = contraction(Term(t.coef, (*t.binders, *left), t.factors), d)
+        if fixed is not None and fixed[0] in left:
+            index, value = fixed
+            factors = [substitute(f, {index: value}) for f in t.factors if f is not d]
+            left = [i for i in left if i is not index]
+            return _placed(make_term(t.coef, t.binders, factors), left)
+    return t, list(indices)
 
 
 def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:

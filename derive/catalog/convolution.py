@@ -1,57 +1,78 @@
-"""Convolutions and pooling, of torch.nn.functional where it has them, without padding.
+"""Convolutions and pooling, of torch.nn.functional where it has them, pooling without padding.
 
-``stride`` and ``dilation`` are those of every axis. ``weight`` and ``bias`` are as in torch.
+``stride``, ``padding`` and ``dilation`` are those of every axis, ``weight`` and ``bias`` as in
+torch. Around a padded input is 0.
 """
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Sum, symbols
+from sympy import And, Eq, IndexedBase, Sum, floor, symbols
 
 from derive.spec.heads import Composite, Mean, ReduceMax, Total, group, optional, size
 from derive.spec.operation import Operation
 
 q = group("q")
 c, g, h, i, j, k, n, o, t, u, w, x, y = symbols("c g h i j k n o t u w x y", integer=True)
-stride, dilation, padding = symbols("stride dilation padding", integer=True)
+stride, dilation, padding, output_padding = symbols(
+    "stride dilation padding output_padding", integer=True
+)
 norm_type = symbols("norm_type")
 input, weight, bias, output = map(IndexedBase, ("input", "weight", "bias", "output"))
+
+# What position of the input the kernel meets; around the input is 0.
+along = stride * u + dilation * k - padding
+down = stride * x + dilation * i - padding
+right = stride * y + dilation * j - padding
+inside = And(along >= 0, along < size(t))
+inside_image = And(down >= 0, down < size(h), right >= 0, right < size(w))
+
+steps = {size(u): floor((size(t) + 2 * padding - dilation * (size(k) - 1) - 1) / stride) + 1}
+rows = {size(x): floor((size(h) + 2 * padding - dilation * (size(i) - 1) - 1) / stride) + 1}
+columns = {size(y): floor((size(w) + 2 * padding - dilation * (size(j) - 1) - 1) / stride) + 1}
+settings = {stride: 1, padding: 0, dilation: 1}
 
 OPERATIONS = (
     Operation(
         "conv1d",
         Eq(
             output[n, o, u],
-            Sum(input[n, c, stride * u + dilation * k] * weight[o, c, k], c, k) + bias[o],
+            Total(
+                input[n, c, along] * weight[o, c, k],
+                c,
+                k,
+                where=inside,
+            )
+            + bias[o],
         ),
         inputs=(input[n, c, t], weight[o, c, k], optional(bias[o], 0)),
-        parameters={stride: 1, dilation: 1},
+        parameters=settings | steps,
     ),
     Operation(
         "conv2d",
         Eq(
             output[n, o, x, y],
-            Sum(
-                input[n, c, stride * x + dilation * i, stride * y + dilation * j]
-                * weight[o, c, i, j],
+            Total(
+                input[n, c, down, right] * weight[o, c, i, j],
                 c,
                 i,
                 j,
+                where=inside_image,
             )
             + bias[o],
         ),
         inputs=(input[n, c, h, w], weight[o, c, i, j], optional(bias[o], 0)),
-        parameters={stride: 1, dilation: 1},
+        parameters=settings | rows | columns,
     ),
     # torch's conv1d with groups: those of the channels in make those of the channels out.
     Operation(
         "grouped_conv1d",
         Eq(
             output[n, Composite(g, o), u],
-            Sum(
-                input[n, Composite(g, c), stride * u + dilation * k]
-                * weight[Composite(g, o), c, k],
+            Total(
+                input[n, Composite(g, c), along] * weight[Composite(g, o), c, k],
                 c,
                 k,
+                where=inside,
             )
             + bias[Composite(g, o)],
         ),
@@ -60,31 +81,32 @@ OPERATIONS = (
             weight[Composite(g, o), c, k],
             optional(bias[Composite(g, o)], 0),
         ),
-        parameters={stride: 1, dilation: 1, "groups": size(g, 1)},
+        parameters=settings | steps | {"groups": size(g, 1)},
     ),
     # Each channel by a kernel of its own.
     Operation(
         "depthwise_conv1d",
         Eq(
             output[n, c, u],
-            Sum(input[n, c, stride * u + dilation * k] * weight[c, k], k) + bias[c],
+            Total(input[n, c, along] * weight[c, k], k, where=inside) + bias[c],
         ),
         inputs=(input[n, c, t], weight[c, k], optional(bias[c], 0)),
-        parameters={stride: 1, dilation: 1},
+        parameters=settings | steps,
     ),
     Operation(
         "depthwise_conv2d",
         Eq(
             output[n, c, x, y],
-            Sum(
-                input[n, c, stride * x + dilation * i, stride * y + dilation * j] * weight[c, i, j],
+            Total(
+                input[n, c, down, right] * weight[c, i, j],
                 i,
                 j,
+                where=inside_image,
             )
             + bias[c],
         ),
         inputs=(input[n, c, h, w], weight[c, i, j], optional(bias[c], 0)),
-        parameters={stride: 1, dilation: 1},
+        parameters=settings | rows | columns,
     ),
     # As long as the input, which is 0 outside: ``padding`` values before it, as many as are
     # needed after it. padding=(size(k) - 1)//2 is torch's padding="same".
@@ -119,7 +141,6 @@ OPERATIONS = (
         inputs=(input[n, c, t], weight[o, c, k], optional(bias[o], 0)),
         parameters={dilation: 1},
     ),
-    # ``length`` is the size of the output: (size(t) - 1)*stride + dilation*(size(k) - 1) + 1.
     Operation(
         "conv_transpose1d",
         Eq(
@@ -129,12 +150,22 @@ OPERATIONS = (
                 c,
                 t,
                 k,
-                where=Eq(u, stride * t + dilation * k),
+                where=Eq(u, stride * t + dilation * k - padding),
             )
             + bias[o],
         ),
         inputs=(input[n, c, t], weight[c, o, k], optional(bias[o], 0)),
-        parameters={"length": size(u), stride: 1, dilation: 1},
+        parameters={
+            stride: 1,
+            padding: 0,
+            output_padding: 0,
+            dilation: 1,
+            size(u): (size(t) - 1) * stride
+            + dilation * (size(k) - 1)
+            + 1
+            - 2 * padding
+            + output_padding,
+        },
     ),
     Operation(
         "avg_pool1d",

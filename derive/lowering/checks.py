@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import count, pairwise
 
 from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
@@ -23,13 +23,19 @@ from derive.lowering.groups import (
     shape_name,
 )
 from derive.lowering.resolve import Shapes, Source, axes_of
-from derive.lowering.tidy import Line, names_in
+from derive.lowering.tidy import Line, cut, names_in
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups, index_key
 from derive.spec.build import product
 from derive.spec.operation import AxisOf, Extent, Operation, SizeOf, Tensor
 from derive.spec.split import composites
 
 __all__ = ["Check", "checks", "constant_text"]
+
+_WIDTH = 80
+"""Columns of a line in the public function."""
+
+_SHORT = 60
+"""Columns of a size that stands in a check and its message."""
 
 
 @dataclass(frozen=True)
@@ -262,10 +268,10 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     subtracts = any(isinstance(e, Num) and e.value < 0 for e in walk(extent.size))
     if not places and not subtracts:
         return []
-    size = text(_elsewhere(op, extent.name))
+    prepare, size = _sized(op, extent.name)
     if not places:
         message = f"{op.name}: no value of index {extent.name} keeps every access in bounds"
-        return [Check((), f"{size} < 0", message=message)] if "-" in size else []
+        return [Check(prepare, f"{size} < 0", message=message)] if prepare or "-" in size else []
     want = size if size.isdigit() else f"{{{size}}}"
     reason = f"not the {want} that the operation asks for"
     parts = extent.size.args if isinstance(extent.size, Mul) else ()
@@ -276,8 +282,20 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     for name, place, words in places:
         code = text(_size(name, place))
         message = f"{op.name}: axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
-        result.append(Check((), f"{code} != {size}", message=message))
+        result.append(Check(prepare, f"{code} != {size}", message=message))
+        prepare = ()
     return result
+
+
+def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
+    """The lines that compute a size which is too long for a check, and what it is called."""
+    code = _elsewhere(op, extent)
+    if len(text(code)) <= _SHORT:
+        return (), text(code)
+    taken = {e.name for e in (*op.inputs, *op.parameters, *op.extents)} | {"torch", "math"}
+    name = next(n for n in (f"size_{'_' * k}{extent}" for k in count()) if n not in taken)
+    lines = cut([Line(name, code)], taken | {name}, _WIDTH)
+    return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
 
 
 def _elsewhere(op: Operation, extent: str) -> Code:

@@ -15,6 +15,7 @@ from derive.algebra.expr import (
     Add,
     Call,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -32,6 +33,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
+from derive.calculus.emptiness import taken_where
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
 
@@ -89,7 +91,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return Where(condition, e, Num(Fraction(1)))
         if isinstance(e, Access | Iverson | Normal) or not needed <= free_indices(e):
             return e
-        if isinstance(e, Reduce) and not any(_is_of_nothing(scope, a) for a in accesses(e)):
+        if isinstance(e, Reduce) and not any(_is_nowhere(scope, a) for a in accesses(e)):
             return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
@@ -109,11 +111,16 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     return visit(e)
 
 
+def _is_nowhere(scope: Scope, e: Access) -> bool:
+    """Whether e is infinite, or read as 0, where a condition excludes it."""
+    return _is_of_nothing(scope, e) or any(isinstance(p, Guard) for p in e.positions)
+
+
 def _is_of_nothing(scope: Scope, e: Access) -> bool:
     """Whether e is a reduction that is infinite where its condition excludes all."""
     let = scope.find(e.tensor)
     infinite = ("amax", "amin", "logsumexp", "max", "min")
-    return let is not None and let.kind in infinite and let.condition is not None
+    return let is not None and let.kind in infinite and taken_where(let) is not None
 
 
 def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:

@@ -32,6 +32,7 @@ from derive.algebra.factor import factor
 from derive.algebra.poly import as_atom
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import conditions_of, conjunction
+from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let, layout
 from derive.lowering.binders import with_binders
 from derive.lowering.code import Binary, Code, Dim, Method, Name, Shape, literal
@@ -233,8 +234,11 @@ def _lookup(
     if not looked_up:
         return None
     own = free_indices(match.position)
-    if any(own <= free_indices(a) and isinstance(a, Iverson) for a in looked_up):
+    if any(own <= free_indices(a) and isinstance(a, Iverson) for a in looked_up) or any(
+        may_be_infinite(scope.find, a) for a in looked_up
+    ):
         # A comparison with what is looked up differs from one place to the next: no table has it.
+        # A table that is infinite where nothing is looked up has a derivative that is nan there.
         there = [_at_position(scope, match, a) for a in looked_up]
         factors = [Iverson(_inside(match)), *there, *beside]
         value = scope.lower(_total((*within, *after), factors), order)

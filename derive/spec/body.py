@@ -46,7 +46,7 @@ from derive.spec.names import (
     plural,
 )
 from derive.spec.raw import Place, Raw, fail, show
-from derive.spec.scope import Env, Reading, enter, in_both, letter_of
+from derive.spec.scope import Env, Reading, enter, in_either, letter_of
 
 __all__ = ["Bodies"]
 
@@ -321,10 +321,10 @@ class Bodies:
         if name == "where":
             self._arguments(e, 3)
             condition, start = self.condition(args[0], env, guarded), len(self.readings)
-            then, middle = self.value(args[1], env, True), len(self.readings)
-            other = self.value(args[2], env, True)
-            if not guarded:
-                self.readings += in_both(self.readings[start:middle], self.readings[middle:])
+            then, middle = self.value(args[1], env, guarded), len(self.readings)
+            other = self.value(args[2], env, guarded)
+            either = in_either(self.readings[start:middle], self.readings[middle:])
+            self.readings[start:] = either
             return Where(condition, then, other)
         if name not in SCALAR:
             self._no_function(e)

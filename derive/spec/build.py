@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from math import lcm
 
 from derive.algebra.expr import Add, And, Call, Expr, Iverson, Mul, Num, Or, Param, Pow, Size, num
 
@@ -93,6 +94,12 @@ def whole(e: Expr) -> Expr | None:
                 above[0] = num(above[0].value.numerator)
             a, b = whole(product(above)), whole(product(over))
             return None if a is None or b is None else Call("floordiv", (a, b))
+        case Call("floor", (Add(args),)):
+            # Of a sum with fractions, as SymPy writes (a + b)/2.
+            numbers = [p for arg in args for p in (arg.args if isinstance(arg, Mul) else (arg,))]
+            least = num(lcm(*(n.value.denominator for n in numbers if isinstance(n, Num))))
+            a = whole(total(product((least, arg)) for arg in args))
+            return None if a is None else Call("floordiv", (a, least))
         case Add(args) | Mul(args) | Call("maximum" | "minimum", args):
             found = [whole(arg) for arg in args]
             if None in found:

@@ -16,7 +16,7 @@ from typing import Any
 from sympy import Dummy, Expr, Idx, Piecewise, Product, Sum, Symbol, preorder_traversal
 from sympy.core.containers import Tuple
 
-from derive.spec.heads import Head, size
+from derive.spec.heads import Concat, Head, size
 
 __all__ = ["whole_range"]
 
@@ -32,14 +32,17 @@ def whole_range(limit: Any) -> Any:
 
 
 def _binders(e: Expr) -> Iterator[Any]:
-    """Every sum, product and head within e."""
-    return (node for node in preorder_traversal(e) if isinstance(node, Sum | Product | Head))
+    """Every sum, product, head and concatenation within e."""
+    kinds = Sum | Product | Head | Concat
+    return (node for node in preorder_traversal(e) if isinstance(node, kinds))
 
 
 def _conditional(binder: Any) -> bool:
     """Whether a Piecewise under the binder asks for an index that it binds."""
     if isinstance(binder, Head):
         bound = {s for index in binder.args[1] for s in index.free_symbols}
+    elif isinstance(binder, Concat):
+        bound = binder.args[0].free_symbols
     else:
         bound = {s for limit in binder.limits for s in limit[0].free_symbols}
     cases = (case for piecewise in binder.atoms(Piecewise) for case in piecewise.args)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.expr import Expr, Index
 from derive.spec.raw import Place
 
-__all__ = ["Env", "Reading", "enter", "in_both", "letter_of"]
+__all__ = ["Env", "Reading", "enter", "in_either", "letter_of"]
 
 Env = Mapping[str, Index]
 
@@ -24,10 +24,13 @@ class Reading:
     at: Place | None
 
 
-def in_both(then: Sequence[Reading], other: Sequence[Reading]) -> list[Reading]:
-    """What both branches of a choice read: it is read whatever the condition says."""
-    places = {(r.tensor, r.positions) for r in other}
-    return [replace(r, guarded=False) for r in then if (r.tensor, r.positions) in places]
+def in_either(then: Sequence[Reading], other: Sequence[Reading]) -> list[Reading]:
+    """What the branches of a choice read; guarded unless both do, whatever the condition says."""
+    one, two = ({(r.tensor, r.positions) for r in b if not r.guarded} for b in (then, other))
+    return [
+        replace(r, guarded=r.guarded or (r.tensor, r.positions) not in one & two)
+        for r in (*then, *other)
+    ]
 
 
 def enter(scope: dict[str, Index], name: str, index: Index) -> None:

@@ -105,7 +105,10 @@ def _input(terms: Terms, item: Any) -> raw.Tensor:
 
 def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
     if isinstance(key, heads.SizeSymbol):
-        return raw.Parameter(key.letter, number(value), fixes=True)
+        terms.at = raw.Place(0, 0, f"{key} = {value}")
+        given = isinstance(value, sympy.Expr) and not value.is_Number
+        size = terms.value(value) if given else number(value)
+        return raw.Parameter(key.letter, size, fixes=True, at=terms.at)
     name = _name_of(key)
     if isinstance(value, heads.SizeSymbol):
         return raw.Parameter(name, raw.Apply("size", (terms.letter_of(value),)))

@@ -23,15 +23,6 @@ def causal(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int = 1) ->
     return F.conv1d(F.pad(x, (before, 0)), weight.flip(2), bias, dilation=dilation)
 
 
-def transposed(
-    x: Tensor, weight: Tensor, bias: Tensor | None, length: int, stride: int = 1, dilation: int = 1
-) -> Tensor:
-    """Of any length: what torch's own gives is cut, or followed by the bias."""
-    whole = F.conv_transpose1d(x, weight, None, stride=stride, dilation=dilation)
-    whole = F.pad(whole, (0, max(0, length - whole.shape[2])))[:, :, :length]
-    return whole if bias is None else whole + bias[:, None]
-
-
 def depthwise(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, **given: int) -> Tensor:
         return convolution(x, weight.unsqueeze(1), bias, groups=x.shape[1], **given)
@@ -54,7 +45,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "depthwise_conv2d": depthwise(F.conv2d),
     "same_conv1d": same,
     "causal_conv1d": causal,
-    "conv_transpose1d": transposed,
+    "conv_transpose1d": F.conv_transpose1d,
     "avg_pool1d": F.avg_pool1d,
     "avg_pool2d": of_size(F.avg_pool2d),
     "max_pool1d": F.max_pool1d,
@@ -82,13 +73,19 @@ def tensors(name: str, biased: bool) -> list[Tensor | None]:
 def convolutions() -> Iterator[Case]:
     for name in WEIGHTS:
         groups = {"groups": 3} if name == "grouped_conv1d" else {}
-        for biased, stride, dilation in ((1, 1, 1), (0, 2, 1), (0, 1, 2), (1, 3, 2)):
+        for biased, stride, padding, dilation in (
+            (1, 1, 0, 1),
+            (0, 2, 0, 1),
+            (0, 1, 1, 2),
+            (1, 3, 0, 2),
+            (1, 2, 3, 1),
+        ):
             label = "typical" if stride == dilation == 1 else f"bias={bool(biased)}"
             yield Case(
                 name,
-                f"{label} stride={stride} dilation={dilation}",
+                f"{label} stride={stride} {padding=} dilation={dilation}",
                 lambda name=name, b=biased: tensors(name, bool(b)),
-                {"stride": stride, "dilation": dilation, **groups},
+                dict(stride=stride, padding=padding, dilation=dilation, **groups),
                 OWN[name],
             )
     yield Case(
@@ -128,16 +125,15 @@ def convolutions() -> Iterator[Case]:
             {"dilation": dilation},
             OWN["causal_conv1d"],
         )
-    for stride, dilation, more in ((1, 1, 0), (2, 1, 0), (3, 2, 1), (1, 3, -2)):
-        length = 3 * stride + 4 * dilation + 1 + more
+    for stride, padding, more, dilation in ((1, 0, 0, 1), (2, 1, 1, 1), (3, 4, 1, 2), (1, 3, 2, 3)):
         yield Case(
             "conv_transpose1d",
-            "typical" if stride == 2 else f"stride={stride} dilation={dilation} {more:+}",
+            "typical" if stride == 2 else f"stride={stride} {padding=} dilation={dilation}",
             lambda d=dilation: [
                 *(uniform((2, 3, 4), -1, 1), uniform((3, 6, 5), -1, 1, 1)),
                 uniform((6,), -1, 1, 2) if d == 1 else None,
             ],
-            {"stride": stride, "dilation": dilation, "length": length},
+            dict(stride=stride, padding=padding, output_padding=more, dilation=dilation),
             OWN["conv_transpose1d"],
         )
 
