@@ -324,6 +324,20 @@ def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
         f(x, w, torch.ones(()), padding=4)
 
 
+def test_a_long_size_may_read_the_shape_of_a_group():
+    text = (
+        "op f(x[*p,t,*q], w[k]; dim=axis(t), stride=1, padding=0, more=0, dilation=1, "
+        "size(u)=floor((size(t)+2*padding+more-dilation*(size(k)-1)-1)/stride)+1) -> y\n"
+        "y[*p,u,*q] = sum[k | 0 <= stride*u+dilation*k-padding < size(t)]"
+        "(x[*p,stride*u+dilation*k-padding,*q]*w[k])"
+    )
+    f = derive.load(derive.parse(text))
+    x, w = torch.ones(2, 5, 3), torch.ones(2)
+    assert f(x, w, dim=1, padding=1, stride=2).shape == (2, 3, 3)
+    with pytest.raises(ValueError, match="no value of index u"):
+        f(x, w, dim=1, dilation=7)
+
+
 def test_what_a_person_wrote_cannot_leave_the_docstring():
     doc = Doc(('"""', "import os", "\\"), ('"""; x = 1; """',))
     op = derive.parse("op copy(x[i]) -> y\ny[i] = x[i]")

@@ -428,7 +428,8 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
 
 def _prelude(shapes_of: Sequence[Line], checks: Sequence[Check]) -> Check:
     """The lines that compute the shapes of groups, as far as the checks read them."""
-    words = {word for c in checks for word in re.findall(r"\w+", f"{c.test} {c.message}")}
+    read = (" ".join((*c.prepare, c.test, c.message)) for c in checks)
+    words = {word for line in read for word in re.findall(r"\w+", line)}
     prepare: list[str] = []
     for line in reversed(shapes_of):
         if line.name in words:
