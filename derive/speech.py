@@ -38,7 +38,8 @@ class Speech:
         say = lets.say
         owners = given_axes(op)
         for adjoint, tensor in lets.derived_from.items():
-            owners[say(adjoint)] = owners[say(tensor)]
+            if say(tensor) in owners:
+                owners[say(adjoint)] = owners[say(tensor)]
         return cls(say, owners, letters_of(op), lets.get)
 
     def written_out(self, e: Expr) -> Expr:

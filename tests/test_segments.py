@@ -1,4 +1,4 @@
-"""The greatest and smallest of what belongs together, without a mask of all pairs."""
+"""Extrema and logsumexps of what belongs together, without a mask of all pairs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive import oracle
 from derive.pipeline import load, source
@@ -53,18 +54,76 @@ def made(name, kind):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["amax", "amin"])
+@pytest.mark.parametrize("kind", ["amax", "amin", "logsumexp"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_whole_family_of_checks(name, kind):
     op = made(name, kind)
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
 
 
+@pytest.mark.parametrize("kind", ["amax", "logsumexp"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_no_mask_of_all_pairs_is_made(name):
-    code = source(made(name, "amax"))
+def test_no_mask_of_all_pairs_is_made(name, kind):
+    code = source(made(name, kind))
     assert "scatter_reduce" in code
     assert "arange" not in code
+
+
+SHARES = {
+    "a softmax over each segment, as it is defined": (
+        "op f(u[k], s[k]: int, v[n]) -> y\n"
+        "t[n] = sum[k | s[k] == n](exp(u[k]))\n"
+        "y[k] = exp(u[k])/t[s[k]]*v[s[k]]"
+    ),
+    "a softmax over the edges into each node": (
+        "op gat(x[n,d], a[d], b[n], src[k]: int, dst[k]: int) -> y\n"
+        "u[k] = sum[d](a[d]*tanh(x[src[k],d] + x[dst[k],d]))\n"
+        "e[k] = exp(u[k] - b[dst[k]])\n"
+        "t[n] = sum[k | dst[k] == n](e[k])\n"
+        "y[n,d] = sum[k | dst[k] == n](e[k]/t[n]*x[src[k],d])"
+    ),
+    "the average share": (
+        "op f(x[k], s[k]: int, v[n]) -> y\n"
+        "t[n] = v[n] + mean[k | s[k] == n](x[k]**2)\n"
+        "y[k] = x[k]/t[s[k]]"
+    ),
+}
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        tensors = made if isinstance(made, tuple | list) else (made,)
+        sizes = [t.numel() for t in tensors if isinstance(t, torch.Tensor)]
+        self.found = max(self.found, *sizes, 0)
+        return made
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", SHARES.values(), ids=SHARES)
+def test_a_softmax_over_segments_makes_no_tensor_of_pairs(text):
+    op = parse(text)
+    function = load(op)
+    assert not [c for c in checks_of(op, function) if not c.ok]
+    k, n, d = 60, 40, 3
+    sizes = {"k": k, "n": n, "d": d}
+    inputs = [
+        torch.arange(k).remainder(n - 5)
+        if t.kind == "int"
+        else torch.linspace(0.1, 1, math.prod(sizes[i.extent] for i in t.axes))
+        .reshape([sizes[i.extent] for i in t.axes])
+        .requires_grad_()
+        for t in op.inputs
+    ]
+    with Largest() as largest:
+        function(*inputs).sum().backward()
+    assert largest.found <= (k + n) * d
 
 
 @pytest.mark.parametrize("kind", ["amax", "amin"])

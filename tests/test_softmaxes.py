@@ -49,7 +49,9 @@ MASKED = {
     "y[k] = [m[k]]*sin(exp(A[k] - F))": False,
     "op f(A[k], m[k]: bool) -> y\nF = logsumexp[l | m[l]](A[l])\n"
     "y[k] = where(m[k], exp(A[k] - F), A[k])": True,
-    "op f(A[k]) -> y\ny[k] = sum[l | l == k](softmax[l | l <= k](l*A[l]))": True,
+    # One of each row is read there, whose position is put in, where the axes are the same.
+    "op f(A[k]) -> y\ny[k] = sum[l | l == k](softmax[l | l <= k](l*A[l]))": False,
+    "op f(A[l], z[k]) -> y\ny[k] = z[k]*sum[l | l == k](softmax[l | l <= k](l*A[l]))": True,
     "op f(A[k], m[k]: bool, n[k]: bool) -> y\nF = logsumexp[l | m[l] and n[l]](A[l])\n"
     "y[k] = [m[k] and n[k] and A[k] > 0]*sin(exp(A[k] - F))": True,
 }

@@ -101,7 +101,7 @@ def differentiate(
     logs: dict[str, Log] = {}
     pulled: dict[str, list[Expr]] = {name: [to_tree(p)] for name, p in raw.items()}
     adjoints: list[Adjoint] = []
-    spec_lets = [let for let in lets if not let.internal]
+    spec_lets = [let for let in lets if not let.is_through]
     names = {
         let.name: lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in spec_lets
     }
@@ -190,7 +190,7 @@ def _moving(
     """The equations of the spec that depend smoothly on a float input, or are variables."""
     moving: set[str] = set()
     for let in lets:
-        if not let.internal and let.dtype == "float":
+        if not let.is_through and let.dtype == "float":
             read = reads(lets, let)
             if let.name in variables or any(name in inputs or name in moving for name in read):
                 moving.add(let.name)

@@ -60,7 +60,10 @@ _STEMS = {
 
 @dataclass(frozen=True)
 class Let:
-    """One definition. ``internal`` ones were introduced by the engine, not by the spec."""
+    """One definition. ``internal`` ones were introduced by the engine, not by the spec.
+
+    A ``variable`` is an internal one that has an adjoint as the equations of the spec do.
+    """
 
     name: str
     formals: tuple[Index, ...]
@@ -70,6 +73,12 @@ class Let:
     condition: Expr | None = None
     dtype: Kind = "float"
     internal: bool = False
+    variable: bool = False
+
+    @property
+    def is_through(self) -> bool:
+        """Whether a derivative goes through it, so that it has no adjoint of its own."""
+        return self.internal and not self.variable
 
     def body_at(self, positions: Sequence[Expr]) -> Poly:
         """The body of a plain let with the formals replaced."""
@@ -184,6 +193,10 @@ class Lets:
             self.by_name[name] = let
             self._shared[key] = name
         return atom(Access(name, formals))
+
+    def as_variable(self, name: str) -> None:
+        """Give an internal let an adjoint of its own."""
+        self.by_name[name] = replace(self.by_name[name], variable=True)
 
     def again(self, let: Let) -> Let:
         """A second, internal definition of a let: computed anew where the first is an output."""

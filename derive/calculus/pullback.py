@@ -55,7 +55,7 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
     def visit(e: Expr) -> None:
         if isinstance(e, Access):
             inner = lets.get(e.tensor)
-            if inner is not None and inner.internal:
+            if inner is not None and inner.is_through:
                 visit(inner.body)
             else:
                 found[e.tensor] = None
@@ -224,7 +224,7 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
             pairs = zip(axes, e.positions, strict=True)
             return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
         let = lets.get(e.tensor)
-        if let is not None and let.internal:
+        if let is not None and let.is_through:
             return partial_of_let(lets, let, e.positions, tensor, axes)
         return ZERO
     if isinstance(e, Call) and e.function != "detach":

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, free_indices
+from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, accesses, free_indices
 from derive.algebra.poly import (
     ONE,
     Poly,
@@ -35,6 +35,7 @@ from derive.algebra.poly import (
     power,
     scale,
 )
+from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
 from derive.calculus.lets import Lets
 
@@ -227,9 +228,9 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
         return u
     t = _body(lets, factor)
     assert t is not None
-    _, exponent = base_and_power(factor)
+    base, exponent = base_and_power(factor)
     if t.binders:
-        total = _as_logsumexp(lets, poly([t]))
+        total = _logsumexp_of_name(lets, base) or _as_logsumexp(lets, poly([t]))
         assert total is not None
         return scale(total, exponent)
     return scale(add(poly(()), *(_by_definition(lets, f) for f in t.factors)), exponent)
@@ -285,7 +286,8 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
         if len(t.factors) == 1 and isinstance(t.factors[0], Access):
             body = _body(lets, t.factors[0])
             if body is not None and body.binders:
-                return _as_logsumexp(lets, poly([body]))
+                named = _logsumexp_of_name(lets, t.factors[0])
+                return named or _as_logsumexp(lets, poly([body]))
         return None
     exponentials = [f for f in t.factors if _is_exponential(lets, f)]
     conditions = [f.condition for f in t.factors if isinstance(f, Iverson)]
@@ -293,6 +295,27 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
         return None
     exponents = (_by_definition(lets, f) for f in exponentials)
     return stable_logsumexp(lets, t.binders, add(*exponents), _conjunction(conditions))
+
+
+def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
+    """The logsumexp of a sum that is read by its name at computed positions.
+
+    It is made once, as the sum is, and then read: t[s[k]] is no sum of its own for every k.
+    """
+    let = lets.definition(base.tensor) if isinstance(base, Access) else None
+    if let is None or not isinstance(base, Access):
+        return None
+    if all(isinstance(p, Index) for p in base.positions):
+        return None
+    total = _as_logsumexp(lets, let.body)
+    if total is None:
+        return None
+    for a in accesses(total):
+        if (made := lets.get(a.tensor)) is not None and made.kind == "logsumexp":
+            lets.as_variable(a.tensor)
+    read = substitute(total, dict(zip(let.formals, base.positions, strict=True)))
+    assert isinstance(read, Poly)
+    return read
 
 
 def _conjunction(conditions: Sequence[Expr]) -> Expr | None:

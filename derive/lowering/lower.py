@@ -136,7 +136,7 @@ class Lowering(Scope):
             value = self._cumulative(let)
             if value is not None:
                 return value
-        if let.kind in _EXTREMA and let.condition is not None:
+        if let.kind in (*_EXTREMA, "logsumexp") and let.condition is not None:
             segmented = segment_extremum(self, let, Value(_EXCLUDED[let.kind], scalar=True))
         else:
             segmented = segment_any(self, let)

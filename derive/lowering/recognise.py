@@ -18,7 +18,9 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Placed,
+    Rel,
     Where,
+    accesses,
     free_indices,
     node,
 )
@@ -132,6 +134,9 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
                 condition: Expr | None = None
                 level: Access | None = None
                 if let.condition is not None:
+                    if any(_is_segment(c, let) for c in conditions_of(let.condition)):
+                        # Each place belongs to one segment: no row of all places is made.
+                        continue
                     condition = substitute(let.condition, _mapping(let, t, own))
                     assert isinstance(t.factors[0], Access)
                     level = t.factors[0]
@@ -140,6 +145,17 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
                 rest = poly(x for x in p.terms if x is not t and x not in body.terms)
                 return add(rest, atom(Normal("log_softmax", own, inside, k, condition, level)))
     return p
+
+
+def _is_segment(condition: Expr, let: Let) -> bool:
+    """Whether the condition says which formal a place belongs to, by what a tensor has there."""
+    if not isinstance(condition, Rel) or condition.op != "==":
+        return False
+    sides = factor(condition.left), factor(condition.right)
+    return any(
+        index in let.formals and set(let.binders) <= free_indices(place) and any(accesses(place))
+        for index, place in (sides, sides[::-1])
+    )
 
 
 def _mapping(let: Let, t: Term, k: Index) -> dict[Index, Expr]:

@@ -35,13 +35,13 @@ from derive.calculus.conditions import conditions_of, conjunction
 from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let, layout
 from derive.lowering.binders import with_binders
-from derive.lowering.code import Binary, Code, Dim, Method, Name, Shape, literal
+from derive.lowering.code import Binary, Code, Dim, Function, Method, Name, Shape, literal
 from derive.lowering.contract import contract, times
 from derive.lowering.equalities import with_value
 from derive.lowering.gather import add_at, extremum_at, read_at
 from derive.lowering.nothing import only_where_there_is
 from derive.lowering.scope import Scope
-from derive.lowering.value import Value, index_key
+from derive.lowering.value import Value, broadcast, index_key
 from derive.lowering.windows import padded
 
 __all__ = ["segment_any", "segment_extremum", "segment_sum"]
@@ -73,8 +73,8 @@ def segment_sum(
 
 
 def segment_extremum(scope: Scope, let: Let, excluded: Value) -> Value | None:
-    """The amax or amin of what has each value, where the let is one; ``excluded`` is of nothing."""
-    if let.kind not in ("amax", "amin") or let.condition is None:
+    """The amax, amin or logsumexp of what has each value; ``excluded`` is that of nothing."""
+    if let.kind not in ("amax", "amin", "logsumexp") or let.condition is None:
         return None
     for match in _matches((Iverson(let.condition),)):
         if match.index in let.formals and set(let.binders) <= free_indices(match.position):
@@ -112,13 +112,39 @@ def _extremum(scope: Scope, let: Let, match: _Match, excluded: Value) -> Value |
     known = (*source.indices, *position.indices)
     result = [i for i in let.formals if i is match.index or i in known]
     base = Method(scope.like, "new_full", (_one_more(match.index, result), excluded.code))
-    value = extremum_at(
-        scope.frame, source, match.index, position, let.binders, result, base, let.kind
-    )
+    kind = "amin" if let.kind == "amin" else "amax"
+    value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
+    if let.kind == "logsumexp":
+        value = _logsumexp(scope, value, source, match.index, position, let.binders)
     value = _without_last(scope, value, match.index)
     if all(match.index not in free_indices(e) for e in (let.body, *match.rest)):
         return value
     return only_where_there_is(scope, value, [match.index.extent], value.indices)
+
+
+def _logsumexp(
+    scope: Scope,
+    top: Value,
+    source: Value,
+    index: Index,
+    position: Value,
+    binders: Sequence[Index],
+) -> Value:
+    """top + log(Sum exp(source - top)), with 0 for a top that is infinite."""
+    frame = scope.frame
+    finite = Method(top.code, "isfinite")
+    level = replace(top, code=Function("torch.where", (finite, top.code, literal(0))))
+    n = level.axes.index(index)
+    around = [i for i in (*source.indices, *position.indices)]
+    around = list(dict.fromkeys(around))
+    here = frame.fit(read_at(frame, level, n, position), around)
+    whole = frame.fit(source, around)
+    shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
+    parts = replace(shifted, code=Method(shifted.code, "exp"))
+    order = [i for i in top.axes if i is not None]
+    zeros = Method(scope.like, "new_zeros", (_one_more(index, order),))
+    total = add_at(frame, parts, index, position, binders, order, zeros, scope.like)
+    return replace(level, code=Binary("+", level.code, Method(total.code, "log")))
 
 
 def _matches(args: Sequence[Expr]) -> Iterator[_Match]:
@@ -234,11 +260,12 @@ def _lookup(
     if not looked_up:
         return None
     own = free_indices(match.position)
-    if any(own <= free_indices(a) and isinstance(a, Iverson) for a in looked_up) or any(
-        may_be_infinite(scope.find, a) for a in looked_up
+    if any(
+        (own <= free_indices(a) and not isinstance(a, Access)) or may_be_infinite(scope.find, a)
+        for a in looked_up
     ):
-        # A comparison with what is looked up differs from one place to the next: no table has it.
-        # A table that is infinite where nothing is looked up has a derivative that is nan there.
+        # What differs from one place to the next stands in no table, and a table that is infinite
+        # where nothing is looked up has a derivative that is nan there.
         there = [_at_position(scope, match, a) for a in looked_up]
         factors = [Iverson(_inside(match)), *there, *beside]
         value = scope.lower(_total((*within, *after), factors), order)
