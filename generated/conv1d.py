@@ -124,8 +124,8 @@ def conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
             f"{bias.shape[0]} on axis 0 of bias"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size_u = part // stride + 1
-    if size_u < 0:
+    size = part // stride + 1
+    if size < 0:
         raise ValueError("conv1d: no value of index u keeps every access in bounds")
     if forward_ad._current_level >= 0:
         return _conv1d_forward(input, weight, bias, stride, padding, dilation)

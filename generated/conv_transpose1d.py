@@ -133,8 +133,8 @@ def conv_transpose1d(
             f"but {bias.shape[0]} on axis 0 of bias"
         )
     part = dilation * (weight.shape[2] - 1) + output_padding
-    size_u = part + stride * (input.shape[2] - 1) + 1 - 2 * padding
-    if size_u < 0:
+    size = part + stride * (input.shape[2] - 1) + 1 - 2 * padding
+    if size < 0:
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"
         )

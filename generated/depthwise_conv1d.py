@@ -140,8 +140,8 @@ def depthwise_conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=
             f"but {bias.shape[0]} on axis 0 of bias"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
-    size_u = part // stride + 1
-    if size_u < 0:
+    size = part // stride + 1
+    if size < 0:
         raise ValueError(
             "depthwise_conv1d: no value of index u keeps every access in bounds"
         )

@@ -141,14 +141,14 @@ def depthwise_conv2d(input, weight, bias=None, *, stride=1, padding=0, dilation=
             f"but {bias.shape[0]} on axis 0 of bias"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
-    size_x = part // stride + 1
-    if size_x < 0:
+    size = part // stride + 1
+    if size < 0:
         raise ValueError(
             "depthwise_conv2d: no value of index x keeps every access in bounds"
         )
     part = input.shape[3] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size_y = part // stride + 1
-    if size_y < 0:
+    size = part // stride + 1
+    if size < 0:
         raise ValueError(
             "depthwise_conv2d: no value of index y keeps every access in bounds"
         )

@@ -158,8 +158,8 @@ def grouped_conv1d(
             f"size(g)*size(o) is {groups * (weight.shape[0] // groups)}"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size_u = part // stride + 1
-    if size_u < 0:
+    size = part // stride + 1
+    if size < 0:
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"
         )

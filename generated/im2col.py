@@ -100,12 +100,11 @@ def im2col(input, *, kernel_height, kernel_width, dilation=1, stride=1):
         raise TypeError(
             f"im2col: input must be a floating-point tensor, not {input.dtype}"
         )
-    part = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride
-    size_x = part + 1
-    if size_x < 0:
+    size = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride + 1
+    if size < 0:
         raise ValueError("im2col: no value of index x keeps every access in bounds")
-    size_y = (dilation + input.shape[3] - dilation * kernel_width - 1) // stride + 1
-    if size_y < 0:
+    size = (dilation + input.shape[3] - dilation * kernel_width - 1) // stride + 1
+    if size < 0:
         raise ValueError("im2col: no value of index y keeps every access in bounds")
     if forward_ad._current_level >= 0:
         return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)

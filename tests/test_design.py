@@ -409,6 +409,7 @@ def test_the_engine_does_not_see_names(op, monkeypatch):
     monkeypatch.setattr("derive.statements.COLUMNS", 10_000)
     monkeypatch.setattr("derive.lowering.program.WIDTH", 10_000)
     monkeypatch.setattr("derive.lowering.border.WIDTH", 10_000)
+    monkeypatch.setattr("derive.lowering.checks.SHORT", 10_000)
     program_of.cache_clear()
     assert anonymous(source(renamed(op))) == anonymous(source(op))
     program_of.cache_clear()

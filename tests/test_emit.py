@@ -308,14 +308,14 @@ def test_a_long_message_is_split_between_words_and_a_long_check_refused():
 def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
     """That of the output by all that torch's transposed convolution has."""
     op = derive.parse(
-        "op f(x[n,c,t], w[c,k], size_u; stride=1, padding=0, output_padding=0, dilation=1, "
+        "op f(x[n,c,t], w[c,k], part; stride=1, padding=0, output_padding=0, dilation=1, "
         "size(u)=(size(t)-1)*stride-2*padding+dilation*(size(k)-1)+output_padding+1) -> y\n"
-        "y[n,u] = size_u*sum[c,t,k | u == stride*t+dilation*k-padding](x[n,c,t]*w[c,k])"
+        "y[n,u] = part*sum[c,t,k | u == stride*t+dilation*k-padding](x[n,c,t]*w[c,k])"
     )
     assert (
-        "    part = (x.shape[2] - 1) * stride + dilation * (w.shape[1] - 1)\n"
-        "    size__u = part + output_padding + 1 - 2 * padding\n"
-        "    if size__u < 0:\n"
+        "    part2 = (x.shape[2] - 1) * stride + dilation * (w.shape[1] - 1) + output_padding\n"
+        "    size = part2 + 1 - 2 * padding\n"
+        "    if size < 0:\n"
     ) in pipeline.source(op)
     x, w = torch.ones(2, 3, 4), torch.ones(3, 2)
     f = derive.load(op)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import count, pairwise
+from itertools import pairwise
 
 from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
@@ -31,10 +31,10 @@ from derive.spec.split import composites
 
 __all__ = ["Check", "checks", "constant_text"]
 
-_WIDTH = 80
+WIDTH = 80
 """Columns of a line in the public function."""
 
-_SHORT = 60
+SHORT = 60
 """Columns of a size that stands in a check and its message."""
 
 
@@ -290,11 +290,12 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
 def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
     """The lines that compute a size which is too long for a check, and what it is called."""
     code = _elsewhere(op, extent)
-    if len(text(code)) <= _SHORT:
+    if len(text(code)) <= SHORT:
         return (), text(code)
-    taken = {e.name for e in (*op.inputs, *op.parameters, *op.extents)} | {"torch", "math"}
-    name = next(n for n in (f"size_{'_' * k}{extent}" for k in count()) if n not in taken)
-    lines = cut([Line(name, code)], taken | {name}, _WIDTH)
+    # No input or parameter is called so: it is a word of the notation.
+    name = "size"
+    taken = {given.name for given in (*op.inputs, *op.parameters)} | {"torch", "math", name}
+    lines = cut([Line(name, code)], taken, WIDTH)
     return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
 
 
