@@ -472,3 +472,11 @@ def test_random_convolutions_have_the_oracles_gradients(seed):
     for name, leaf in zip(c.tensors, leaves, strict=True):
         wanted = oracle.gradient(op, c.tensors, {"y": G}, c.parameters, name)
         np.testing.assert_allclose(leaf.grad.numpy(), wanted, rtol=1e-6, atol=1e-8)
+
+
+def test_windows_of_an_axis_that_is_always_empty_are_no_convolution():
+    f = load(parse("op f(x[k], v[k]) -> y\ny[i] = sum[k](x[i+k+1]*v[k])"))
+    x, v = (torch.ones(3, requires_grad=True) for _ in range(2))
+    y = f(x, v)
+    assert y.shape == (0,)
+    assert [g.tolist() for g in torch.autograd.grad(y.sum(), (x, v))] == [[0.0] * 3] * 2

@@ -140,6 +140,8 @@ def sliding(
     if k.extent in (i.extent, extent):
         # A window as long as the axis, which may be empty: no window of torch's is.
         return None
+    if any(bounds.size(j.extent).number == 0 for j in (i, k)):
+        return None
     step, dilation = (-c if c.sign == -1 else c for c in (coefficients[i], coefficients[k]))
     reach = dilation * (bounds.size(k.extent) - _ONE)
     after = _room(bounds, i.extent, step) + reach + _ONE - bounds.size(extent) + start
