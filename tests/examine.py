@@ -81,7 +81,11 @@ def tried(program: Program, checks: set[str]) -> Result:
             return Result(seed, "skipped" if unsized else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
-        if rounds(op, oracle.sizes(op, program.tensors, program.parameters)) > _LONGEST:
+        try:
+            sizes = oracle.sizes(op, program.tensors, program.parameters)
+        except Exception as error:
+            return Result(seed, "oracle", _told(error))
+        if rounds(op, sizes) > _LONGEST:
             return Result(seed, "skipped", "the loops are too long")
         result = judged(op, function, program, checks)
         if result.kind == "ok" and "sympy" in checks:
