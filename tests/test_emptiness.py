@@ -42,6 +42,9 @@ EQUATIONS = {
     ),
     "a slope under a bracket": "y[k,i] = [k*i > 2]*log(i*w[1])*v[0]",
     "a mean under a bracket": "y[j,i] = where(j == i + 1, mean[h | h > j + 2](v[h]), 1)*x[i]",
+    "a mean under two brackets, of which one is in a branch": (
+        "y[i] = logsumexp[h]([h == i]*where(h >= 1, mean[j | j < i](w[0]), v[h]))"
+    ),
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"

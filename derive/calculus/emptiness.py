@@ -9,7 +9,7 @@ that are finite wherever their tensors are need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -44,6 +44,7 @@ from derive.algebra.poly import (
     base_and_power,
     is_positive,
     make_term,
+    mul,
     negate,
     poly,
     sum_over,
@@ -55,8 +56,8 @@ from derive.calculus.lets import Let, Lets
 
 __all__ = [
     "cancels",
+    "guarded_slope",
     "guards_from_outside",
-    "guards_of_slopes",
     "has_positions",
     "is_bent",
     "is_certain",
@@ -120,21 +121,37 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     return sum_over(poly(terms), indices)
 
 
-def guards_of_slopes(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> tuple[Expr, ...]:
-    """The brackets that factors of a derivative of t need besides those that t has.
+def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> Poly:
+    """The product of what stands beside a factor of t and the factor's slope, with its guards.
 
     [c(i,l)]*f(u[l]) is guarded where it stands. In a gradient it is summed over i, beside f'(u[l]),
-    which may be infinite where no i meets c.
+    which may be infinite where no i meets c and what the slope has itself.
     """
     bound = frozenset(t.binders)
-    conditions = [m.condition for m in beside if isinstance(m, Iverson)]
+    conditions = _conditions(beside)
+    outside = make_term(t.coef, (), (*beside, *_asked(lets, beside, conditions, bound)))
+    parts = []
+    for s in slope.terms:
+        together = [*conditions, *_conditions(s.factors)]
+        guards = _asked(lets, s.factors, together, bound | frozenset(s.binders))
+        parts.append(make_term(s.coef, s.binders, (*s.factors, *guards)))
+    return mul(poly([outside]), poly(parts))
+
+
+def _conditions(factors: Iterable[Expr]) -> list[Expr]:
+    return [m.condition for m in factors if isinstance(m, Iverson)]
+
+
+def _asked(
+    lets: Lets, factors: Iterable[Expr], conditions: Sequence[Expr], bound: frozenset[Index]
+) -> tuple[Expr, ...]:
+    """The brackets that keep out those of the factors that may be infinite."""
     found: dict[Expr, None] = {}
-    for f in (*beside, *(f for s in slope.terms for f in s.factors)):
-        if not is_singular(f):
-            continue
-        # What lacks an index that is summed here has its guard where the sum was made.
-        own = [c for c in conditions if not free_indices(c) - free_indices(f) & bound]
-        found |= dict.fromkeys(some_of_each(lets, own, free_indices(f)))
+    for f in factors:
+        if is_singular(f):
+            # What lacks an index that is summed here has its guard where the sum was made.
+            own = [c for c in conditions if not free_indices(c) - free_indices(f) & bound]
+            found |= dict.fromkeys(some_of_each(lets, own, free_indices(f)))
     return tuple(found)
 
 

@@ -35,7 +35,7 @@ from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import (
     cancels,
-    guards_of_slopes,
+    guarded_slope,
     has_positions,
     is_bent,
     some,
@@ -196,10 +196,8 @@ def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
             inside = _partial_of_factor(lets, factor, tensor, axes)
             if inside.terms:
                 rest = t.factors[:n] + t.factors[n + 1 :]
-                rest += guards_of_slopes(lets, t, rest, inside)
-                outside = poly([make_term(t.coef, (), rest)])
                 # The binders of the term stay in scope of both parts.
-                parts.append(sum_over(mul(outside, inside), t.binders))
+                parts.append(sum_over(guarded_slope(lets, t, rest, inside), t.binders))
     return add(ZERO, *parts)
 
 
