@@ -377,7 +377,12 @@ class Run:
         def off(along: float) -> bool:
             return not abs(along - expected) < 1e-7 * max(1.0, size)
 
-        along = self.along(ways, weights)
+        try:
+            along = self.along(ways, weights)
+        except IndexError as error:
+            if "Expected reduction dim" not in str(error):
+                raise
+            raise Skipped("torch has no tangent of a cumulative logsumexp of nothing") from error
         if not off(along) or self.program.exact:
             return
         with patch.object(torch, "logsumexp", _logsumexp):

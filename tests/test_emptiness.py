@@ -45,6 +45,7 @@ EQUATIONS = {
     "a mean under two brackets, of which one is in a branch": (
         "y[i] = logsumexp[h]([h == i]*where(h >= 1, mean[j | j < i](w[0]), v[h]))"
     ),
+    "a function of a mean of nothing": ("y[i] = sum[k | i >= k](erf(mean[l | k <= l](x[l]))*u[k])"),
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"

@@ -121,6 +121,11 @@ FAULTS = {
         "op f(c[p,l], x[l,k]) -> y\n"
         "y[p,l,k] = x[1,k]*where(k >= 1, min[f](where(f < k, sum[j](c[p,j]), inf)), l)",
     ),
+    "a minimum over two indices of nothing, under a bracket on a bool of nothing": (
+        "op f(v[i], w[k], z[q]) -> y\n"
+        "e[i] = sum[j | any[a](j > 1 and v[a] < 9)](min[b,k | b < j](w[k]*v[b])*v[j])*v[i]\n"
+        "y[q,j] = where(j >= 1, e[j], 1)*z[q]",
+    ),
     "a reciprocal of what a guard reads as 0, summed": (
         "op f(w[n,i]) -> y\n"
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",

@@ -9,7 +9,7 @@ that are finite wherever their tensors are need none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -52,7 +52,7 @@ from derive.algebra.poly import (
 from derive.algebra.rules import contraction
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conditions_of, conjunction, has_a_member
-from derive.calculus.lets import Let, Lets
+from derive.calculus.lets import Find, Let, Lets
 
 __all__ = [
     "cancels",
@@ -61,6 +61,7 @@ __all__ = [
     "has_positions",
     "is_bent",
     "is_certain",
+    "is_infinite_of_nothing",
     "is_singular",
     "may_be_infinite",
     "pulled",
@@ -114,7 +115,7 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
         guards: dict[Expr, None] = {}
         conditions = [m.condition for m in t.factors if isinstance(m, Iverson)]
         for f in t.factors:
-            if isinstance(f, Iverson | Delta) or not _reads_nothing(lets, f):
+            if isinstance(f, Iverson | Delta) or not _reads_nothing(lets.get, f):
                 continue
             guards |= dict.fromkeys(some_of_each(lets, conditions, free_indices(f)))
         terms.append(make_term(t.coef, t.binders, (*t.factors, *guards)))
@@ -138,6 +139,16 @@ def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> P
     return mul(poly([outside]), poly(parts))
 
 
+def _within(f: Expr) -> Iterator[Expr]:
+    """f and the factors in the arguments of the function that it is."""
+    yield f
+    if isinstance(f, Call):
+        for arg in f.args:
+            for t in arg.terms if isinstance(arg, Poly) else ():
+                for g in t.factors:
+                    yield from _within(g)
+
+
 def _conditions(factors: Iterable[Expr]) -> list[Expr]:
     return [m.condition for m in factors if isinstance(m, Iverson)]
 
@@ -148,7 +159,7 @@ def _asked(
     """The brackets that keep out those of the factors that may be infinite."""
     found: dict[Expr, None] = {}
     for f in factors:
-        if is_singular(f):
+        if any(map(is_singular, _within(f))):
             # What lacks an index that is summed here has its guard where the sum was made.
             own = [c for c in conditions if not free_indices(c) - free_indices(f) & bound]
             found |= dict.fromkeys(some_of_each(lets, own, free_indices(f)))
@@ -267,9 +278,7 @@ def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[
                 yield Iverson(Rel("<", ZERO, atom(Size(i.extent))))
 
 
-def may_be_infinite(
-    find: Callable[[str], Let | None], e: Expr, extents: frozenset[str] = frozenset()
-) -> bool:
+def may_be_infinite(find: Find, e: Expr, extents: frozenset[str] = frozenset()) -> bool:
     """Whether e may be infinite, or nan, at finite values of the tensors.
 
     ``extents`` are those of axes that may be empty; ``find`` gives the definition of a name.
@@ -318,20 +327,20 @@ def _is_positive(e: Expr) -> bool:
     return never_below and any(not t.factors for t in e.terms)
 
 
-def _reads_nothing(lets: Lets, e: Expr) -> bool:
+def _reads_nothing(find: Find, e: Expr) -> bool:
     """Whether e is a reduction that is infinite where it takes nothing, or a function of one."""
     base, _ = base_and_power(e)
     read = accesses(base) if isinstance(base, Access | Call) else ()
-    found = (lets.get(a.tensor) for a in read)
-    return any(let is not None and _is_infinite_of_nothing(lets, let) for let in found)
+    found = (find(a.tensor) for a in read)
+    return any(let is not None and is_infinite_of_nothing(find, let) for let in found)
 
 
-def _is_infinite_of_nothing(lets: Lets, let: Let) -> bool:
+def is_infinite_of_nothing(find: Find, let: Let) -> bool:
     """Whether the let takes nothing somewhere, or is an extremum of what does."""
     if _takes_nothing(let, frozenset()):
         return True
     factors = (f for t in let.body.terms for f in t.factors)
-    return let.kind in _OF_NOTHING_INFINITE and any(_reads_nothing(lets, f) for f in factors)
+    return let.kind in _OF_NOTHING_INFINITE and any(_reads_nothing(find, f) for f in factors)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:

@@ -8,7 +8,7 @@ Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.spec.operation import Kind
 
-__all__ = ["Let", "Lets", "inline", "layout", "tensors_of"]
+__all__ = ["Find", "Let", "Lets", "inline", "layout", "tensors_of"]
 
 _STEMS = {
     "logsumexp": "lse",
@@ -91,6 +91,10 @@ class Let:
     def access(self) -> Access:
         """The let at its own formals."""
         return Access(self.name, self.formals)
+
+
+Find = Callable[[str], Let | None]
+"""The definition of a name, if it is not an input's."""
 
 
 @dataclass

@@ -33,7 +33,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
-from derive.calculus.emptiness import taken_where
+from derive.calculus.emptiness import is_infinite_of_nothing
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
 
@@ -119,8 +119,7 @@ def _is_nowhere(scope: Scope, e: Access) -> bool:
 def _is_of_nothing(scope: Scope, e: Access) -> bool:
     """Whether e is a reduction that is infinite where its condition excludes all."""
     let = scope.find(e.tensor)
-    infinite = ("amax", "amin", "logsumexp", "max", "min")
-    return let is not None and let.kind in infinite and taken_where(let) is not None
+    return let is not None and is_infinite_of_nothing(scope.find, let)
 
 
 def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:

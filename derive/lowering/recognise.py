@@ -8,7 +8,7 @@ exp of a name that is a log_softmax is a softmax too, unless the name has been c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import (
@@ -28,7 +28,7 @@ from derive.algebra.factor import factor
 from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, negate, poly
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.conditions import conditions_of
-from derive.calculus.lets import Let
+from derive.calculus.lets import Find, Let
 
 __all__ = ["Normal", "recognise"]
 
@@ -50,9 +50,6 @@ class Normal(Placed):
 
     def bound(self) -> tuple[Index, ...]:
         return (self.index,)
-
-
-Find = Callable[[str], Let | None]
 
 
 def recognise(e: Expr, find: Find, absent: Find) -> Expr:
