@@ -109,6 +109,12 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(y[i], Max(x[i], 0) + 0.1 * Abs(x[i]) + log(x[i]))),
     ),
     (
+        "op f(x[i], w[i]) -> y; y[i] = w[i]*exp(x[i])",
+        lambda: Operation(
+            "f", Eq(y[i], Abs(exp(x[i])) * sympy.conjugate(w[i])), inputs=[x[i], w[i]]
+        ),
+    ),
+    (
         "op f(x[k]) -> y; y[i] = prod[k | k <= i - 1](x[k])",
         lambda: Operation("f", Eq(y[i], Product(x[k], (k, 0, i - 1))), inputs=[x[k]]),
     ),

@@ -47,8 +47,6 @@ _INSTEAD = {
     "ceiling": "-floor(-x)",
     "Derivative": "the derivative itself",
     "Integral": "Sum",
-    "conjugate": "real tensors",
-    "re": "real tensors",
     "im": "real tensors",
 }
 """What to write instead of what has no meaning here."""
@@ -299,6 +297,10 @@ class Terms:
             fail(self.at, f"{e}: of the polygamma functions only digamma can be used")
         return raw.Apply("digamma", (self.value(x),), at=self.at)
 
+    def _real(self, e: Any) -> Raw:
+        """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
+        return self.value(e.args[0])
+
     def _iverson(self, e: Any) -> Raw:
         return raw.Bracket(self.value(e.args[0]), at=self.at)
 
@@ -332,6 +334,7 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.logic.boolalg.BooleanAtom, Terms._truth),
     (sympy.Max | sympy.Min, Terms._extreme),
     (sympy.polygamma, Terms._polygamma),
+    (sympy.re | sympy.conjugate, Terms._real),
     (heads.Iverson, Terms._iverson),
     (heads.Holds, Terms._holds),
     (sympy.IndexedBase, Terms._tensor),
