@@ -109,7 +109,7 @@ SAME: list[tuple[str, Any]] = [
         lambda: Operation("f", Eq(y[i], Max(x[i], 0) + 0.1 * Abs(x[i]) + log(x[i]))),
     ),
     (
-        "op f(x[i], w[i]) -> y; y[i] = w[i]*exp(x[i])",
+        "op f(x[i], w[i]) -> y; y[i] = exp(x[i])*w[i]",
         lambda: Operation(
             "f", Eq(y[i], Abs(exp(x[i])) * sympy.conjugate(w[i])), inputs=[x[i], w[i]]
         ),
