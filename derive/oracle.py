@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import Composite, Expr, Index, Num, Param, Size, accesses, walk
-from derive.algebra.interpret import Array, Extents, Machine, array, evaluate
+from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Param, Size, accesses, walk
+from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, array, evaluate
 from derive.spec.operation import (
     AxisOf,
     Choice,
@@ -133,6 +133,26 @@ def _minus(a: Array, b: Array) -> Array:
     return difference
 
 
+class _Spec(Machine):
+    """Evaluates what is written: nothing is read where a bracket or a branch excludes it.
+
+    So a guard that fails where it is asked is of a bracket that holds, and does not keep the
+    position on its axis.
+    """
+
+    def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
+        guards = [self.code(p.condition) for p in positions if isinstance(p, Guard)]
+        inside = tuple(p.position if isinstance(p, Guard) else p for p in positions)
+        read = super().access(tensor, inside)
+
+        def compute(s: Scope) -> Any:
+            if not all(holds(s) for holds in guards):
+                raise IndexError(f"{tensor} is read out of range where its guard holds")
+            return read(s)
+
+        return compute if guards else read
+
+
 class _Run:
     """The arrays of one run, and the machine that made them."""
 
@@ -152,7 +172,7 @@ def _run(
     known: dict[str, Array] = {}
     axes = {tensor.name: tensor.axes for tensor in op.inputs}
     axes |= {equation.name: equation.axes for equation in op.equations}
-    machine = Machine(known, found, numbers, axes, still.machine if still else None)
+    machine = _Spec(known, found, numbers, axes, still.machine if still else None)
     for tensor in op.inputs:
         given = tensors.get(tensor.name)
         if given is None:

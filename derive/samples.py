@@ -106,11 +106,13 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
     Differences of large outputs have few digits. ``seed`` gives other values.
     """
     found: list[Sample] = []
+    reason = ""
     rng = np.random.default_rng(seed)
     for shapes, parameters in _assignments(op, case):
         try:
             tensors = _integers(op, rng, shapes, parameters)
-        except (ValueError, IndexError, ZeroDivisionError):
+        except (ValueError, IndexError, ZeroDivisionError) as error:
+            reason = f": {error}"
             continue
         for low, high in _RANGES:
             values = dict(tensors)
@@ -118,7 +120,8 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
                 if t.kind == "float" and t.name in shapes:
                     values[t.name] = _apart(rng, shapes[t.name], low, high)
             made = _outputs(op, values, parameters)
-            if made is None:
+            if isinstance(made, Exception):
+                reason = f": {made}"
                 continue
             whole = Sample(case, {t.name: values.get(t.name) for t in op.inputs}, parameters, made)
             if all(np.abs(v).max(initial=0) <= _MODERATE and v.size for v in made.values()):
@@ -128,7 +131,7 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
         for whole in found:
             if all(fits(v) for v in whole.outputs.values()):
                 return whole
-    raise VerificationError(f"{op.name}: no inputs were found that give finite outputs")
+    raise VerificationError(f"{op.name}: no inputs were found that give finite outputs{reason}")
 
 
 def _is_finite(values: Array) -> bool:
@@ -141,13 +144,14 @@ def _is_number(values: Array) -> bool:
 
 def _outputs(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
-) -> dict[str, Array] | None:
+) -> dict[str, Array] | Exception:
+    """The outputs, or why there are none."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return oracle.outputs(op, tensors, parameters)
-    except (ValueError, IndexError, ZeroDivisionError, OverflowError):
-        return None
+    except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        return error
 
 
 def _apart(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> Array:
@@ -332,15 +336,16 @@ def _integers(
                     if _legal(op, {**tensors, t.name: guarded}, parameters):
                         values = guarded
             tensors[t.name] = values
-    if not _legal(op, tensors, parameters):
-        raise IndexError("no integers keep every access in bounds")
+    made = _outputs(op, tensors, parameters)
+    if isinstance(made, Exception):
+        raise made
     return tensors
 
 
 def _legal(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> bool:
-    return _outputs(op, tensors, parameters) is not None
+    return not isinstance(_outputs(op, tensors, parameters), Exception)
 
 
 def _bounds(

@@ -118,6 +118,8 @@ class Run:
             with np.errstate(all="ignore"):
                 return oracle.outputs(self.op, self.program.tensors, self.program.parameters)
         except IndexError as error:
+            if "its guard holds" in str(error):
+                raise Skipped("a bracket that does not keep a read on its axis") from error
             # A bracket takes an access for guarded that its sizes do not keep in range.
             try:
                 self.called(self.inputs)

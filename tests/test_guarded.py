@@ -360,3 +360,11 @@ def test_a_root_of_a_negative_number_is_no_complex_one():
     assert root(x).item() == pytest.approx(2)
     with pytest.raises(ValueError):
         root(x, s=-8)
+
+
+def test_a_bracket_that_does_not_keep_a_read_on_its_axis_is_not_verified():
+    op = derive.parse("op f(x[k,k]) -> y; y[l,k] = x[l+1,k]*[l - k < 1]")
+    with pytest.raises(IndexError, match="x is read out of range where its guard holds"):
+        oracle.outputs(op, {"x": np.ones((2, 2))}, {})
+    with pytest.raises(derive.VerificationError, match="finite outputs: x is read out of range"):
+        list(checks_of(op, derive.load(op)))

@@ -47,7 +47,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import FUNCTIONS
 
-__all__ = ["Array", "Extents", "Machine", "array", "evaluate"]
+__all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]

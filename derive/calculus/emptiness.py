@@ -50,7 +50,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.rules import contraction
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import fresh, substitute
 from derive.calculus.conditions import conditions_of, conjunction, has_a_member
 from derive.calculus.lets import Find, Let, Lets
 
@@ -131,11 +131,15 @@ def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> P
     bound = frozenset(t.binders)
     conditions = _conditions(beside)
     outside = make_term(t.coef, (), (*beside, *_asked(lets, beside, conditions, bound)))
+    taken = bound.union(*map(free_indices, beside))
     parts = []
     for s in slope.terms:
-        together = [*conditions, *_conditions(s.factors)]
-        guards = _asked(lets, s.factors, together, bound | frozenset(s.binders))
-        parts.append(make_term(s.coef, s.binders, (*s.factors, *guards)))
+        inner = {i: fresh(i, (*taken, *s.binders)) for i in s.binders if i in taken}
+        binders = [inner.get(i, i) for i in s.binders]
+        factors = [substitute(f, inner) for f in s.factors]
+        together = [*conditions, *_conditions(factors)]
+        guards = _asked(lets, factors, together, bound.union(binders))
+        parts.append(make_term(s.coef, binders, (*factors, *guards)))
     return mul(poly([outside]), poly(parts))
 
 

@@ -91,7 +91,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return Where(condition, e, Num(Fraction(1)))
         if isinstance(e, Access | Iverson | Normal) or not needed <= free_indices(e):
             return e
-        if isinstance(e, Reduce) and not any(_is_nowhere(scope, a) for a in accesses(e)):
+        if isinstance(e, Reduce) and needed and not any(_is_nowhere(scope, a) for a in accesses(e)):
             return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
