@@ -19,6 +19,7 @@ from derive.lowering.code import (
     Method,
     text,
 )
+from derive.lowering.guarded import protected
 from derive.lowering.products import chain
 from derive.lowering.recognise import Normal
 from derive.lowering.scope import Scope
@@ -83,11 +84,14 @@ def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
 
 def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
     body = substitute(e.body, {e.index: k})
+    condition = None if e.condition is None else substitute(e.condition, {e.index: k})
+    if condition is not None:
+        body = protected(scope, body, condition)
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
-    if e.condition is not None:
+    if condition is not None:
         # A finite bound keeps rows without any member free of nan; the caller masks them.
         bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
-        test = scope.condition(substitute(e.condition, {e.index: k}), order)
+        test = scope.condition(condition, order)
         value = scope.where(test, value, Value(bound, scalar=True), order)
     place = scope.frame.position(value.axes, value.axes.index(k))
     return replace(value, code=Function(f"torch.{e.kind}", (value.code, place)))

@@ -87,15 +87,20 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return Where(condition, inside, Num(Fraction(1)))
 
     def visit(e: Expr) -> Expr:
-        if isinstance(e, Access) and needed <= free_indices(e) and _is_of_nothing(scope, e):
+        if isinstance(e, Access) and _is_of_nothing(scope, e):
             return Where(condition, e, Num(Fraction(1)))
-        if isinstance(e, Access | Iverson | Normal) or not needed <= free_indices(e):
+        if isinstance(e, Access | Iverson | Normal):
+            return e
+        whole = needed <= free_indices(e)
+        if not whole and not any(_is_of_nothing(scope, a) for a in accesses(e)):
+            return e
+        if not needed.isdisjoint(e.bound()):
             return e
         if isinstance(e, Reduce) and needed and not any(_is_nowhere(scope, a) for a in accesses(e)):
             return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
-        if isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
+        if whole and isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
             args = tuple(
                 a if isinstance(a, Num) or not needed <= free_indices(a) else safe(a)
                 for a in e.args
@@ -103,7 +108,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return Call(e.function, args)
         if isinstance(e, Pow) and isinstance(e.exponent, Num):
             power = e.exponent.value
-            if power < 0 or power.denominator != 1:
+            if whole and (power < 0 or power.denominator != 1):
                 return Pow(safe(e.base), e.exponent)
         mapped: Expr = e.map(visit)
         return mapped
@@ -117,9 +122,13 @@ def _is_nowhere(scope: Scope, e: Access) -> bool:
 
 
 def _is_of_nothing(scope: Scope, e: Access) -> bool:
-    """Whether e is a reduction that is infinite where its condition excludes all."""
+    """Whether e is a reduction that is infinite where its condition excludes all, or reads one."""
     let = scope.find(e.tensor)
-    return let is not None and is_infinite_of_nothing(scope.find, let)
+    if let is None:
+        return False
+    if let.kind == "sum":
+        return any(_is_of_nothing(scope, a) for a in accesses(let.body))
+    return is_infinite_of_nothing(scope.find, let)
 
 
 def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:

@@ -54,6 +54,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.conditions import lower_condition
 from derive.lowering.cumulative import cumulated, running
+from derive.lowering.guarded import protected
 from derive.lowering.nothing import (
     never_empty,
     only_where_there_is,
@@ -143,7 +144,10 @@ class Lowering(Scope):
         if segmented is not None:
             return segmented
         order = with_binders(let.formals, let.binders, let.body)
-        value = self._truth(let, order) or self.lower(self.nested(let.body), order)
+        body = self.nested(let.body)
+        if let.condition is not None and let.kind not in ("any", "all"):
+            body = protected(self, body, let.condition)
+        value = self._truth(let, order) or self.lower(body, order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
         around = tuple(i for i in value.axes if i not in let.binders)
