@@ -126,6 +126,21 @@ FAULTS = {
         "e[i] = sum[j | any[a](j > 1 and v[a] < 9)](min[b,k | b < j](w[k]*v[b])*v[j])*v[i]\n"
         "y[q,j] = where(j >= 1, e[j], 1)*z[q]",
     ),
+    "a guard that mixed an index of a sum with one of a product": (
+        "op f(x[l,l], T[l]: int) -> y\ny[l] = sum[g | T[g] == l](prod[l](x[l,l]**1.5))",
+    ),
+    "a mean of nothing in a branch that one number chooses": (
+        "op f(v[k], w[k]) -> y\ne = w[0] > 9\ny[k] = where(e, mean[j | j > k](v[j]), w[k])",
+    ),
+    "a maximum of nothing under a mask with more indices": (
+        "op f(z[q], T[i]: int) -> y\n"
+        "y[i] = mean[a,q](softmax[i | i >= a and a > i](where(i >= 1, amax[k | T[k] == i](1), a)"
+        "*z[q]))",
+    ),
+    "a part of a composite axis by another index of the same name": (
+        "op f(v[l], W[(j l),l]; groups=size(j, 2)) -> y\n"
+        "y[x] = concat[x](v[x]*sum[x](W[(0 x),x]*v[x]), v[x])",
+    ),
     "a reciprocal of what a guard reads as 0, summed": (
         "op f(w[n,i]) -> y\n"
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",

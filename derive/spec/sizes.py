@@ -392,10 +392,10 @@ class Sizes:
         """The extent of an axis."""
         return self._names[self._root(f"{tensor}@{n}")]
 
-    def number(self, letter: str) -> int | None:
-        """The size of a letter where it is a number."""
-        size = self._given.get(self._root(letter))
-        return int(size.value) if isinstance(size, Num) else None
+    def number(self, extent: str) -> int | None:
+        """The size of an extent where it is a number."""
+        found = [self._given.get(root) for root, name in self._names.items() if name == extent]
+        return next((int(size.value) for size in found if isinstance(size, Num)), None)
 
     def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
         """The parts of an axis, as some tensor with the same axis has them; none if it has none."""
