@@ -46,6 +46,9 @@ EQUATIONS = {
         "y[i] = logsumexp[h]([h == i]*where(h >= 1, mean[j | j < i](w[0]), v[h]))"
     ),
     "a function of a mean of nothing": ("y[i] = sum[k | i >= k](erf(mean[l | k <= l](x[l]))*u[k])"),
+    "a slope that lost the index of the sum": (
+        "y[i] = sum[k](where(k*x[i] > 2, log(k*x[i]), u[k]))"
+    ),
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"

@@ -138,7 +138,7 @@ def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> P
         binders = [inner.get(i, i) for i in s.binders]
         factors = [substitute(f, inner) for f in s.factors]
         together = [*conditions, *_conditions(factors)]
-        guards = _asked(lets, factors, together, bound.union(binders))
+        guards = _asked(lets, factors, together, frozenset(binders))
         parts.append(make_term(s.coef, binders, (*factors, *guards)))
     return mul(poly([outside]), poly(parts))
 
