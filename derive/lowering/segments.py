@@ -135,8 +135,7 @@ def _logsumexp(
     finite = Method(top.code, "isfinite")
     level = replace(top, code=Function("torch.where", (finite, top.code, literal(0))))
     n = level.axes.index(index)
-    around = [i for i in (*source.indices, *position.indices)]
-    around = list(dict.fromkeys(around))
+    around = list(dict.fromkeys((*source.indices, *position.indices)))
     here = frame.fit(read_at(frame, level, n, position), around)
     whole = frame.fit(source, around)
     shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
