@@ -46,6 +46,9 @@ EQUATIONS = {
         "y[i] = logsumexp[h]([h == i]*where(h >= 1, mean[j | j < i](w[0]), v[h]))"
     ),
     "a function of a mean of nothing": ("y[i] = sum[k | i >= k](erf(mean[l | k <= l](x[l]))*u[k])"),
+    "a slope in a product of nothing": (
+        "y[i] = prod[h | h < i - 1](1 + sin(mean[j | j > h](w[j]))*v[h])"
+    ),
     "a slope that lost the index of the sum": (
         "y[i] = sum[k](where(k*x[i] > 2, log(k*x[i]), u[k]))"
     ),

@@ -44,7 +44,6 @@ from derive.algebra.poly import (
     base_and_power,
     is_positive,
     make_term,
-    mul,
     negate,
     poly,
     sum_over,
@@ -56,6 +55,7 @@ from derive.calculus.lets import Find, Let, Lets
 
 __all__ = [
     "cancels",
+    "guarded",
     "guarded_slope",
     "guards_from_outside",
     "has_positions",
@@ -122,16 +122,20 @@ def pulled(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     return sum_over(poly(terms), indices)
 
 
-def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> Poly:
-    """The product of what stands beside a factor of t and the factor's slope, with its guards.
+def guarded(lets: Lets, t: Term, beside: Sequence[Expr]) -> Poly:
+    """What stands beside a factor of t, without its binders, with guards for a derivative of t.
 
     [c(i,l)]*f(u[l]) is guarded where it stands. In a gradient it is summed over i, beside f'(u[l]),
-    which may be infinite where no i meets c and what the slope has itself.
+    which may be infinite where no i meets c.
     """
-    bound = frozenset(t.binders)
+    guards = _asked(lets, beside, _conditions(beside), frozenset(t.binders))
+    return poly([make_term(t.coef, (), (*beside, *guards))])
+
+
+def guarded_slope(lets: Lets, beside: Sequence[Expr], slope: Poly) -> Poly:
+    """The slope with guards from what stands beside it and what it has itself."""
     conditions = _conditions(beside)
-    outside = make_term(t.coef, (), (*beside, *_asked(lets, beside, conditions, bound)))
-    taken = bound.union(*map(free_indices, beside))
+    taken = frozenset[Index]().union(*map(free_indices, beside))
     parts = []
     for s in slope.terms:
         inner = {i: fresh(i, (*taken, *s.binders)) for i in s.binders if i in taken}
@@ -140,7 +144,7 @@ def guarded_slope(lets: Lets, t: Term, beside: Sequence[Expr], slope: Poly) -> P
         together = [*conditions, *_conditions(factors)]
         guards = _asked(lets, factors, together, frozenset(binders))
         parts.append(make_term(s.coef, binders, (*factors, *guards)))
-    return mul(poly([outside]), poly(parts))
+    return poly(parts)
 
 
 def _within(f: Expr) -> Iterator[Expr]:

@@ -35,6 +35,7 @@ from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import (
     cancels,
+    guarded,
     guarded_slope,
     has_positions,
     is_bent,
@@ -137,7 +138,8 @@ def partial_of_let(
         )
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
-    return sum_over(mul(weight, inside), binders)
+    shares = [mul(poly([t]), guarded_slope(lets, t.factors, inside)) for t in weight.terms]
+    return sum_over(add(ZERO, *shares), binders)
 
 
 def _is_input(lets: Lets, body: Poly) -> bool:
@@ -197,7 +199,8 @@ def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
             if inside.terms:
                 rest = t.factors[:n] + t.factors[n + 1 :]
                 # The binders of the term stay in scope of both parts.
-                parts.append(sum_over(guarded_slope(lets, t, rest, inside), t.binders))
+                slope = guarded_slope(lets, rest, inside)
+                parts.append(sum_over(mul(guarded(lets, t, rest), slope), t.binders))
     return add(ZERO, *parts)
 
 
