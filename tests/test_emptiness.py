@@ -58,6 +58,7 @@ EQUATIONS = {
     ),
     "an empty axis": "y[i] = x[i] + sum[z](logsumexp[z](t[z]))",
     "an empty axis below a condition": "y[i] = x[i] + sum[z](where(z != 1, logsumexp[z](t[z]), 1))",
+    "a mean over an empty axis in a sum": "y[i] = x[i] + sum[j](mean[z](t[z]*w[j]))",
     "a size of an empty axis": "y[i] = x[i] + sum[z](w[1]/size(z))",
 }
 TENSORS = {"x": "i", "w": "j", "v": "h", "u": "k", "t": "z"}

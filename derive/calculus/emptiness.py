@@ -80,10 +80,8 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
         guards: list[Expr] = []
         for f in t.factors:
             lacking = [i for i in left if i not in free_indices(f)]
-            # What has none of the inner sum's indices either stands outside of that, too.
-            inner = [i for i in t.binders if i not in free_indices(f)]
             if lacking and not isinstance(f, Iverson | Delta):
-                guards += _guards(lets, t, f, [*lacking, *inner])
+                guards += _guards(lets, t, f, lacking)
         # The brackets may read what the term binds.
         whole = make_term(t.coef, t.binders, (*t.factors, *guards))
         result = add(result, sum_over(poly([whole]), left))
