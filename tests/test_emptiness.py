@@ -59,6 +59,12 @@ EQUATIONS = {
     "an empty axis": "y[i] = x[i] + sum[z](logsumexp[z](t[z]))",
     "an empty axis below a condition": "y[i] = x[i] + sum[z](where(z != 1, logsumexp[z](t[z]), 1))",
     "a mean over an empty axis in a sum": "y[i] = x[i] + sum[j](mean[z](t[z]*w[j]))",
+    "an axis that is empty within a sum of nothing": (
+        "y[i] = x[i] + sum[j | j + 1 < 1](mean[z](t[z]*w[j]))"
+    ),
+    "a condition within, about the sum outside": (
+        "y[h,k] = sum[i]([i == h + 3]*sum[j | j + 1 >= i](w[j]*min[l | k == 1](x[l])))"
+    ),
     "a size of an empty axis": "y[i] = x[i] + sum[z](w[1]/size(z))",
 }
 TENSORS = {"x": "i", "w": "j", "v": "h", "u": "k", "t": "z"}

@@ -80,8 +80,10 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
         guards: list[Expr] = []
         for f in t.factors:
             lacking = [i for i in left if i not in free_indices(f)]
+            # What has none of the inner sum's indices either stands outside of that, too.
+            inner = [i for i in t.binders if i not in free_indices(f)]
             if lacking and not isinstance(f, Iverson | Delta):
-                guards += _guards(lets, t, f, lacking)
+                guards += _guards(lets, t, f, lacking, inner)
         # The brackets may read what the term binds.
         whole = make_term(t.coef, t.binders, (*t.factors, *guards))
         result = add(result, sum_over(poly([whole]), left))
@@ -264,22 +266,28 @@ def _is_straight(f: Expr, names: set[str]) -> bool:
     return isinstance(f, Access) and f.tensor in names
 
 
-def _guards(lets: Lets, t: Term, f: Expr, missing: Sequence[Index]) -> Iterator[Expr]:
-    """[the sum over these takes something], where f may be infinite if it does not."""
+def _guards(
+    lets: Lets, t: Term, f: Expr, missing: Sequence[Index], inner: Sequence[Index]
+) -> Iterator[Expr]:
+    """[the sum over these takes something], where f may be infinite if it does not.
+
+    Conditions may join the indices of the sums within; an axis that is empty there is theirs.
+    """
     placed = {i for d in t.factors if isinstance(d, Delta) for i in free_indices(d)}
-    missing = [i for i in missing if i not in placed]
+    every = [i for i in (*missing, *inner) if i not in placed]
     masks = [m.condition for m in t.factors if isinstance(m, Iverson)]
-    masks = [c for c in masks if free_indices(c) & set(missing)]
-    chosen = [i for i in missing if any(i in free_indices(c) for c in masks)]
-    own = frozenset(i.extent for i in missing)
+    masks = [c for c in masks if free_indices(c) & set(every)]
+    chosen = [i for i in every if any(i in free_indices(c) for c in masks)]
+    own = frozenset(i.extent for i in every)
+    taken = set(placed)
     if chosen and (may_be_infinite(lets.get, f, own) or _is_of_nothing(lets, f, own)):
         found = as_atom(some(lets, conjunction(masks), chosen))
         if isinstance(found, Iverson):
             yield found
-            missing = [i for i in missing if i not in chosen]
+            taken.update(chosen)
     for i in missing:
         # An axis of size 0; only what has no value for that very reason is looked after.
-        if not i.group and _is_of_nothing(lets, f, frozenset((i.extent,))):
+        if i not in taken and not i.group and _is_of_nothing(lets, f, frozenset((i.extent,))):
             if not has_positions(lets, i):
                 yield Iverson(Rel("<", ZERO, atom(Size(i.extent))))
 
