@@ -6,8 +6,10 @@ is a view of the other: each name holds the one that takes fewer views.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from derive.algebra.expr import Composite, Expr, Index, walk
 from derive.lowering.code import (
@@ -58,10 +60,10 @@ class Piece:
     line: Line
     part: tuple[str, ...] = ()
 
-    @property
-    def reads(self) -> set[str]:
-        """The names that the line reads."""
-        return set(names_in(self.line.code))
+    @cached_property
+    def reads(self) -> Counter[str]:
+        """The names that the line reads, and how often it does."""
+        return Counter(names_in(self.line.code))
 
 
 @dataclass
@@ -229,10 +231,7 @@ def leave(
 
 def _redefined(pieces: Sequence[Piece], name: str, f: Callable[[Code], Code]) -> list[Piece]:
     """The lines with f of what the name was."""
-    return [
-        replace(p, line=replace(p.line, code=f(p.line.code))) if p.line.name == name else p
-        for p in pieces
-    ]
+    return [_with(p, f(p.line.code)) if p.line.name == name else p for p in pieces]
 
 
 def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]:
@@ -256,7 +255,7 @@ def _read(pieces: Sequence[Piece], own: set[str]) -> list[Piece]:
     for p in reversed(pieces):
         if p.line.name in own or p.line.name in read:
             kept.insert(0, p)
-            read |= p.reads
+            read.update(p.reads)
     return kept
 
 
@@ -266,13 +265,17 @@ def _cleared(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
         own = next(p for p in pieces if p.line.name == name)
         new: dict[Code, Code] = {Name(name): own.line.code}
         if not isinstance(own.line.code, Name):
-            readers = [p for p in pieces for read in names_in(p.line.code) if read == name]
-            if len(readers) != 1 or readers[0].part != own.part:
+            readers = [p for p in pieces if name in p.reads]
+            if sum(p.reads[name] for p in readers) != 1 or readers[0].part != own.part:
                 continue
             whole = text(replaced(readers[0].line.code, new))
             if len(f"{readers[0].line.name} = {whole}") > WIDTH:
                 continue
-        pieces = swapped([p for p in pieces if p is not own], new)
+        pieces = [
+            _with(p, replaced(p.line.code, new)) if name in p.reads else p
+            for p in pieces
+            if p is not own
+        ]
     return pieces
 
 
@@ -322,7 +325,11 @@ def swapped(pieces: Sequence[Piece], new: Mapping[Code, Code]) -> list[Piece]:
 
 
 def _mapped(pieces: Sequence[Piece], f: Callable[[Code], Code]) -> list[Piece]:
-    return [replace(p, line=replace(p.line, code=f(p.line.code))) for p in pieces]
+    return [_with(p, f(p.line.code)) for p in pieces]
+
+
+def _with(p: Piece, code: Code) -> Piece:
+    return p if code is p.line.code else replace(p, line=replace(p.line, code=code))
 
 
 def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
