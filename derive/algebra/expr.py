@@ -78,36 +78,42 @@ def node(cls: type[_Class]) -> type[_Class]:
 class Node(metaclass=_Interned):
     """Base of everything interned: content in fields, identity by content."""
 
-    __slots__ = ()
+    __slots__ = ("_parts",)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, n) for n in type(self).__match_args__)  # type: ignore[attr-defined]
 
-    def parts(self) -> Iterator[Any]:
+    def parts(self) -> tuple[Any, ...]:
         """The child nodes, in order."""
+        try:
+            return self._parts  # type: ignore[no-any-return, attr-defined]
+        except AttributeError:
+            found: list[Node] = []
         for name in type(self).__match_args__:  # type: ignore[attr-defined]
             value = getattr(self, name)
             if isinstance(value, Node):
-                yield value
+                found.append(value)
             elif isinstance(value, tuple):
-                yield from (item for item in value if isinstance(item, Node))
+                found += (item for item in value if isinstance(item, Node))
+        object.__setattr__(self, "_parts", tuple(found))
+        return tuple(found)
 
     def map(self, f: Callable[[Any], Any]) -> Any:
         """The same node over mapped children; itself when none changed."""
-        changed = False
+        parts = self.parts()
+        mapped = tuple(map(f, parts))
+        if mapped == parts:
+            return self
+        left = iter(mapped)
         content = []
         for name in type(self).__match_args__:  # type: ignore[attr-defined]
             value = getattr(self, name)
-            new = value
             if isinstance(value, Node):
-                new = f(value)
-            elif isinstance(value, tuple) and any(isinstance(item, Node) for item in value):
-                new = tuple(f(item) if isinstance(item, Node) else item for item in value)
-                if all(a is b for a, b in zip(new, value, strict=True)):
-                    new = value
-            changed = changed or new is not value
-            content.append(new)
-        return type(self)(*content) if changed else self
+                value = next(left)
+            elif isinstance(value, tuple):
+                value = tuple(next(left) if isinstance(item, Node) else item for item in value)
+            content.append(value)
+        return type(self)(*content)
 
     def __repr__(self) -> str:
         inside = ", ".join(repr(getattr(self, name)) for name in type(self).__match_args__)  # type: ignore[attr-defined]
@@ -406,7 +412,7 @@ def walk(e: Expr) -> Iterator[Expr]:
         if inner not in met:
             met.add(inner)
             yield inner
-            pending.extend(reversed(tuple(inner.parts())))
+            pending.extend(reversed(inner.parts()))
 
 
 def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:

@@ -203,7 +203,7 @@ def subexpressions(code: Code) -> Iterator[Code]:
         current = pending.pop()
         yield current
         if not isinstance(current, Dim | Shape):
-            pending += reversed(tuple(current.parts()))
+            pending += reversed(current.parts())
 
 
 def literal(value: int | float) -> Literal:

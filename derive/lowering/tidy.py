@@ -73,7 +73,7 @@ def names_in(code: Code) -> Iterable[str]:
             # A slice is written as text.
             yield from re.findall(r"[A-Za-z_]\w*", part.text)
         else:
-            pending += reversed(tuple(part.parts()))
+            pending += reversed(part.parts())
 
 
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
