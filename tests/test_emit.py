@@ -338,6 +338,19 @@ def test_a_long_size_may_read_the_shape_of_a_group():
         f(x, w, dim=1, dilation=7)
 
 
+def test_the_shape_of_a_group_behind_two_others_is_checked():
+    op = derive.parse(
+        "op f(x[*p,l,*q,i,*r], z[*p,l,*q,i,*r,j]; dim0=axis(l), dim1=axis(i)) -> y\n"
+        "y[*p,*q,*r] = sum[l,i,j](x[*p,l,*q,i,*r]*z[*p,l,*q,i,*r,j])"
+    )
+    f = derive.load(op)
+    x, z = torch.rand(2, 3, 4, 5, 6, 7), torch.rand(2, 3, 4, 5, 6, 7, 8)
+    assert torch.allclose(f(x, z, dim0=1, dim1=3), (x * z.sum(6)).sum((1, 3)))
+    message = r"\*r has shape \(6, 7\) in x but \(6, 6\) on axes from 4 of z"
+    with pytest.raises(ValueError, match=message):
+        f(x, z[:, :, :, :, :, :6], dim0=1, dim1=3)
+
+
 def test_what_a_person_wrote_cannot_leave_the_docstring():
     doc = Doc(('"""', "import os", "\\"), ('"""; x = 1; """',))
     op = derive.parse("op copy(x[i]) -> y\ny[i] = x[i]")

@@ -62,13 +62,8 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
     result += _in_turn(op)
     for p in op.parameters:
         if isinstance(p, SizeOf):
-            result.append(
-                Check(
-                    (),
-                    f"{p.name} < 1",
-                    message=f"{op.name}: {p.name} must be positive, not {{{p.name}}}",
-                )
-            )
+            message = f"{op.name}: {p.name} must be positive, not {{{p.name}}}"
+            result.append(Check((), f"{p.name} < 1", message=message))
     for t in optional:
         result.append(_fill(op, frame, t, required))
         result += _rank(op, t)
@@ -403,12 +398,18 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
             if i is None:
                 continue
             start, stop = text(outer.position(axes, n)), text(outer.position(axes, n + 1))
+            prepare: tuple[str, ...] = ()
             if i.group:
                 first, last = "" if start == "0" else start, "" if n + 1 == len(axes) else stop
-                ends = colon(first, last)
-                own = f"{t.name}.shape" if ends == ":" else f"{t.name}.shape[{ends}]"
                 at = _place(outer.position(axes, n))
                 want, name = shape_name(i), f"index *{i.name}"
+                if len(first + last) > SHORT:
+                    # As for sizes: the word of the notation is no other name.
+                    prepare = (f"axis = {start}",)
+                    at, first = "{axis}", "axis"
+                    last = last and f"axis + len({want})"
+                ends = colon(first, last)
+                own = f"{t.name}.shape" if ends == ":" else f"{t.name}.shape[{ends}]"
                 message = (
                     f"{op.name}: {name} has shape {{tuple({want})}} in {home[want]} "
                     f"but {{tuple({own})}} on axes from {at} of {t.name}"
@@ -422,7 +423,7 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
                     f"but {{{own}}} on axis {_place(outer.position(axes, n))} of {t.name}"
                 )
             if own != want:
-                result.append(Check((), f"{own} != {want}", message=message))
+                result.append(Check(prepare, f"{own} != {want}", message=message))
     prelude = _prelude(shapes_of, [*result, *later])
     return [prelude, *result] if prelude.prepare or result else []
 
