@@ -37,6 +37,10 @@ FAULTS = {
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
     ),
+    "an adjoint of a logsumexp beside a composite axis": (
+        "op f(v[j], r[n], W[(j i),l]) -> y\ne[n] = sum[c]([c != n]*softmax[c](v[c]))\n"
+        "y[n,l] = e[1]*e[n]*r[n]*sum[j,i](W[(j i),l]*v[j])",
+    ),
     "a mean of what a bracket keeps safe": (
         "y[n] = mean[k](sum[l](where(k >= 1, logsumexp[m | m >= l](v[m]), 1))*x[k,n])",
     ),

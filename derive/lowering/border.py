@@ -198,9 +198,13 @@ def _slices(code: Code, shape: Code) -> bool:
 
 
 def store(border: Border, pieces: list[Piece], owners: Mapping[str, str]) -> list[Piece]:
-    """Names that hold a tensor hold it as it looks outside, unless that takes more views."""
+    """Names that hold a tensor hold it as it looks outside, unless that takes more views.
+
+    A tensor that the operation does not have looks only one way.
+    """
     for name, tensor in owners.items():
-        if border.changes(tensor) and not border.reshapes(tensor):
+        seen = tensor in border.outside and border.changes(tensor)
+        if seen and not border.reshapes(tensor):
             tried = _outside(border, pieces, name, tensor)
             if sum(views(p.line.code) for p in tried) <= sum(views(p.line.code) for p in pieces):
                 pieces = tried
