@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
+    Access,
     Add,
     And,
     Call,
@@ -33,6 +34,8 @@ from derive.algebra.expr import (
     free_indices,
 )
 from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
+from derive.algebra.substitution import replace
+from derive.calculus.positions import certain_positions
 from derive.spec.affine import Monomial, Polynomial
 from derive.spec.operation import Extent, Operation, SizeOf
 
@@ -53,6 +56,7 @@ class Bounds:
     """The extents of one operation, as a store of facts.
 
     ``integers`` names the parameters that are integers; of their sign nothing is known.
+    ``positions`` has the extent that all values of an integer tensor are positions of.
 
     >>> bounds = Bounds([Extent("k"), Extent("l"), Extent("m", size=Size("k") + Size("l"))])
     >>> bounds.holds(Rel("<", Index("j", "k"), Size("m")))
@@ -61,9 +65,15 @@ class Bounds:
     True
     """
 
-    def __init__(self, extents: Sequence[Extent] = (), integers: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        extents: Sequence[Extent] = (),
+        integers: Iterable[str] = (),
+        positions: Mapping[str, str] | None = None,
+    ) -> None:
         self._extents = {e.name: e for e in extents}
         self._integers = frozenset(integers)
+        self._positions = positions or {}
         self._sizes: dict[str, Polynomial] = {}
         self._proved: dict[Polynomial, bool] = {}
 
@@ -73,7 +83,7 @@ class Bounds:
         whole = (
             p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
         )
-        return cls(op.extents, whole)
+        return cls(op.extents, whole, certain_positions(op))
 
     def size(self, extent: str) -> Polynomial:
         """The number of values of an extent, in terms of sizes that are no sums of others."""
@@ -160,8 +170,8 @@ class Bounds:
         """
         match condition:
             case Rel(op, left, right):
-                a = self.form(left)
-                b = None if a is None else self.form(right)
+                a = self.form(self._with_indices(left))
+                b = None if a is None else self.form(self._with_indices(right))
                 return None if a is None or b is None else self._relation(op, a, b)
             case Not(arg):
                 inner = self.holds(arg)
@@ -175,6 +185,16 @@ class Bounds:
                     return absorbing
                 return None if None in found else not absorbing
         return None
+
+    def _with_indices(self, e: Expr) -> Expr:
+        """e with an index in place of what is certainly a position."""
+
+        def index(part: Expr) -> Expr | None:
+            if isinstance(part, Access) and part.tensor in self._positions:
+                return Index(repr(part), self._positions[part.tensor])
+            return None
+
+        return replace(e, index) if self._positions else e
 
     def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
         if op in (">", ">="):

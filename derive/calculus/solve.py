@@ -1,4 +1,4 @@
-"""Formulas with their shifted deltas solved: the last thing that is done to them.
+"""Formulas with their shifted deltas and lookups solved: the last thing that is done to them.
 
 Solving puts what a formula reads at a computed position. An adjoint that is opened is read at
 plain indices, so that the deltas of both meet in one sum; then what is left is solved.
@@ -13,14 +13,15 @@ from derive.algebra.rules import Rule
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules
+from derive.calculus.lookups import lookup_rule
 from derive.calculus.shifts import shift_rules
 
 __all__ = ["solved"]
 
 
 def solved(backward: Backward) -> Backward:
-    """The adjoints and gradients without the deltas that their ranges let be solved."""
-    shifts = shift_rules(backward.bounds)
+    """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
+    shifts = (*shift_rules(backward.bounds), lookup_rule(backward.bounds))
     made = {a.name: a.as_let() for a in backward.adjoints}
     folds = fold_rules(backward.lets, made)
 

@@ -5,7 +5,8 @@
     Sum_g [s[n] == g] f(g)  =  f(s[n]),  0 where s[n] is no position of g
 
 No mask of every n with every g is made. What lies outside is added to, or read from, one position
-more than the axis has, so that nothing goes wrong on an axis without values.
+more than the axis has, so that nothing goes wrong on an axis without values. Where s[n] is read as
+a position anyway nothing lies outside.
 """
 
 from __future__ import annotations
@@ -56,13 +57,20 @@ class _Match:
     index: Index
     position: Expr
     rest: tuple[Expr, ...]
+    certain: bool
+    """Whether every position is one of the index."""
+
+    @property
+    def inside(self) -> Expr:
+        """The condition that the position is one of the index."""
+        return _inside(self.index, self.position)
 
 
 def segment_sum(
     scope: Scope, binders: Sequence[Index], args: Sequence[Expr], order: Sequence[Index]
 ) -> Value | None:
     """Sum over binders of the product of args by places or by lookup, where it is one."""
-    for match in _matches(args):
+    for match in _matches(scope, args):
         if match.index in binders:
             found = _lookup(scope, match, binders, order)
         else:
@@ -76,7 +84,7 @@ def segment_extremum(scope: Scope, let: Let, excluded: Value) -> Value | None:
     """The amax, amin or logsumexp of what has each value; ``excluded`` is that of nothing."""
     if let.kind not in ("amax", "amin", "logsumexp") or let.condition is None:
         return None
-    for match in _matches((Iverson(let.condition),)):
+    for match in _matches(scope, (Iverson(let.condition),)):
         if match.index in let.formals and set(let.binders) <= free_indices(match.position):
             return _extremum(scope, let, match, excluded)
     return None
@@ -111,22 +119,23 @@ def _extremum(scope: Scope, let: Let, match: _Match, excluded: Value) -> Value |
     source = scope.frame.squeeze(source, ())
     known = (*source.indices, *position.indices)
     result = [i for i in let.formals if i is match.index or i in known]
-    base = Method(scope.like, "new_full", (_one_more(match.index, result), excluded.code))
+    base = Method(scope.like, "new_full", (_shape(match, result), excluded.code))
     kind = "amin" if let.kind == "amin" else "amax"
     value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
     if let.kind == "logsumexp":
-        value = _logsumexp(scope, value, source, match.index, position, let.binders)
-    value = _without_last(scope, value, match.index)
-    if all(match.index not in free_indices(e) for e in (let.body, *match.rest)):
+        value = _logsumexp(scope, match, value, source, position, let.binders)
+    value = _on_axis(scope, match, value)
+    read = any(match.index in free_indices(e) for e in (let.body, *match.rest))
+    if match.certain or not read:
         return value
     return only_where_there_is(scope, value, [match.index.extent], value.indices)
 
 
 def _logsumexp(
     scope: Scope,
+    match: _Match,
     top: Value,
     source: Value,
-    index: Index,
     position: Value,
     binders: Sequence[Index],
 ) -> Value:
@@ -134,19 +143,19 @@ def _logsumexp(
     frame = scope.frame
     finite = Method(top.code, "isfinite")
     level = replace(top, code=Function("torch.where", (finite, top.code, literal(0))))
-    n = level.axes.index(index)
+    n = level.axes.index(match.index)
     around = list(dict.fromkeys((*source.indices, *position.indices)))
     here = frame.fit(read_at(frame, level, n, position), around)
     whole = frame.fit(source, around)
     shifted = Value(Binary("-", whole.code, here.code), broadcast(whole.axes, here.axes))
     parts = replace(shifted, code=Method(shifted.code, "exp"))
     order = [i for i in top.axes if i is not None]
-    zeros = Method(scope.like, "new_zeros", (_one_more(index, order),))
-    total = add_at(frame, parts, index, position, binders, order, zeros, scope.like)
+    zeros = Method(scope.like, "new_zeros", (_shape(match, order),))
+    total = add_at(frame, parts, match.index, position, binders, order, zeros, scope.like)
     return replace(level, code=Binary("+", level.code, Method(total.code, "log")))
 
 
-def _matches(args: Sequence[Expr]) -> Iterator[_Match]:
+def _matches(scope: Scope, args: Sequence[Expr]) -> Iterator[_Match]:
     for mask in args:
         if not isinstance(mask, Iverson):
             continue
@@ -161,7 +170,13 @@ def _matches(args: Sequence[Expr]) -> Iterator[_Match]:
             for index, position in (sides, sides[::-1]):
                 if isinstance(index, Index) and not index.group and _is_read(position):
                     if index not in free_indices(position):
-                        yield _Match(index, position, rest)
+                        inside = conditions_of(_inside(index, position))
+                        certain = all(scope.frame.bounds.holds(x) is True for x in inside)
+                        yield _Match(index, position, rest, certain)
+
+
+def _inside(index: Index, position: Expr) -> Expr:
+    return And((Rel("<=", _ZERO, position), Rel("<", position, Size(index.extent))))
 
 
 def _is_read(position: Expr) -> bool:
@@ -182,7 +197,7 @@ def _added(
     loose = tuple(i for i in binders if i not in summed and i not in shared)
     around = with_binders(order, shared, _product(beside or inside))
     placed = _placed(scope, match, _total(loose, inside), summed, around)
-    if placed is not None and reads:
+    if placed is not None and reads and not match.certain:
         placed = only_where_there_is(scope, placed, [match.index.extent], placed.indices)
     if placed is None or not beside:
         return placed
@@ -225,21 +240,25 @@ def _placed(
         for i in order
         if i is match.index or (i in (*source.indices, *position.indices) and i not in summed)
     ]
-    zeros = Method(like, "new_zeros", (_one_more(match.index, result),))
+    zeros = Method(like, "new_zeros", (_shape(match, result),))
     value = add_at(scope.frame, source, match.index, position, summed, order, zeros, like)
-    return replace(_without_last(scope, value, match.index), kind=source.kind)
+    return replace(_on_axis(scope, match, value), kind=source.kind)
 
 
-def _one_more(index: Index, axes: Sequence[Index]) -> Code:
-    """A shape with one position to spare along the index."""
-    one_more: Code = Binary("+", Dim(index.extent), literal(1))
-    return Shape(tuple(one_more if i is index else Name(index_key(i)) for i in axes))
+def _shape(match: _Match, axes: Sequence[Index]) -> Code:
+    """A shape with one position to spare along the index, where something may lie outside."""
+    one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
+    spare = None if match.certain else match.index
+    return Shape(tuple(one_more if i is spare else Name(index_key(i)) for i in axes))
 
 
-def _without_last(scope: Scope, value: Value, index: Index) -> Value:
+def _on_axis(scope: Scope, match: _Match, value: Value) -> Value:
     """value without the position that was to spare."""
-    place = scope.frame.position(value.axes, value.axes.index(index))
-    return replace(value, code=Method(value.code, "narrow", (place, literal(0), Dim(index.extent))))
+    if match.certain:
+        return value
+    place = scope.frame.position(value.axes, value.axes.index(match.index))
+    stop = Dim(match.index.extent)
+    return replace(value, code=Method(value.code, "narrow", (place, literal(0), stop)))
 
 
 def _lookup(
@@ -266,8 +285,11 @@ def _lookup(
         # What differs from one place to the next stands in no table, and a table that is infinite
         # where nothing is looked up has a derivative that is nan there.
         there = [_at_position(scope, match, a) for a in looked_up]
-        factors = [Iverson(_inside(match)), *there, *beside]
-        value = scope.lower(_total((*within, *after), factors), order)
+        brackets = [] if match.certain else [Iverson(match.inside)]
+        content = _total((*within, *after), [*brackets, *there, *beside])
+        value = scope.lower(content, order)
+        if match.certain:
+            return value
         return only_where_there_is(scope, value, [match.index.extent], order)
     content = _total(within, looked_up)
     around = with_binders(order, after, _product((content, match.position, *beside)))
@@ -277,18 +299,20 @@ def _lookup(
     if position is None or value.scalar or match.index not in value.axes:
         return None
     n = value.axes.index(match.index)
-    value = padded(scope, value, n, literal(0), literal(1))
+    if not match.certain:
+        value = padded(scope, value, n, literal(0), literal(1))
     value = scope.frame.fit(read_at(scope.frame, value, n, position), around)
     zero = Value(literal(0), kind="int", scalar=True)
-    brackets = [a.condition for a in beside if isinstance(a, Iverson)]
-    if brackets:
+    conditions = [a.condition for a in beside if isinstance(a, Iverson)]
+    if conditions:
         # What is looked up is not where a bracket excludes it: 0*inf is nan.
-        value = scope.where(scope.condition(And(tuple(brackets)), around), value, zero, around)
-    if len(brackets) < len(beside):
+        value = scope.where(scope.condition(And(tuple(conditions)), around), value, zero, around)
+    if len(conditions) < len(beside):
         # What stands beside is not read where nothing is looked up.
         other = scope.as_float(scope.lower(_product(beside), around))
         value = times(scope.frame, scope.as_float(value), other, around)
-        value = scope.where(scope.condition(_inside(match), around), value, zero, around)
+        if not match.certain:
+            value = scope.where(scope.condition(match.inside, around), value, zero, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)
 
@@ -303,14 +327,8 @@ def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
             return part
         return scope.named(part) if isinstance(part, Reduce) and not free & own else None
 
-    range_ = conditions_of(_inside(match))
+    range_ = conditions_of(match.inside)
     return with_value(scope.frame.bounds, replaced(e, table), match.index, match.position, range_)
-
-
-def _inside(match: _Match) -> Expr:
-    """The condition that the position is one of the index."""
-    size = Size(match.index.extent)
-    return And((Rel("<=", _ZERO, match.position), Rel("<", match.position, size)))
 
 
 def _place(scope: Scope, match: _Match, order: Sequence[Index]) -> Value | None:
@@ -318,5 +336,7 @@ def _place(scope: Scope, match: _Match, order: Sequence[Index]) -> Value | None:
     value = scope.lower(match.position, order)
     if value.kind != "int" or value.scalar:
         return None
+    if match.certain:
+        return value
     outside = Value(Dim(match.index.extent), kind="int", scalar=True)
-    return scope.where(scope.condition(_inside(match), order), value, outside, order)
+    return scope.where(scope.condition(match.inside, order), value, outside, order)

@@ -1,0 +1,52 @@
+"""Integers that are certainly positions of an axis.
+
+    y[k] = ... x[s[k]] ...  with x[n]   =>   0 <= s[k] < size(n) for every k
+
+A read that no condition guards is an error out of range, so that everything may rely on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from derive.algebra.expr import Access, Add, Call, Expr, Index, Iverson, Mul, Pow, Reduce
+from derive.spec.operation import Operation
+
+__all__ = ["certain_positions"]
+
+
+def certain_positions(op: Operation) -> dict[str, str]:
+    """Tensor -> an extent that every value of the tensor is a position of."""
+    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    found: dict[str, str] = {}
+    for equation in op.equations:
+        for a in _always_read(equation.body):
+            for position, axis in zip(a.positions, axes[a.tensor], strict=True):
+                if not isinstance(position, Access) or not isinstance(axis, Index) or axis.group:
+                    continue
+                if _is_whole(position, axes[position.tensor]):
+                    found.setdefault(position.tensor, axis.extent)
+    return found
+
+
+def _always_read(e: Expr) -> Iterator[Access]:
+    """The accesses in e that no condition guards."""
+    if isinstance(e, Access):
+        yield e
+    elif isinstance(e, Reduce):
+        if e.condition is not None or e.kind in ("any", "all"):
+            return
+    elif not isinstance(e, Add | Mul | Pow | Call):
+        return
+    if not any(isinstance(part, Iverson) for part in e.parts()):
+        for part in e.parts():
+            yield from _always_read(part)
+
+
+def _is_whole(a: Access, axes: tuple[Expr, ...]) -> bool:
+    """Whether the indices of the access run through the tensor."""
+    extents = [i.extent for i in axes if isinstance(i, Index)]
+    read = [i for i in a.positions if isinstance(i, Index)]
+    return (
+        len(set(read)) == len(a.positions) == len(extents) and [i.extent for i in read] == extents
+    )

@@ -1,0 +1,135 @@
+"""What is read as a position lies on its axis, and no code asks again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+from derive.algebra.expr import Access, Index, Rel, Size, num
+from derive.calculus.bounds import Bounds
+from derive.calculus.positions import certain_positions
+from derive.pipeline import load, source
+from derive.spec.notation import parse
+from derive.verify import checks_of
+
+INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
+CERTAIN = {
+    "y[k] = v[s[k]]*u[0]": {"s": "n"},
+    "y[k] = sum[l](exp(v[t[k,l]])*u[l])": {"t": "n"},
+    "y[k] = x[k,s[k]]/v[T]": {"s": "n", "T": "n"},
+    "e[k] = v[s[k]]\ny[k] = where(c[k], e[k], 0)": {"s": "n"},
+    "y[k,l] = u[l]*v[s[k]] + x[s[k],0]": {"s": "n"},
+    "y[l] = sum[k](x[k,t[k,l]])": {"t": "n"},
+    "y[k] = detach(v[s[k]])**2": {"s": "n"},
+    # A guard, or a part of the tensor.
+    "y[k] = where(c[k], v[s[k]], 0)": {},
+    "y[k] = where(v[s[k]] > 0, u[0], 0)": {},
+    "y[k] = [c[k]]*v[s[k]]": {},
+    "y[k] = sum[l | u[l] > 0](v[t[k,l]])": {},
+    "y[k] = any[l](v[t[k,l]] > 0)": {},
+    "y[k] = v[s[0]]*x[k,0]": {},
+    "y[k] = v[t[k,k]]": {},
+    "y[k] = v[s[k] + 1]": {},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("equations", CERTAIN)
+def test_only_what_is_always_read_is_certain(equations):
+    assert certain_positions(parse(INPUTS + equations)) == CERTAIN[equations]
+
+
+def test_bounds_know_of_every_element():
+    bounds = Bounds(positions={"s": "n"})
+    for position in (Access("s", (Index("k", "k"),)), Access("s", (num(0),))):
+        assert bounds.holds(Rel("<=", num(0), position)) is True
+        assert bounds.holds(Rel("<", position, Size("n"))) is True
+        assert bounds.holds(Rel("<", position, num(3))) is None
+    other = Access("t", (Index("k", "k"),))
+    assert bounds.holds(Rel("<", other, Size("n"))) is None
+
+
+TEXTS = {
+    "a softmax over segments": (
+        "op f(u[k], s[k]: int, v[n]) -> y\nt[n] = sum[k | s[k] == n](exp(u[k]))\n"
+        "y[k] = exp(u[k])/t[s[k]]*v[s[k]]"
+    ),
+    "deviations from the mean of a segment": (
+        "op f(x[k,d], s[k]: int, w[n]) -> y\nm[n,d] = mean[k | s[k] == n](x[k,d])\n"
+        "y[k,d] = (x[k,d] - m[s[k],d])*w[s[k]]"
+    ),
+    "distances from the greatest": (
+        "op f(x[k,d], s[k]: int, w[n]) -> y\nm[n,d] = amax[k | s[k] == n](x[k,d])\n"
+        "y[k,d] = (m[s[k],d] - x[k,d])*w[s[k]]"
+    ),
+    "a sum of one": (
+        "op f(x[k], s[k]: int, w[n]) -> y\ny[k] = w[s[k]] + sum[n | n == s[k]](exp(w[n])*x[k])"
+    ),
+    "messages between nodes": (
+        "op f(h[n,d], a[k], src[k]: int, dst[k]: int) -> y\n"
+        "y[n,d] = h[n,d]**2 + sum[k | dst[k] == n](a[k]*h[src[k],d]*h[dst[k],d])"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_all_checks_pass(text):
+    op = parse(text)
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
+@pytest.mark.parametrize("text", list(TEXTS.values())[:4], ids=list(TEXTS)[:4])
+def test_no_code_asks_whether_a_position_is_one(text):
+    code = source(parse(text))
+    assert "s >= 0" not in code
+    assert "narrow" not in code
+    assert "arange" not in code
+
+
+@pytest.mark.parametrize("text", list(TEXTS.values())[:4], ids=list(TEXTS)[:4])
+@pytest.mark.parametrize("wrong", [-1, 2])
+def test_a_position_out_of_range_is_an_error(text, wrong):
+    op = parse(text)
+    sizes = {"k": 3, "d": 4, "n": 2}
+    given = [
+        torch.tensor([0, wrong, 1])
+        if t.kind == "int"
+        else torch.ones([sizes[i.extent] for i in t.axes])
+        for t in op.inputs
+    ]
+    with pytest.raises((IndexError, RuntimeError), match=r"index|range|bounds"):
+        load(op)(*given)
+
+
+def test_a_guarded_position_may_be_none():
+    text = (
+        "op f(x[k], s[k]: int, w[n]) -> y\nt[n] = sum[k | s[k] == n](x[k])\n"
+        "y[k] = where(s[k] >= 0, w[s[k]]*t[s[k]], 0)"
+    )
+    x = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
+    w = torch.tensor([3.0, 5.0], requires_grad=True)
+    y = load(parse(text))(x, torch.tensor([1, -1, 1]), w)
+    assert y.tolist() == [25.0, 0.0, 25.0]
+    made = torch.autograd.grad(y.sum(), (x, w))
+    assert [g.tolist() for g in made] == [[10.0, 0.0, 10.0], [0.0, 10.0]]
+
+
+FORMULAS = {
+    "y[k,d] = x[k,d] - t[s[k],d]*w[s[k]]": "2·grad_t[s[k],d]·x[k,d] + G[k,d]",
+    # A sum within is made once for every n.
+    "y[k,d] = w[s[k]]*x[k,d] + sum[n | s[k] == n](t[n,d]*sum[l](z[l,n])*x[k,d])": None,
+}
+
+
+@pytest.mark.parametrize("equation", FORMULAS)
+def test_the_gradient_is_read_where_the_position_says(equation):
+    text = (
+        "op f(x[k,d], s[k]: int, w[n], z[l,n]) -> y\n"
+        "t[n,d] = z[0,n] + sum[k | s[k] == n](x[k,d]**2)\n"
+    )
+    found = str(derive.derivation(parse(text + equation)).gradients["x"])
+    if FORMULAS[equation] is None:
+        assert "[s[k] = n]·z[l,n]·t[n,d]" in found
+    else:
+        assert found == f"grad_x[k,d] = {FORMULAS[equation]}"
