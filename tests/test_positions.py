@@ -22,9 +22,11 @@ CERTAIN = {
     "y[k,l] = u[l]*v[s[k]] + x[s[k],0]": {"s": "n"},
     "y[l] = sum[k](x[k,t[k,l]])": {"t": "n"},
     "y[k] = detach(v[s[k]])**2": {"s": "n"},
+    "y[k] = where(v[s[k]] > 0, u[0], 0)": {"s": "n"},
+    "y[k] = [v[s[k]] > 0 and c[k]]": {"s": "n"},
     # A guard, or a part of the tensor.
+    "y[k] = [c[k] and v[s[k]] > 0]": {},
     "y[k] = where(c[k], v[s[k]], 0)": {},
-    "y[k] = where(v[s[k]] > 0, u[0], 0)": {},
     "y[k] = [c[k]]*v[s[k]]": {},
     "y[k] = sum[l | u[l] > 0](v[t[k,l]])": {},
     "y[k] = any[l](v[t[k,l]] > 0)": {},

@@ -9,7 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from derive.algebra.expr import Access, Add, Call, Expr, Index, Iverson, Mul, Pow, Reduce
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Or,
+    Pow,
+    Reduce,
+    Rel,
+    Where,
+)
 from derive.spec.operation import Operation
 
 __all__ = ["certain_positions"]
@@ -31,16 +46,24 @@ def certain_positions(op: Operation) -> dict[str, str]:
 
 def _always_read(e: Expr) -> Iterator[Access]:
     """The accesses in e that no condition guards."""
-    if isinstance(e, Access):
-        yield e
-    elif isinstance(e, Reduce):
-        if e.condition is not None or e.kind in ("any", "all"):
-            return
-    elif not isinstance(e, Add | Mul | Pow | Call):
-        return
-    if not any(isinstance(part, Iverson) for part in e.parts()):
-        for part in e.parts():
-            yield from _always_read(part)
+    parts: tuple[Expr, ...] = ()
+    match e:
+        case Access():
+            yield e
+            parts = e.positions
+        case Reduce(kind, _, body, None) if kind not in ("any", "all"):
+            parts = (body,)
+        case Add() | Pow() | Call() | Rel() | Not():
+            parts = e.parts()
+        case Mul(args) if not any(isinstance(a, Iverson) for a in args):
+            parts = args
+        case Where(condition) | Iverson(condition):
+            parts = (condition,)
+        case And(args) | Or(args):
+            # The first guards the others.
+            parts = args[:1]
+    for part in parts:
+        yield from _always_read(part)
 
 
 def _is_whole(a: Access, axes: tuple[Expr, ...]) -> bool:
