@@ -58,6 +58,7 @@ from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import freely_read
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -84,7 +85,7 @@ def flatten_operation(
         spoken = {owner.name: owner.name for owner in owners}
     reserved = {op.name, *spoken.values()}
     lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
-    for equation in op.equations:
+    for equation in freely_read(op):
         _define(lets, equation)
         identities = "; ".join(lets.take_used())
         let = lets[equation.name]

@@ -8,6 +8,7 @@ A read that no condition guards is an error out of range, so that everything may
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from derive.algebra.expr import (
     Access,
@@ -15,6 +16,7 @@ from derive.algebra.expr import (
     And,
     Call,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -25,14 +27,14 @@ from derive.algebra.expr import (
     Rel,
     Where,
 )
-from derive.spec.operation import Operation
+from derive.spec.operation import Equation, Operation
 
-__all__ = ["certain_positions"]
+__all__ = ["certain_positions", "freely_read"]
 
 
 def certain_positions(op: Operation) -> dict[str, str]:
     """Tensor -> an extent that every value of the tensor is a position of."""
-    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    axes = _axes(op)
     found: dict[str, str] = {}
     for equation in op.equations:
         for a in _always_read(equation.body):
@@ -42,6 +44,29 @@ def certain_positions(op: Operation) -> dict[str, str]:
                 if _is_whole(position, axes[position.tensor]):
                     found.setdefault(position.tensor, axis.extent)
     return found
+
+
+def freely_read(op: Operation) -> tuple[Equation, ...]:
+    """The equations without the guards of what is certainly a position of the axis."""
+    axes, certain = _axes(op), certain_positions(op)
+
+    def freed(e: Expr) -> Expr:
+        made: Expr = e.map(freed)
+        if not isinstance(made, Access):
+            return made
+        pairs = zip(made.positions, axes[made.tensor], strict=True)
+        return Access(made.tensor, tuple(bare(p, axis) for p, axis in pairs))
+
+    def bare(position: Expr, axis: Expr) -> Expr:
+        inner = position.position if isinstance(position, Guard) else position
+        known = certain.get(inner.tensor) if isinstance(inner, Access) else None
+        return inner if isinstance(axis, Index) and axis.extent == known else position
+
+    return tuple(replace(q, body=freed(q.body)) for q in op.equations) if certain else op.equations
+
+
+def _axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
+    return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
 
 
 def _always_read(e: Expr) -> Iterator[Access]:

@@ -9,32 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.rules import Rule
+from derive.algebra.rules import Rule, Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules
 from derive.calculus.lookups import lookup_rule
 from derive.calculus.shifts import shift_rules
+from derive.calculus.witnesses import witness_rule
 
 __all__ = ["solved"]
 
 
 def solved(backward: Backward) -> Backward:
     """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
-    shifts = (*shift_rules(backward.bounds), lookup_rule(backward.bounds))
+    bounds, lets = backward.bounds, backward.lets
+    # What a sum over positions picks is a witness of what is asked for beside it.
+    last: Rules = (*shift_rules(bounds), witness_rule(lets), lookup_rule(bounds))
     made = {a.name: a.as_let() for a in backward.adjoints}
-    folds = fold_rules(backward.lets, made)
+    folds = fold_rules(lets, made)
 
     def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(_solved(a, shifts, folds) for a in formulas)
+        return tuple(_solved(a, last, folds) for a in formulas)
 
     return replace(backward, adjoints=each(backward.adjoints), gradients=each(backward.gradients))
 
 
-def _solved(a: Adjoint, shifts: Sequence[Rule], folds: Sequence[Rule]) -> Adjoint:
+def _solved(a: Adjoint, last: Rules, folds: Sequence[Rule]) -> Adjoint:
     log: Log = []
-    body = simplify(a.body, shifts, log)
+    body = simplify(a.body, last, log)
     if not log:
         return a
-    body = simplify(body, (*shifts, *folds), log)
+    body = simplify(body, (*last, *folds), log)
     return replace(a, body=body, steps=(*a.steps, *said_of((a.name, a.formals), log)))
