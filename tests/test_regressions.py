@@ -41,6 +41,9 @@ FAULTS = {
         "op f(v[j], r[n], W[(j i),l]) -> y\ne[n] = sum[c]([c != n]*softmax[c](v[c]))\n"
         "y[n,l] = e[1]*e[n]*r[n]*sum[j,i](W[(j i),l]*v[j])",
     ),
+    "a softmax that is joined, of what is infinite at 0": (
+        "op f(v[k], u[i], w[q]) -> y\ny[x,q] = concat[x](u[x], softmax[q](log(v[x])*w[q]))",
+    ),
     "a mean of what a bracket keeps safe": (
         "y[n] = mean[k](sum[l](where(k >= 1, logsumexp[m | m >= l](v[m]), 1))*x[k,n])",
     ),

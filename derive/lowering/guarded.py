@@ -33,11 +33,20 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
+from derive.calculus.conditions import conditions_of, conjunction
 from derive.calculus.emptiness import is_infinite_of_nothing
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
 
-__all__ = ["complement", "is_below", "is_zero_outside", "masks_of", "protected", "unmasked"]
+__all__ = [
+    "complement",
+    "is_below",
+    "is_zero_outside",
+    "masks_of",
+    "protected",
+    "under_guards",
+    "unmasked",
+]
 
 
 def complement(args: Sequence[Expr]) -> tuple[Expr, Expr, Expr, list[Expr]] | None:
@@ -114,6 +123,18 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return mapped
 
     return visit(e)
+
+
+def under_guards(scope: Scope, e: Expr) -> Expr:
+    """e, of which nothing is asked but where all that it reads is there, protected elsewhere.
+
+    What a bracket in e leaves out may be asked for.
+    """
+    parts = list(walk(e))
+    if any(isinstance(part, Iverson | Where) for part in parts):
+        return e
+    guards = [c for part in parts if isinstance(part, Guard) for c in conditions_of(part.condition)]
+    return protected(scope, e, conjunction(tuple(dict.fromkeys(guards)))) if guards else e
 
 
 def _is_nowhere(scope: Scope, e: Access) -> bool:

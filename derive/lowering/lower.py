@@ -54,7 +54,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.conditions import lower_condition
 from derive.lowering.cumulative import cumulated, running
-from derive.lowering.guarded import protected
+from derive.lowering.guarded import protected, under_guards
 from derive.lowering.nothing import (
     never_empty,
     only_where_there_is,
@@ -145,7 +145,9 @@ class Lowering(Scope):
             return segmented
         order = with_binders(let.formals, let.binders, let.body)
         body = self.nested(let.body)
-        if let.condition is not None and let.kind not in ("any", "all"):
+        if let.condition is None:
+            body = under_guards(self, body)
+        elif let.kind not in ("any", "all"):
             body = protected(self, body, let.condition)
         value = self._truth(let, order) or self.lower(body, order)
         if let.kind not in ("any", "all", "argmax", "argmin"):

@@ -143,8 +143,17 @@ class Scope(ABC):
             # Integers beside a number would have torch's default type.
             then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
-        code = Function("torch.where", (test.code, then.code, other.code))
+        inside = _where_it_holds(test.code, then.code)
+        code = Function("torch.where", (test.code, inside, other.code))
         return Value(code, axes, kind)
+
+
+def _where_it_holds(test: Code, code: Code) -> Code:
+    """The code as it is where the test holds, which it asked itself."""
+    match code:
+        case Function("torch.where", (asked, then, Literal())) if asked is test:
+            return code if isinstance(then, Literal) else then
+    return code
 
 
 def whole(n: int) -> Literal:
