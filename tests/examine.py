@@ -77,8 +77,8 @@ def tried(program: Program, checks: set[str]) -> Result:
         except LoweringError as error:
             return Result(seed, "unsupported", str(error))
         except DeriveError as error:
-            unsized = any(text in str(error) for text in UNSIZED)
-            return Result(seed, "skipped" if unsized else "rejected", str(error))
+            rightly = any(text in str(error) for text in REFUSED)
+            return Result(seed, "skipped" if rightly else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
         try:
@@ -118,8 +118,11 @@ def _spoken(op: Operation, program: Program) -> Result:
 
 _LONGEST = 20_000_000
 """A program whose loops visit more than this is not tried: they would take minutes."""
-UNSIZED = ("has no size", "is composed of other parts", "is not known; declare the axis")
-"""What is said of a letter or an axis whose size does not follow."""
+REFUSED = (
+    *("has no size", "is composed of other parts", "is not known; declare the axis"),
+    "division by zero in",
+)
+"""What is said of a letter or an axis whose size does not follow, and of 1/(0.5 - 0.5)."""
 BEFORE = {"crash", "rejected"}
 """Kinds that no values make."""
 SHARES = {

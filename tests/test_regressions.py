@@ -44,6 +44,11 @@ FAULTS = {
     "a softmax that is joined, of what is infinite at 0": (
         "op f(v[k], u[i], w[q]) -> y\ny[x,q] = concat[x](u[x], softmax[q](log(v[x])*w[q]))",
     ),
+    "an output that is an input through an equation": (
+        "op f(x[k], t[k]: int, w[n]) -> y, z, u\ne[k] = t[k]\ny[k] = e[k]\nd[k] = x[k]\n"
+        "u[k] = d[k]\nz[k] = w[t[k]]*x[k]**2",
+    ),
+    "an output that is another": ("op f(x[k]) -> y, z\ny[k] = x[k]**2\nz[k] = y[k]",),
     "a mean of what a bracket keeps safe": (
         "y[n] = mean[k](sum[l](where(k >= 1, logsumexp[m | m >= l](v[m]), 1))*x[k,n])",
     ),

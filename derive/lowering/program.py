@@ -157,10 +157,15 @@ def _forward(
         scope.tensor(name)
     shapes = Shapes({e.name: e for e in op.extents}, frame, sources_of(tensors))
     lines = []
+    same = set(tensors)
+    """Names of inputs as they are: autograd has no output that is one."""
     for s in scope.statements:
         code = shapes.resolve(s.code)
-        if isinstance(code, Name) and code.id in tensors and s.name in op.outputs:
-            code = Method(code, "clone")
+        if isinstance(code, Name) and code.id in same:
+            if s.name in op.outputs:
+                code = Method(code, "clone")
+            else:
+                same.add(s.name)
         lines.append(Line(s.name, code, kept=not lets[s.name].internal))
     lines = with_winners(lines)
     for name in op.outputs:
