@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from equations import evaluated, expressions, flat, index, samples
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import derive
 from derive.algebra.cost import cost
@@ -59,6 +60,30 @@ def test_factoring_keeps_the_value(one, two):
     want = evaluated((i, j), p, tensors, lets)
     assume(np.isfinite(want).all() and np.abs(want).max() < 1e60)
     np.testing.assert_allclose(evaluated((i, j), factor(p), tensors, lets), want, rtol=1e-9)
+
+
+def test_a_sum_with_brackets_may_stand_beside_its_multiple():
+    """i*(1 + [c]*x + [d]*x) + (1 + [c]*x + [d]*x): the second is not the first."""
+    brackets = [mul(atom(b), x()) for b in (BELOW, SAME)]
+    p = mul(add(constant(1), atom(i)), add(constant(1), *brackets))
+    tensors = samples()
+    made = evaluated((i, j), factor(p), tensors, {})
+    np.testing.assert_allclose(made, evaluated((i, j), p, tensors, {}), rtol=1e-12)
+
+
+BELOW = Iverson(Rel("<", x(), y()))
+SAME = Iverson(Rel("==", x(), constant(2)))
+ADDENDS = [constant(1), constant(2), x(), y(), atom(i), atom(BELOW), mul(atom(BELOW), x()), mul(atom(SAME), x())]
+
+
+@CHECKED
+@given(*[st.lists(st.sampled_from(ADDENDS), min_size=1, max_size=3)] * 3)
+def test_factoring_products_of_sums_keeps_the_value(one, two, three):
+    p = add(mul(add(*one), add(*two)), mul(*three))
+    tensors = samples()
+    np.testing.assert_allclose(
+        evaluated((i, j), factor(p), tensors, {}), evaluated((i, j), p, tensors, {}), 1e-9, 1e-9
+    )
 
 
 @CHECKED

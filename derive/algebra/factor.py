@@ -159,18 +159,18 @@ def _of_alike(
     pulled: Sequence[tuple[_Product, list[_Product]]],
 ) -> list[tuple[list[_Product], list[_Product]]]:
     """a*(x + y) + b*(2*x + 2*y) = (a + 2*b)*(x + y)."""
-    groups: dict[frozenset[_Product], tuple[list[_Product], list[_Product]]] = {}
+    groups: dict[tuple[frozenset[_Product], int], tuple[list[_Product], list[_Product]]] = {}
     for outer, inner in pulled:
         first = min(inner, key=lambda p: [(sort_key(a), n) for a, n in p.powers])
         alike = [_Product(p.coef / first.coef, p.powers) for p in inner]
         whole = frozenset(_Product(p.coef, tuple(sorted(p.powers, key=_by_atom))) for p in alike)
         # What a delta places or a bracket takes is less than the whole of a product of sums.
         placed = any(isinstance(a, Delta | Iverson) for p in (outer, *inner) for a, _ in p.powers)
-        if whole in groups and not placed:
-            groups[whole][0].append(_Product(outer.coef * first.coef, outer.powers))
+        if (whole, 0) in groups and not placed:
+            groups[whole, 0][0].append(_Product(outer.coef * first.coef, outer.powers))
             continue
-        key = whole if whole not in groups else whole | {outer}
-        groups[key] = ([_Product(outer.coef * first.coef, outer.powers)], alike)
+        apart = len(groups) if (whole, 0) in groups else 0
+        groups[whole, apart] = ([_Product(outer.coef * first.coef, outer.powers)], alike)
     found = []
     for outers, alike in groups.values():
         if len(outers) == 1:
