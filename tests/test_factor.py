@@ -73,7 +73,10 @@ def test_a_sum_with_brackets_may_stand_beside_its_multiple():
 
 BELOW = Iverson(Rel("<", x(), y()))
 SAME = Iverson(Rel("==", x(), constant(2)))
-ADDENDS = [constant(1), constant(2), x(), y(), atom(i), atom(BELOW), mul(atom(BELOW), x()), mul(atom(SAME), x())]
+ADDENDS = [
+    *(constant(1), constant(2), x(), y(), atom(i), A(i, j)),
+    *(atom(BELOW), mul(atom(BELOW), x()), mul(atom(SAME), x())),
+]
 
 
 @CHECKED
