@@ -52,6 +52,9 @@ EQUATIONS = {
     "a slope that lost the index of the sum": (
         "y[i] = sum[k](where(k*x[i] > 2, log(k*x[i]), u[k]))"
     ),
+    "a slope beside a sum of nothing": (
+        "y[k] = [amin[j](w[j])/u[k] > 9]*log(amin[h](where(h > 0, 0, v[h])*v[h]))"
+    ),
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"

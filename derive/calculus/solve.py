@@ -23,8 +23,7 @@ __all__ = ["solved"]
 def solved(backward: Backward) -> Backward:
     """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
     bounds, lets = backward.bounds, backward.lets
-    # What a sum over positions picks is a witness of what is asked for beside it.
-    last: Rules = (*shift_rules(bounds), witness_rule(lets), lookup_rule(bounds))
+    last: Rules = (*shift_rules(bounds), lookup_rule(bounds), witness_rule(lets))
     made = {a.name: a.as_let() for a in backward.adjoints}
     folds = fold_rules(lets, made)
 

@@ -1,9 +1,9 @@
-"""Brackets that ask for some position, beside one that has it.
+"""Brackets that ask for some position of which one is known.
 
-    [c(k) for some k] [c(j)] = [c(j)]
+    [s[j] = s[k] for some j] = 1
 
-Such a bracket guards what is infinite where nothing meets c. It is asked for where a reduction
-stands, and says nothing any more where the slope of that reduction brings its own condition.
+Such a bracket guards what is infinite where a reduction takes nothing. It is asked for where the
+reduction stands, and says nothing where the reduction is read at the place of what it takes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from derive.algebra.expr import Access, Expr, Index, Iverson, free_indices, sort_key
+from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, free_indices, sort_key
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
-from derive.calculus.conditions import conditions_of, plain_positions, rebuilt
+from derive.calculus.conditions import conditions_of, rebuilt
 from derive.calculus.lets import Lets
 
 __all__ = ["witness_rule"]
@@ -29,21 +29,20 @@ def witness_rule(lets: Lets) -> Rule:
 
     def witnessed(t: Term) -> Poly | None:
         for m in t.factors:
-            if isinstance(m, Iverson) and _is_certain(lets, t, m):
+            if isinstance(m, Iverson) and _is_certain(lets, t, m.condition):
                 return rebuilt(t, t.binders, [f for f in t.factors if f is not m])
         return None
 
     return Rule(
         "witness",
-        "[c(k) for some k]·[c(j)] = [c(j)]",
+        "[s(j) = s(k) for some j] = 1",
         "the number of brackets",
         witnessed,
     )
 
 
-def _is_certain(lets: Lets, t: Term, bracket: Iverson) -> bool:
-    """Whether indices of the term meet what the bracket asks some indices to meet."""
-    asked = bracket.condition
+def _is_certain(lets: Lets, t: Term, asked: Expr) -> bool:
+    """Whether an index of the term meets what some index is asked to meet."""
     let = lets.get(asked.tensor) if isinstance(asked, Access) else None
     if let is None or let.kind != "any" or let.condition is not None:
         return False
@@ -51,21 +50,16 @@ def _is_certain(lets: Lets, t: Term, bracket: Iverson) -> bool:
     if not isinstance(body, Iverson):
         return False
     assert isinstance(asked, Access)
-    said = {
-        plain_positions(c)
-        for m in t.factors
-        if isinstance(m, Iverson) and m is not bracket
-        for c in conditions_of(m.condition)
-    }
     there = dict(zip(let.formals, asked.positions, strict=True))
     return any(
-        all(plain_positions(substitute(c, {**there, **found})) in said for c in _parts(body))
+        all(_holds(lets, substitute(c, {**there, **found})) for c in conditions_of(body.condition))
         for found in _places(t, let.binders)
     )
 
 
-def _parts(body: Iverson) -> tuple[Expr, ...]:
-    return tuple(conditions_of(body.condition))
+def _holds(lets: Lets, c: Expr) -> bool:
+    same = isinstance(c, Rel) and c.op == "==" and c.left is c.right
+    return same or lets.bounds.holds(c) is True
 
 
 def _places(t: Term, binders: tuple[Index, ...]) -> Iterator[dict[Index, Expr]]:
