@@ -124,7 +124,11 @@ class Frame:
         value = self.squeeze(value, ())
         order = [i for i in want if i is not None and i in value.axes]
         if len(order) != len(value.axes):
-            raise LoweringError(f"axes {value.axes} do not fit {want}")
+            had, there = (", ".join(i.name for i in a if i is not None) for a in (value.axes, want))
+            raise LoweringError(
+                f"no torch code puts a part along [{had}] where only [{there}] are; "
+                "give that part an equation of its own"
+            )
         value = self.permute(value, order)
         present = frozenset(order)
         first = next((n for n, i in enumerate(want) if i in present), len(want))
