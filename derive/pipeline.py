@@ -183,9 +183,11 @@ def _formulas(
 
 
 def _trees(derived: Derived, speech: Speech) -> list[Expr]:
-    """The bodies of all adjoints and gradients as formulas show them."""
+    """What all adjoints and gradients are of, and their bodies as formulas show them."""
     every = (*derived.backward.adjoints, *derived.backward.gradients)
-    return [speech.written_out(factor(a.body)) for a in every]
+    lets = (derived.lets.get(a.tensor) for a in every)
+    bodies = [speech.written_out(factor(a.body)) for a in every]
+    return [*(let.access for let in lets if let is not None), *bodies]
 
 
 def _known_option(op: Operation, option: str | None) -> str | None:

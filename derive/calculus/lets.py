@@ -38,6 +38,7 @@ from derive.algebra.poly import (
 from derive.algebra.simplify import Step
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
+from derive.calculus.conditions import conditions_of
 from derive.spec.operation import Kind
 
 __all__ = ["Find", "Let", "Lets", "inline", "layout", "tensors_of"]
@@ -276,13 +277,29 @@ def _shape(
     if kind == "others":
         formals = (*formals, *(k for k in binders if k not in formals))
     if condition is not None:
-        extra = [i for i in layout(condition, binders) if i not in formals]
-        formals = (*formals, *extra)
+        compared = () if kind == "others" else binders
+        formals = _with_conditions(formals, compared, body, condition)
     ordered = dict.fromkeys((*formals, *binders))
     names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
     return (kind, len(formals), len(binders), whole, test), formals
+
+
+def _with_conditions(
+    formals: tuple[Index, ...], binders: tuple[Index, ...], body: Poly, condition: Expr
+) -> tuple[Index, ...]:
+    """The formals with those of the condition, each where a binder that it is compared with is.
+
+    The greatest x[k,d] with s[k] = n stands at [n,d].
+    """
+    extra = [i for i in layout(condition, binders) if i not in formals]
+    order: list[Index] = []
+    for i in layout(body):
+        beside = [c for c in conditions_of(condition) if i in binders and i in free_indices(c)]
+        order += [e for e in extra if any(e in free_indices(c) for c in beside) and e not in order]
+        order += [i] if i in formals else []
+    return (*order, *(i for i in (*formals, *extra) if i not in order))
 
 
 def inline(p: Poly, let: Let) -> Poly:

@@ -31,6 +31,7 @@ FAMILIES = {
         *("embedding", "flatten", "unflatten", "concat"),
         *("gather", "take_along_dim", "index_select", "take", "select"),
         *("index_add", "scatter_add", "segment_sum", "segment_mean", "segment_max"),
+        "segment_softmax",
         *("embedding_bag", "one_hot_embedding"),
         *("shift", "roll", "flip", "where", "masked_fill"),
         *("pad", "stack", "expand", "repeat_interleave", "tile", "unfold", "im2col"),
@@ -64,7 +65,8 @@ FAMILIES = {
         *("scaled_dot_product_attention", "masked_attention", "causal_attention"),
         *("sliding_window_attention", "alibi_attention", "relative_attention"),
         *("grouped_query_attention", "multi_head_attention", "causal_self_attention"),
-        *("cross_attention", "linear_attention", "causal_linear_attention", "rotary_embedding"),
+        *("cross_attention", "linear_attention", "causal_linear_attention", "graph_attention"),
+        "rotary_embedding",
     ),
     "distances": (
         *("cdist_squared", "cdist", "cdist_manhattan"),

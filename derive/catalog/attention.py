@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Piecewise, Sum, cos, exp, sin, sqrt, symbols
 
-from derive.spec.heads import Composite, Holds, Softmax, boolean, group, integer, optional, size
+from derive.spec.heads import (
+    Composite,
+    Holds,
+    Softmax,
+    Total,
+    boolean,
+    group,
+    integer,
+    optional,
+    size,
+)
 from derive.spec.operation import Operation
 
 b = group("b")
 c, d, e, f, g, h, i, j, k, l, n, r, t, v = symbols("c d e f g h i j k l n r t v", integer=True)  # noqa: E741
-window, base = symbols("window base")
+window, base, negative_slope = symbols("window base negative_slope")
 query, key, value, attn_mask = map(IndexedBase, ("query", "key", "value", "attn_mask"))
 x, memory, slopes, bias, buckets = map(IndexedBase, ("x", "memory", "slopes", "bias", "buckets"))
 Wq, Wk, Wv, Wo = map(IndexedBase, ("Wq", "Wk", "Wv", "Wo"))
@@ -22,6 +32,9 @@ Q, K, V, S, P, output = map(IndexedBase, ("Q", "K", "V", "S", "P", "output"))
 context = IndexedBase("context")
 phi, psi, state, total = map(IndexedBase, ("phi", "psi", "state", "total"))
 angle, pair = map(IndexedBase, ("angle", "pair"))
+a, scores, projected, weight = map(IndexedBase, ("a", "scores", "projected", "weight"))
+att_source, att_target = map(IndexedBase, ("att_source", "att_target"))
+source, target = map(IndexedBase, ("source", "target"))
 
 OPERATIONS = (
     # attn_mask is added to the scores, as torch does with a mask of numbers.
@@ -188,6 +201,37 @@ OPERATIONS = (
         Eq(total[b, i], Sum(S[b, i, j], j)),
         Eq(output[b, i, e], Sum(S[b, i, j] * value[b, j, e], j) / total[b, i]),
         inputs=(query[b, i, d], key[b, j, d], value[b, j, e]),
+    ),
+    # Node n attends to the nodes from which an edge leads to it (Velickovic and others, 2018): a is
+    # what edge k asks for in head h, and a node without such edges gets 0.
+    Operation(
+        "graph_attention",
+        Eq(projected[n, h, d], Sum(x[n, f] * weight[Composite(h, d), f], f)),
+        Eq(
+            scores[k, h],
+            Sum(att_source[h, d] * projected[source[k], h, d], d)
+            + Sum(att_target[h, d] * projected[target[k], h, d], d),
+        ),
+        Eq(
+            a[k, h],
+            Piecewise((scores[k, h], scores[k, h] > 0), (negative_slope * scores[k, h], True)),
+        ),
+        Eq(total[n, h], Total(exp(a[k, h]), k, where=Eq(target[k], n))),
+        Eq(
+            output[n, Composite(h, d)],
+            Total(
+                exp(a[k, h]) / total[n, h] * projected[source[k], h, d], k, where=Eq(target[k], n)
+            ),
+        ),
+        inputs=(
+            x[n, f],
+            weight[Composite(h, d), f],
+            att_source[h, d],
+            att_target[h, d],
+            integer(source[k]),
+            integer(target[k]),
+        ),
+        parameters={negative_slope: 0.2},
     ),
     # Turns each pair of features (x[d], x[d + size(d)]) by an angle that grows with t.
     Operation(

@@ -5,7 +5,7 @@ Composite axes are in memory order.
 
 from __future__ import annotations
 
-from sympy import And, Eq, Idx, IndexedBase, Piecewise, Sum, symbols
+from sympy import And, Eq, Idx, IndexedBase, Piecewise, Sum, exp, symbols
 
 from derive.spec.heads import (
     Composite,
@@ -133,6 +133,14 @@ OPERATIONS = (
     Operation(
         "segment_max",
         Eq(output[g, q], ReduceAmax(data[n, q], n, where=Eq(segment_ids[n], g))),
+        inputs=(data[n, q], integer(segment_ids[n])),
+        parameters={"num_segments": size(g)},
+    ),
+    # Shares of the segment that a row belongs to; every id is one of a segment.
+    Operation(
+        "segment_softmax",
+        Eq(total[g, q], Total(exp(data[n, q]), n, where=Eq(segment_ids[n], g))),
+        Eq(output[n, q], exp(data[n, q]) / total[segment_ids[n], q]),
         inputs=(data[n, q], integer(segment_ids[n])),
         parameters={"num_segments": size(g)},
     ),

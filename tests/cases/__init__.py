@@ -66,6 +66,7 @@ CASES: tuple[Case, ...] = (
     *normalizations.of_vectors(),
     *attention.attention(),
     *attention.projected_attention(),
+    *attention.graphs(),
     *distances.distances(),
     *convolution.convolutions(),
     *convolution.pools(),

@@ -96,6 +96,22 @@ def causal_linear(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores / scores.sum(-1, keepdim=True) @ v
 
 
+def of_graph(
+    x: Tensor, weight: Tensor, att_source: Tensor, att_target: Tensor, source: Tensor,
+    target: Tensor, negative_slope: float = 0.2,
+) -> Tensor:  # fmt: skip
+    """Node by node."""
+    projected = F.linear(x, weight).unflatten(-1, att_source.shape)
+    asked = (projected[source] * att_source + projected[target] * att_target).sum(-1)
+    scores = F.leaky_relu(asked, negative_slope)
+    rows = []
+    for n in range(len(x)):
+        into = target == n
+        shares = torch.softmax(scores[into], 0)
+        rows.append((shares[..., None] * projected[source[into]]).sum(0).flatten())
+    return torch.stack(rows)
+
+
 def rotary(x: Tensor, base: float = 10000) -> Tensor:
     """As complex numbers, multiplied by exp(i·angle)."""
     half = x.shape[-1] // 2
@@ -120,6 +136,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "cross_attention": cross,
     "linear_attention": linear,
     "causal_linear_attention": causal_linear,
+    "graph_attention": of_graph,
     "rotary_embedding": rotary,
 }
 ROWS, COLUMNS, FEATURES, VALUES = 3, 5, 4, 2
@@ -133,6 +150,21 @@ def triple(*batch: int, rows: int = ROWS) -> list[Tensor]:
         uniform((*batch, COLUMNS, FEATURES), -1, 1, 1),
         uniform((*batch, COLUMNS, VALUES), -1, 1, 2),
     ]
+
+
+def graphs() -> Iterator[Case]:
+    edges = torch.tensor([[0, 4, 2, 2, 1, 0, 3], [1, 1, 0, 2, 1, 3, 3]])
+    for label, given in (("typical", {}), ("negative_slope=0.5", {"negative_slope": 0.5})):
+        yield Case(
+            "graph_attention",
+            label,
+            lambda: [
+                uniform((5, 4), -1, 1), uniform((6, 4), -1, 1, 1), uniform((3, 2), -1, 1, 2),
+                uniform((3, 2), -1, 1, 3), *edges,
+            ],
+            given,
+            OWN["graph_attention"],
+        )  # fmt: skip
 
 
 def attention() -> Iterator[Case]:

@@ -27,6 +27,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "segment_sum": lambda x, ids, num_segments: of_segments(x, ids, num_segments, torch.sum),
     "segment_mean": lambda x, ids, num_segments: of_segments(x, ids, num_segments, torch.mean),
     "segment_max": lambda x, ids, num_segments: of_segments(x, ids, num_segments, torch.amax),
+    "segment_softmax": lambda x, ids, num_segments: shares(x, ids, num_segments),
     "embedding_bag": lambda index, weight, mode="mean": F.embedding_bag(index, weight, mode=mode),
     "one_hot_embedding": lambda index, weight: (
         F.one_hot(index, len(weight)).to(weight.dtype) @ weight
@@ -58,6 +59,11 @@ def of_segments(
     x: torch.Tensor, ids: torch.Tensor, count: int, reduce: Callable[..., torch.Tensor]
 ) -> torch.Tensor:
     return torch.stack([reduce(x[ids == g], 0) for g in range(count)])
+
+
+def shares(x: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
+    of_each = [(x.exp() * (ids == g).reshape(-1, *[1] * (x.dim() - 1))) for g in range(count)]
+    return sum(e / e.sum(0) for e in of_each if e.any())
 
 
 def padded(x: torch.Tensor, left: int, right: int, value: float, dim: int) -> torch.Tensor:
@@ -173,7 +179,8 @@ def by_position() -> Iterator[Case]:
             OWN["embedding_bag"],
         )
     ids = torch.tensor([3, 0, 2, 2, 1, 3, 0])
-    for name, shape in product(("segment_sum", "segment_mean", "segment_max"), ((), (5,), (2, 5))):
+    names = ("segment_sum", "segment_mean", "segment_max", "segment_softmax")
+    for name, shape in product(names, ((), (5,), (2, 5))):
         yield Case(
             name,
             "typical" if len(shape) == 1 else f"{list(shape)}",
