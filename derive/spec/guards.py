@@ -1,13 +1,14 @@
 """An access under a false condition is not made: its positions carry the condition.
 
 Where(c, x[p], b) becomes Where(c, x[Guard(c', p)], b), so that the algebra may move x[...] out of
-the branch. c' are the conditions whose indices p has; where another condition keeps an affine p
-in bounds, c' are the bounds themselves. A position that is always in bounds is left as it is.
+the branch. c' are the conditions whose indices p has, and that others hold for some value of what p
+has not; where another condition keeps an affine p in bounds, c' are the bounds themselves. A
+position that is always in bounds is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derive.algebra.expr import (
     Access,
@@ -26,7 +27,9 @@ from derive.algebra.expr import (
     Where,
     free_indices,
     num,
+    sort_key,
 )
+from derive.algebra.substitution import substitute
 from derive.spec.affine import Affine, Polynomial, affine
 from derive.spec.operation import Extent
 
@@ -85,9 +88,10 @@ class Guards:
         if not over or (isinstance(e, Index) and e.extent == axis):
             return made
         position = affine(e)
-        qualified = [c for c in over if free_indices(c) <= free_indices(e)]
         if position is None or position.tensors or isinstance(e, Num):
-            return Guard(_conjunction(qualified), made) if qualified else made
+            asked = _asked(e, over)
+            return Guard(_conjunction(asked), made) if asked else made
+        qualified = [c for c in over if free_indices(c) <= free_indices(e)]
         below, above = self.within(position, axis)
         if below and above:
             return made
@@ -132,6 +136,46 @@ class Guards:
         if found is None or found.coefficients or found.tensors:
             return Polynomial.of(size)
         return self._simple(found.constant)
+
+
+def _asked(e: Expr, over: Sequence[Expr]) -> list[Expr]:
+    """What is certain of the indices of e where all conditions hold, of all other indices.
+
+    [s[k] = n] for some n is 0 <= s[k] < size(n), and other conditions are about that n.
+    """
+    own = free_indices(e)
+    asked: list[Expr] = []
+    left = list(over)
+    for c in over:
+        for index, value in _equal(c):
+            if index in own or index.group or not free_indices(value) <= own or c not in left:
+                continue
+            asked += [Rel("<=", num(0), value), Rel("<", value, Size(index.extent))]
+            left = [substitute(x, {index: value}) for x in left if x is not c]
+    asked += [c for c in left if free_indices(c) <= own]
+    groups: list[tuple[frozenset[Index], list[Expr]]] = []
+    for c in left:
+        others = free_indices(c) - own
+        if others:
+            alike = [g for g in groups if g[0] & others]
+            groups = [g for g in groups if g not in alike]
+            groups.append(
+                (others.union(*(i for i, _ in alike)), [*(x for _, m in alike for x in m), c])
+            )
+    for others, members in groups:
+        # What has no index of e says whether anything is read, not what.
+        if any(free_indices(c) & own for c in members):
+            binders = tuple(sorted(others, key=sort_key))
+            asked.append(Reduce("any", binders, _conjunction(members)))
+    return asked
+
+
+def _equal(c: Expr) -> Iterator[tuple[Index, Expr]]:
+    """(index, what the condition says it to be equal to)."""
+    if isinstance(c, Rel) and c.op == "==":
+        for one, other in ((c.left, c.right), (c.right, c.left)):
+            if isinstance(one, Index):
+                yield one, other
 
 
 def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
