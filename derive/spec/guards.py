@@ -21,6 +21,7 @@ from derive.algebra.expr import (
     Mul,
     Not,
     Num,
+    Or,
     Reduce,
     Rel,
     Size,
@@ -28,6 +29,7 @@ from derive.algebra.expr import (
     free_indices,
     num,
     sort_key,
+    walk,
 )
 from derive.algebra.substitution import substitute
 from derive.spec.affine import Affine, Polynomial, affine
@@ -58,11 +60,14 @@ class Guards:
                 )
             case Mul(args):
                 return self._product(args, over)
-            case And(args):
+            case And(args) | Or(args):
+                # What comes later is asked where the earlier has not decided.
                 done: list[Expr] = []
+                known: list[Expr] = []
                 for arg in args:
-                    done.append(self.body(arg, _and(over, *done)))
-                return And(tuple(done))
+                    done.append(self.body(arg, _and(over, *known)))
+                    known.append(done[-1] if isinstance(e, And) else _not(done[-1]))
+                return type(e)(tuple(done))
             case Reduce(kind, indices, body, condition) if condition is not None:
                 condition = self.body(condition, over)
                 return Reduce(kind, indices, self.body(body, _and(over, condition)), condition)
@@ -150,8 +155,13 @@ def _asked(e: Expr, over: Sequence[Expr]) -> list[Expr]:
         for index, value in _equal(c):
             if index in own or index.group or not free_indices(value) <= own or c not in left:
                 continue
-            asked += [Rel("<=", num(0), value), Rel("<", value, Size(index.extent))]
-            left = [substitute(x, {index: value}) for x in left if x is not c]
+            if any(isinstance(e, Composite) and index in e.args for x in left for e in walk(x)):
+                # No other value stands in a composite axis.
+                continue
+            range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
+            asked += range_
+            moved = [substitute(x, {index: value}) for x in left if x is not c]
+            left = [_within(x, value, range_) for x in moved]
     asked += [c for c in left if free_indices(c) <= own]
     groups: list[tuple[frozenset[Index], list[Expr]]] = []
     for c in left:
@@ -163,11 +173,26 @@ def _asked(e: Expr, over: Sequence[Expr]) -> list[Expr]:
                 (others.union(*(i for i, _ in alike)), [*(x for _, m in alike for x in m), c])
             )
     for others, members in groups:
-        # What has no index of e says whether anything is read, not what.
-        if any(free_indices(c) & own for c in members):
-            binders = tuple(sorted(others, key=sort_key))
-            asked.append(Reduce("any", binders, _conjunction(members)))
+        binders = tuple(sorted(others, key=sort_key))
+        asked.append(Reduce("any", binders, _conjunction(members)))
     return asked
+
+
+def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
+    """e with the value made only in its range where it is a position."""
+
+    def guarded(position: Expr) -> Expr:
+        made = _within(position, value, range_)
+        if not any(part is value for part in walk(made)):
+            return made
+        if isinstance(made, Guard):
+            return Guard(_conjunction(_and(range_, made.condition)), made.position)
+        return Guard(_conjunction(range_), made)
+
+    if isinstance(e, Access):
+        return Access(e.tensor, tuple(map(guarded, e.positions)))
+    mapped: Expr = e.map(lambda part: _within(part, value, range_))
+    return mapped
 
 
 def _equal(c: Expr) -> Iterator[tuple[Index, Expr]]:

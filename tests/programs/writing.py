@@ -37,7 +37,10 @@ def random_program(seed: int, sample: int = 0) -> Program:
     tensors = ", ".join(_declared(t, start) for t in used)
     line = f"op f({tensors}{'; ' if shown else ''}{', '.join(shown)}) -> {outputs}"
     text = f"{line}\n{body}" if pick.random() < 0.95 else f"{line}; " + "; ".join(equations)
-    arrays = _arrays(pick, used, start, np.random.default_rng((seed, sample)))
+    generator = np.random.default_rng((seed, sample))
+    arrays = _arrays(pick, used, start, generator)
+    if random.Random(f"outside {seed}").random() < _OUTSIDE:
+        arrays = {name: _partly_outside(array, generator) for name, array in arrays.items()}
     twins = _twins(pick, used, start)
     if twins:
         arrays[twins[1]] = arrays[twins[0]]
@@ -113,6 +116,18 @@ def _arrays(
 def _array(table: Table, start: Setting, low: int, generator: np.random.Generator) -> np.ndarray:
     """Values of one input: floats of the setting's kind, positions, truth values."""
     return np.asarray(_values(table, start, low, generator))
+
+
+_OUTSIDE = 0.15
+"""How many programs get positions that lie on no axis."""
+
+
+def _partly_outside(array: np.ndarray | None, generator: np.random.Generator) -> np.ndarray | None:
+    """Integers of which some are no positions, as a condition may exclude them."""
+    if array is None or array.dtype.kind != "i":
+        return array
+    strange = generator.choice((-1, -7, 50), array.shape)
+    return np.asarray(np.where(generator.random(array.shape) < 0.3, strange, array))
 
 
 def _values(table: Table, start: Setting, low: int, generator: np.random.Generator) -> Any:
