@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import derive
+from derive import oracle
 from derive.algebra.expr import Access, Index, Rel, Size, num
 from derive.calculus.bounds import Bounds
 from derive.calculus.positions import certain_positions
@@ -156,3 +158,51 @@ def test_what_is_asked_of_some_edge_is_known_of_one():
     code = source(parse(TEXTS["attention over the edges of a graph"]))
     assert "some" not in code
     assert "narrow" not in code
+
+
+PADDED = {
+    "edges to no node": "y[n] = sum[k | dst[k] == n](w[k]*x[src[k]]*x[dst[k]])",
+    "the mean over them": "y[n] = sum[k | n == dst[k]](log(x[src[k]])/x[dst[k]])",
+    "one more condition, which is read there": "y[n] = sum[k | dst[k] == n and m[n]](x[src[k]])",
+    "a condition of the node that is read": (
+        "y[n] = sum[k | dst[k] == n]([m[n]]*x[src[k]]*where(x[dst[k]] > 1, w[k], x[n]))"
+    ),
+    "a mask of pairs": "y[n] = sum[k | w[k] > x[n] + 0.65](x[src[k]]*w[k])",
+    "a condition about none of its indices": "y[n] = where(x[n] > 9, sum[k](x[src[k]]*w[k]), x[n])",
+    "what an or asks last": "y[k] = where(w[k] < 0.9 or x[src[k]] > 0, w[k]**2, 1)",
+    "a composite axis": "y[j,l] = [t == j]*r[(l j)]*where(x[t] > 0 and r[(l j)] > 0, x[t], 1)",
+    "a position of a position": "y[n] = sum[k | dst[k] == n](x[src[src[k]]]*w[k])",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", PADDED)
+def test_what_a_condition_excludes_may_be_no_position(case):
+    op = parse(
+        "op f(x[n], m[n]: bool, src[k]: int, dst[k]: int, w[k], t: int, r[(l j)]; a=size(j))"
+        f" -> y\n{PADDED[case]}"
+    )
+    arrays = {
+        "x": np.array([0.7, 1.3, 1.1]),
+        "m": np.array([True, False, True]),
+        "src": np.array([0, 1, -5, 9, 1]),
+        "dst": np.array([1, 0, -1, 3, 1]),
+        "w": np.array([1.2, 1.7, 0.6, 0.5, 0.8]),
+        "t": np.array(-7),
+        "r": np.array([0.4, 0.9, 1.4, 0.6, 1.2, 0.2]),
+    }
+    given = {t.name: arrays[t.name] for t in op.inputs}
+    leaves = {n: torch.from_numpy(a) for n, a in given.items()}
+    smooth = [n for n, a in given.items() if a.dtype.kind == "f"]
+    for name in smooth:
+        leaves[name].requires_grad_()
+    y = derive.load(op)(*leaves.values(), a=2)
+    wanted = oracle.outputs(op, given, {"a": 2})["y"]
+    np.testing.assert_allclose(y.detach().numpy(), wanted, 1e-12)
+    G = np.arange(1.0, wanted.size + 1).reshape(wanted.shape)
+    found = torch.autograd.grad(
+        y, [leaves[n] for n in smooth], torch.from_numpy(G), materialize_grads=True
+    )
+    for name, gradient in zip(smooth, found, strict=True):
+        slope = oracle.gradient(op, given, {"y": G}, {"a": 2}, name)
+        np.testing.assert_allclose(gradient.numpy(), slope, 1e-6, 1e-8)
