@@ -26,7 +26,7 @@ from programs import Program
 from torch.autograd import forward_ad
 
 from derive import oracle, reference
-from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce, walk
+from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce, Rel, walk
 from derive.algebra.interpret import Machine
 from derive.spec.operation import Operation
 
@@ -284,7 +284,8 @@ class Run:
         """Whether the loops meet an infinity, a nan or an empty axis, and what is disputed.
 
         A root of -inf is a nan to them, as of every negative number, and inf to torch, as IEEE
-        has it; and which of several wins where one is a nan, or its sign, is nothing to rely on.
+        has it; and which of several wins where one is a nan, its sign, or how it compares, is
+        nothing to rely on.
         """
         met: list[bool] = []
         disputed: list[bool] = []
@@ -298,6 +299,14 @@ class Run:
 
         def watched(machine: Machine, e: Expr) -> Callable[..., Any]:
             code = compiled(machine, e)
+            if isinstance(e, Rel):
+                sides = [compiled(machine, side) for side in (e.left, e.right)]
+
+                def asked(scope: Any) -> Any:
+                    disputed.append(any(bool(np.isnan(side(scope))) for side in sides))
+                    return code(scope)
+
+                return asked
             if not isinstance(e, Add | Mul | Pow | Call | Reduce):
                 return code
             base = compiled(machine, e.base) if isinstance(e, Pow) else None

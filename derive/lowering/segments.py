@@ -96,6 +96,11 @@ def segment_any(scope: Scope, let: Let) -> Value | None:
     if not isinstance(asked, Iverson):
         return None
     brackets = [asked, *([] if let.condition is None else [Iverson(let.condition)])]
+    for match in _matches(scope, brackets):
+        if let.binders == (match.index,) and not match.rest:
+            # Whether there is a place with that number.
+            if scope.lower(match.position, layout(match.position)).kind == "int":
+                return scope.condition(match.inside, let.formals)
     count = segment_sum(scope, let.binders, brackets, let.formals)
     if count is None:
         return None

@@ -33,17 +33,26 @@ from derive.algebra.expr import (
 )
 from derive.algebra.substitution import substitute
 from derive.spec.affine import Affine, Polynomial, affine
-from derive.spec.operation import Extent
+from derive.spec.operation import Extent, Kind
 
 __all__ = ["Guards"]
 
 
 class Guards:
-    """Wraps the positions of one operation; ``axis`` gives the extent of an axis of a tensor."""
+    """Wraps the positions of one operation.
 
-    def __init__(self, extents: Sequence[Extent], axis: Callable[[str, int], str]) -> None:
+    ``axis`` gives the extent of an axis of a tensor, ``kinds`` what tensors and equations hold.
+    """
+
+    def __init__(
+        self,
+        extents: Sequence[Extent],
+        axis: Callable[[str, int], str],
+        kinds: Mapping[str, Kind],
+    ) -> None:
         self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
         self._axis = axis
+        self._kinds = kinds
 
     def body(self, e: Expr, over: tuple[Expr, ...] = ()) -> Expr:
         """e with every position under the conditions ``over`` and its own made safe."""
@@ -94,7 +103,7 @@ class Guards:
             return made
         position = affine(e)
         if position is None or position.tensors or isinstance(e, Num):
-            asked = _asked(e, over)
+            asked = self._asked(e, over)
             return Guard(_conjunction(asked), made) if asked else made
         qualified = [c for c in over if free_indices(c) <= free_indices(e)]
         below, above = self.within(position, axis)
@@ -104,6 +113,39 @@ class Guards:
             qualified = [] if below else [Rel("<=", num(0), made)]
             qualified += [] if above else [Rel("<", made, Size(axis))]
         return Guard(_conjunction(qualified), made)
+
+    def _asked(self, e: Expr, over: Sequence[Expr]) -> list[Expr]:
+        """What is certain of the indices of e where all conditions hold, of all other indices.
+
+        [s[k] = n] for some n is 0 <= s[k] < size(n), and other conditions are about that n.
+        """
+        own = free_indices(e)
+        asked: list[Expr] = []
+        left = list(over)
+        for c in over:
+            for index, value in self._equal(c):
+                if index in own or index.group or not free_indices(value) <= own or c not in left:
+                    continue
+                if any(isinstance(e, Composite) and index in e.args for x in left for e in walk(x)):
+                    # No other value stands in a composite axis.
+                    continue
+                range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
+                asked += range_
+                moved = [substitute(x, {index: value}) for x in left if x is not c]
+                left = [_within(x, value, range_) for x in moved]
+        asked += [c for c in left if free_indices(c) <= own]
+        for others, members in _connected(left, own):
+            binders = tuple(sorted(others, key=sort_key))
+            asked.append(Reduce("any", binders, _conjunction(members)))
+        return asked
+
+    def _equal(self, c: Expr) -> Iterator[tuple[Index, Expr]]:
+        """(index, the element of an integer tensor that the condition says it to be)."""
+        if isinstance(c, Rel) and c.op == "==":
+            for one, other in ((c.left, c.right), (c.right, c.left)):
+                if isinstance(one, Index) and isinstance(other, Access):
+                    if self._kinds[other.tensor] == "int":
+                        yield one, other
 
     def within(self, position: Affine, axis: str) -> tuple[bool, bool]:
         """Whether 0 <= position, and position < size(axis), for certain."""
@@ -143,39 +185,20 @@ class Guards:
         return self._simple(found.constant)
 
 
-def _asked(e: Expr, over: Sequence[Expr]) -> list[Expr]:
-    """What is certain of the indices of e where all conditions hold, of all other indices.
-
-    [s[k] = n] for some n is 0 <= s[k] < size(n), and other conditions are about that n.
-    """
-    own = free_indices(e)
-    asked: list[Expr] = []
-    left = list(over)
-    for c in over:
-        for index, value in _equal(c):
-            if index in own or index.group or not free_indices(value) <= own or c not in left:
-                continue
-            if any(isinstance(e, Composite) and index in e.args for x in left for e in walk(x)):
-                # No other value stands in a composite axis.
-                continue
-            range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
-            asked += range_
-            moved = [substitute(x, {index: value}) for x in left if x is not c]
-            left = [_within(x, value, range_) for x in moved]
-    asked += [c for c in left if free_indices(c) <= own]
+def _connected(
+    conditions: Sequence[Expr], own: frozenset[Index]
+) -> Iterator[tuple[frozenset[Index], list[Expr]]]:
+    """The conditions with other indices than one's own: those that share some stand together."""
     groups: list[tuple[frozenset[Index], list[Expr]]] = []
-    for c in left:
-        others = free_indices(c) - own
+    for c in conditions:
+        others, members = free_indices(c) - own, [c]
         if others:
             alike = [g for g in groups if g[0] & others]
             groups = [g for g in groups if g not in alike]
-            groups.append(
-                (others.union(*(i for i, _ in alike)), [*(x for _, m in alike for x in m), c])
-            )
-    for others, members in groups:
-        binders = tuple(sorted(others, key=sort_key))
-        asked.append(Reduce("any", binders, _conjunction(members)))
-    return asked
+            for indices, earlier in reversed(alike):
+                others, members = others | indices, [*earlier, *members]
+            groups.append((others, members))
+    yield from groups
 
 
 def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
@@ -193,14 +216,6 @@ def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
         return Access(e.tensor, tuple(map(guarded, e.positions)))
     mapped: Expr = e.map(lambda part: _within(part, value, range_))
     return mapped
-
-
-def _equal(c: Expr) -> Iterator[tuple[Index, Expr]]:
-    """(index, what the condition says it to be equal to)."""
-    if isinstance(c, Rel) and c.op == "==":
-        for one, other in ((c.left, c.right), (c.right, c.left)):
-            if isinstance(one, Index):
-                yield one, other
 
 
 def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:

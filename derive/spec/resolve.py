@@ -49,7 +49,7 @@ def resolve(written: raw.Operation) -> Operation:
     kinds = Kinds(d, bodies, readings, translated.truths, given)
     tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
     extents = tuple(_required_first(d, e) for e in sizes.extents())
-    guards = Guards(extents, sizes.axis)
+    guards = Guards(extents, sizes.axis, kinds.of)
     _check_bounds(guards, sizes, readings)
     equations = []
     for name, body in bodies.items():
