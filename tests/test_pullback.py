@@ -40,9 +40,10 @@ def unsimplified(
     sizes = oracle.sizes(op, tensors, parameters)
     values = numbers(op, parameters, sizes)
     axes_of = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    axes_of |= {let.name: let.formals for let in lets if let.variable}
     adjoints: dict[str, Any] = dict(cotangents)
     known = with_lets(lets, tensors, sizes, values)
-    for let in reversed([x for x in lets if not x.internal]):
+    for let in reversed([x for x in lets if not x.is_through]):
         if let.name not in adjoints:
             continue
         for name in reads(lets, let):
