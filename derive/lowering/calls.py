@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Call, Const, Index, free_indices, walk
+from derive.algebra.expr import Call, Index, free_indices
 from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
 from derive.algebra.substitution import fresh, substitute
 from derive.lowering.access import read
@@ -88,11 +88,9 @@ def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
     if condition is not None:
         body = protected(scope, body, condition)
     value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
-    # A finite bound keeps rows without any member free of nan; the caller masks them.
-    bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
-    if scope.adjoints and Const("inf") in walk(body) and not value.scalar:
-        value = replace(value, code=Method(value.code, "clamp_min", (bound,)))
     if condition is not None:
+        # A finite bound keeps rows without any member free of nan; the caller masks them.
+        bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
         test = scope.condition(condition, order)
         value = scope.where(test, value, Value(bound, scalar=True), order)
     place = scope.frame.position(value.axes, value.axes.index(k))
