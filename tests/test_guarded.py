@@ -368,3 +368,16 @@ def test_a_bracket_that_does_not_keep_a_read_on_its_axis_is_not_verified():
         oracle.outputs(op, {"x": np.ones((2, 2))}, {})
     with pytest.raises(derive.VerificationError, match="finite outputs: x is read out of range"):
         list(checks_of(op, derive.load(op)))
+
+
+def test_a_softmax_of_nothing_that_is_not_bracketed_has_no_finite_gradient():
+    text = (
+        "op f(S[i,j], m[i,j]: bool, V[j,d]) -> y\n"
+        "P[i,j] = softmax[j](where(m[i,j], S[i,j], -inf))\ny[i,d] = sum[j](P[i,j]*V[j,d])"
+    )
+    S, V = torch.rand(2, 3, requires_grad=True), torch.rand(3, 4, requires_grad=True)
+    y = derive.load(made(text))(S, torch.tensor([[True, False, True], [False] * 3]), V)
+    assert y[0].isfinite().all()
+    assert y[1].isnan().all()
+    (found,) = torch.autograd.grad(y.sum(), V)
+    assert found.isnan().all()

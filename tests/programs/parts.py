@@ -12,6 +12,9 @@ import numpy as np
 
 Size = int | tuple[int, ...]
 
+STRANGE = (-7, -1, 50)
+"""Integers that are no position of any axis."""
+
 
 @dataclass(frozen=True)
 class Letter:
@@ -97,6 +100,12 @@ class Program:
     """Whether values are dyadic numbers, and ties among them as exact as the arithmetic."""
     twins: tuple[str, str] | None = None
     """Two inputs that are one tensor."""
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether some integer is no position of any axis."""
+        arrays = (a for a in self.tensors.values() if a is not None and a.dtype.kind == "i")
+        return any(bool(np.isin(a, STRANGE).any()) for a in arrays)
 
     @property
     def detached(self) -> bool:

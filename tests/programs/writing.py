@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from programs.equations import Equations
-from programs.parts import Program, Table
+from programs.parts import STRANGE, Program, Table
 from programs.setting import Setting, setting
 
 KINDS = {"float": "", "int": ": int", "bool": ": bool"}
@@ -126,7 +126,7 @@ def _partly_outside(array: np.ndarray | None, generator: np.random.Generator) ->
     """Integers of which some are no positions, as a condition may exclude them."""
     if array is None or array.dtype.kind != "i":
         return array
-    strange = generator.choice((-1, -7, 50), array.shape)
+    strange = generator.choice(STRANGE, array.shape)
     return np.asarray(np.where(generator.random(array.shape) < 0.3, strange, array))
 
 
