@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from derive.algebra.connected import connected
 from derive.algebra.expr import (
     Access,
     Call,
@@ -179,16 +180,7 @@ def some_of_each(lets: Lets, conditions: Sequence[Expr], known: frozenset[Index]
 
     Conditions on the same index are met by the same position of it.
     """
-    groups: list[tuple[frozenset[Index], list[Expr]]] = []
-    for c in conditions:
-        missing = free_indices(c) - known
-        if not missing:
-            continue
-        alike = [g for g in groups if g[0] & missing]
-        groups = [g for g in groups if g not in alike]
-        together = [d for _, members in alike for d in members]
-        groups.append((missing.union(*(i for i, _ in alike)), [*together, c]))
-    for indices, members in groups:
+    for indices, members in connected(conditions, known):
         found = as_atom(some(lets, conjunction(members), sorted(indices, key=sort_key)))
         if isinstance(found, Iverson):
             yield found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from derive.algebra.connected import connected
 from derive.algebra.expr import (
     Access,
     And,
@@ -126,7 +127,7 @@ class Guards:
             for index, value in self._equal(c):
                 if index in own or index.group or not free_indices(value) <= own or c not in left:
                     continue
-                if any(isinstance(e, Composite) and index in e.args for x in left for e in walk(x)):
+                if any(isinstance(p, Composite) and index in p.args for x in left for p in walk(x)):
                     # No other value stands in a composite axis.
                     continue
                 range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
@@ -134,7 +135,7 @@ class Guards:
                 moved = [substitute(x, {index: value}) for x in left if x is not c]
                 left = [_within(x, value, range_) for x in moved]
         asked += [c for c in left if free_indices(c) <= own]
-        for others, members in _connected(left, own):
+        for others, members in connected(left, own):
             binders = tuple(sorted(others, key=sort_key))
             asked.append(Reduce("any", binders, _conjunction(members)))
         return asked
@@ -183,22 +184,6 @@ class Guards:
         if found is None or found.coefficients or found.tensors:
             return Polynomial.of(size)
         return self._simple(found.constant)
-
-
-def _connected(
-    conditions: Sequence[Expr], own: frozenset[Index]
-) -> Iterator[tuple[frozenset[Index], list[Expr]]]:
-    """The conditions with other indices than one's own: those that share some stand together."""
-    groups: list[tuple[frozenset[Index], list[Expr]]] = []
-    for c in conditions:
-        others, members = free_indices(c) - own, [c]
-        if others:
-            alike = [g for g in groups if g[0] & others]
-            groups = [g for g in groups if g not in alike]
-            for indices, earlier in reversed(alike):
-                others, members = others | indices, [*earlier, *members]
-            groups.append((others, members))
-    yield from groups
 
 
 def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
