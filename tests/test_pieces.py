@@ -55,6 +55,15 @@ CODE = {
         ["y = torch.nn.functional.pad(a, (0, b.shape[0]))"],
         None,
     ),
+    # A reduction is made of its piece alone.
+    "op f(a[i,d], b[j,d], c[k]) -> y\n"
+    "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": (
+        [
+            "part = c.select(0, 0) * (torch.logsumexp(b, 1) + c.select(0, 0))",
+            "y = torch.cat((c, torch.logsumexp(a, 1), part), 0)",
+        ],
+        None,
+    ),
     # What all pieces have in common is outside.
     "op f(a[i], b[j], w[m]) -> y\nh[m] = concat[m](a[m], b[m])\ny[m] = w[m]*h[m]": (
         ["h = torch.cat((a, b), 0)", "y = w * h"],

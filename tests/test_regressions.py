@@ -153,6 +153,11 @@ FAULTS = {
         "op f(v[l], W[(j l),l]; groups=size(j, 2)) -> y\n"
         "y[x] = concat[x](v[x]*sum[x](W[(0 x),x]*v[x]), v[x])",
     ),
+    "a maximum of nothing in one piece of a joined axis": (
+        "op f(v[i], q[p]) -> y\ny[x] = concat[x](v[x], max[p](min[b | b <= x](1)*q[p])*v[x])",
+        "op f(v[i,d], q[p], w[j]) -> y\n"
+        "y[x] = concat[x](w[x], prod[p | p != x](q[p])*w[x], max[d](v[x,d])*w[0])",
+    ),
     "a reciprocal of what a guard reads as 0, summed": (
         "op f(w[n,i]) -> y\n"
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",

@@ -55,7 +55,7 @@ from derive.algebra.poly import (
 from derive.algebra.simplify import Step
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
-from derive.calculus.conditions import grouped
+from derive.calculus.conditions import conditions_of, grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Let, Lets
 from derive.calculus.positions import freely_read
@@ -171,8 +171,8 @@ def flatten(lets: Lets, e: Expr) -> Poly:
         return _bracket(lets, flatten_condition(lets, e.condition))
     if isinstance(e, Where):
         condition = flatten_condition(lets, e.condition)
-        then = mul(_bracket(lets, condition), flatten(lets, e.then))
-        return add(then, mul(_bracket(lets, negate(condition)), flatten(lets, e.other)))
+        then, other = _branch(lets, condition, e.then), _branch(lets, negate(condition), e.other)
+        return add(then, other)
     if isinstance(e, Reduce):
         return _reduce(lets, e)
     raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
@@ -258,6 +258,15 @@ def _bracket(lets: Lets, condition: Expr) -> Poly:
             return atom(Delta(left, right))
     fixed = _fixed(lets, condition)
     return atom(Iverson(condition)) if fixed is None else atom(fixed)
+
+
+def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
+    """[condition]*e, where reductions in e know of the condition."""
+    around = lets.around
+    lets.around = (*around, *conditions_of(condition))
+    inner = flatten(lets, e)
+    lets.around = around
+    return mul(_bracket(lets, condition), inner)
 
 
 def _fixed(lets: Lets, condition: Expr) -> Delta | None:

@@ -38,6 +38,7 @@ from derive.algebra.poly import (
 from derive.algebra.simplify import Step
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
+from derive.calculus.branches import part_in_branch
 from derive.calculus.conditions import conditions_of
 from derive.spec.operation import Kind
 
@@ -118,6 +119,8 @@ class Lets:
     """How many reductions stand around what is made flat."""
     placing: int = 0
     """How many positions stand around it."""
+    around: tuple[Expr, ...] = ()
+    """The conditions of the branches that it stands in."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
     """Those of them that are equations of the spec."""
@@ -189,7 +192,17 @@ class Lets:
         condition: Expr | None = None,
         dtype: Kind = "float",
     ) -> Poly:
-        """The access to a let of that content, made if there is none yet."""
+        """The access to a let of that content, made if there is none yet.
+
+        In a branch that leaves a part of an index, it runs over that part.
+        """
+        read = free_indices(body) | (free_indices(condition) if condition else frozenset())
+        part = part_in_branch(self.bounds, self.around, read, binders)
+        if part is not None:
+            test = None if condition is None else part.inside(condition)
+            inner = part.inside(body)
+            assert isinstance(inner, Poly)
+            return part.outside(self.reduction(kind, binders, inner, test, dtype))
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:

@@ -34,7 +34,6 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.bounds import Bounds, as_poly
 from derive.calculus.conditions import (
     beside,
-    conditions_of,
     conjunction,
     known,
     plain_positions,
@@ -44,9 +43,10 @@ from derive.calculus.conditions import (
     with_guards_outside,
     without_guards,
 )
+from derive.calculus.ranges import part_of_range
 from derive.spec.affine import Polynomial
 
-__all__ = ["part_of_range", "shift_rules"]
+__all__ = ["shift_rules"]
 
 _ONE = Polynomial.of(1)
 
@@ -223,32 +223,6 @@ def _lone_index(bounds: Bounds, e: Expr) -> tuple[Index, Fraction] | None:
 # Ranges
 
 
-def part_of_range(
-    bounds: Bounds, factors: Sequence[Expr], i: Index
-) -> tuple[Index, Polynomial, list[Expr]] | None:
-    """(j, s, what is left) where brackets keep i to s + j for an index j of the operation.
-
-    None where no bracket says so of i alone, or no index has the size that is left.
-    """
-    edges: list[tuple[bool, Polynomial]] = []
-    rest: list[Expr] = []
-    for f in factors:
-        found = _edges(bounds, f, i)
-        edges += found
-        if not found:
-            rest.append(f)
-    if i.group or not edges:
-        return None
-    start = _extreme(bounds, [Polynomial({}), *(b for lower, b in edges if lower)], True)
-    size = bounds.size(i.extent)
-    stop = _extreme(bounds, [size, *(b for lower, b in edges if not lower)], False)
-    if start is None or stop is None:
-        return None
-    for extent in bounds.extents_of(stop - start):
-        return Index(i.name, extent), start, rest
-    return None
-
-
 def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The sum over what brackets leave of the range, where an index has just that size."""
     for i in t.binders:
@@ -259,20 +233,3 @@ def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
             shifted = as_atom(as_poly(Polynomial.of(new) + start))
             factors = [settled(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest]
             yield rebuilt(t, [new if b is i else b for b in t.binders], factors)
-
-
-def _edges(bounds: Bounds, f: Expr, i: Index) -> list[tuple[bool, Polynomial]]:
-    """All that a bracket says of this index and of nothing else; empty where it says more."""
-    if not isinstance(f, Iverson) or free_indices(f) != {i}:
-        return []
-    found = [bounds.edge(c, i) for c in conditions_of(f.condition)]
-    return [] if None in found else [edge for edge in found if edge is not None]
-
-
-def _extreme(bounds: Bounds, forms: Sequence[Polynomial], greatest: bool) -> Polynomial | None:
-    """The one that is certainly the greatest, or the least."""
-    for one in forms:
-        pairs = ((other, one) if greatest else (one, other) for other in forms)
-        if all(bounds.at_most(low, high) for low, high in pairs):
-            return one
-    return None

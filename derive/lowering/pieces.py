@@ -35,7 +35,7 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of, settled
-from derive.calculus.shifts import part_of_range
+from derive.calculus.ranges import part_of_range
 from derive.lowering.code import Code, Function, Tuple
 from derive.lowering.scope import Scope, common_kind
 from derive.lowering.value import NeedsFlatGroups, Value
