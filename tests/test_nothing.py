@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -186,3 +187,27 @@ def test_nothing_is_read_under_a_guard_that_an_empty_axis_never_meets():
     y = load(op)(v, X, torch.ones(0, dtype=torch.int64))
     assert y.tolist() == [1.0, 1.0]
     assert torch.autograd.grad(y.sum(), v)[0].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (3, 2)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y[n] = where(0 <= s[n] and s[n] < size(k), x[s[n],0]**2*m[n], m[n])",
+        "y[n,l] = where(m[n] > 0 and 0 <= s[n] and s[n] < size(k), x[s[n],l]**2, 0)",
+        "y[n] = where(sum[n](m[n]) > 0 and 1 < size(k), x[1,0]**2*m[n], 0) + sum[k](x[k,1]) + s[n]",
+        "y[k] = x[k,0]*where(sum[n](m[n] + s[n]) > 0 and 1 < size(k), x[1,0], 0)",
+    ],
+)
+def test_a_guarded_position_on_an_axis_that_may_be_empty(text, shape):
+    """Reads, and what is placed in the backward, twice."""
+    op = parse(f"op f(m[n], s[n]: int, x[k,l]) -> y\n{text}")
+    m = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    s = torch.tensor([2, -1, 7, 2])
+    x = torch.rand(shape, dtype=torch.float64, requires_grad=True)
+    f = load(op)
+    given = {"m": m.detach().numpy(), "s": s.numpy(), "x": x.detach().numpy()}
+    expected = oracle.outputs(op, given, {})["y"]
+    np.testing.assert_allclose(f(m, s, x).detach().numpy(), expected)
+    assert torch.autograd.gradcheck(lambda m, x: f(m, s, x), (m, x))
+    assert torch.autograd.gradgradcheck(lambda m, x: f(m, s, x), (m, x))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Guard, Index, Num, accesses
+from derive.algebra.expr import Access, Expr, Guard, Index, Num
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.code import Dim, Method, literal
 from derive.lowering.gather import read_at
-from derive.lowering.nothing import only_where_there_is
+from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.sliding import read_sliding, read_strided
 from derive.lowering.value import Value
@@ -88,7 +88,6 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     marker, value = value.axes[n], scope.frame.squeeze(value, ())
     assert marker is not None
     made = read_at(scope.frame, value, value.axes.index(marker), index)
-    if isinstance(position, Guard) and not any(accesses(position.position)):
-        # Where the guard never holds there may be nothing to read.
+    if may_be_nowhere(scope, position, marker.extent):
         return only_where_there_is(scope, made, (marker.extent,), made.indices)
     return made

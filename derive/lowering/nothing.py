@@ -42,6 +42,7 @@ from derive.lowering.value import Frame, Value
 
 __all__ = [
     "has_positions",
+    "may_be_nowhere",
     "never_empty",
     "never_zero",
     "only_where_there_is",
@@ -124,6 +125,21 @@ def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly
         needed = tuple(sorted(e for e in found if not has_positions(scope.frame, e)))
         groups.setdefault(needed, []).append(t)
     return [(needed, poly(terms)) for needed, terms in groups.items()]
+
+
+def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
+    """Whether the position is guarded by what never holds where the axis is empty.
+
+    What a tensor gives as a position is taken to be one unless it is compared with the size.
+    """
+    if not isinstance(position, Guard):
+        return False
+    size = scope.frame.bounds.size(extent)
+    compared = (
+        isinstance(part, Size) and scope.frame.bounds.size(part.extent) == size
+        for part in walk(position.condition)
+    )
+    return not any(accesses(position.position)) or any(compared)
 
 
 def only_where_there_is(

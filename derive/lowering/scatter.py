@@ -38,6 +38,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.convolve import transposed
 from derive.lowering.gather import add_at, put_at, select_at
+from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
 from derive.lowering.windows import Window, lies_inside, number_of, window
@@ -115,13 +116,20 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
                 base = None
             if not index.scalar:
                 value = add_at(scope.frame, source, axis, index, summed, order, base, scope.like)
-                return value, base is not None
+                return _where_there_is(scope, value, targets), base is not None
     positions = [p for _, p in targets]
     indices = [i for p in positions for i in free_indices(p)]
     alone = len(set(indices)) == len(indices) and all(_is_free(p, summed) for p in positions)
     if alone and set(indices) <= set(source.indices):
         return _added(scope, source, targets, summed, order), False
-    return _put(scope, source, targets, summed, order), False
+    value = _put(scope, source, targets, summed, order)
+    return _where_there_is(scope, value, targets), False
+
+
+def _where_there_is(scope: Scope, value: Value, targets: Sequence[tuple[Index, Expr]]) -> Value:
+    """The value, or zeros where a guarded position may have no axis to stand on."""
+    needed = [i.extent for i, p in targets if may_be_nowhere(scope, p, i.extent)]
+    return only_where_there_is(scope, value, needed, value.indices)
 
 
 def _is_of_numbers(bracket: Iverson) -> bool:
