@@ -196,6 +196,8 @@ def test_nothing_is_read_under_a_guard_that_an_empty_axis_never_meets():
         "y[n] = where(0 <= s[n] and s[n] < size(k), x[s[n],0]**2*m[n], m[n])",
         "y[n,l] = where(m[n] > 0 and 0 <= s[n] and s[n] < size(k), x[s[n],l]**2, 0)",
         "y[n] = where(sum[n](m[n]) > 0 and 1 < size(k), x[1,0]**2*m[n], 0) + sum[k](x[k,1]) + s[n]",
+        "y[n] = where(1 < size(k), x[1,0]**2*m[n], m[n]*s[n])",
+        "e[a] = concat[a](x[a,1]*sum[n](m[n]), m[a])\ny[l] = e[1]*sum[k](x[k,l])*s[1]",
         "y[k] = x[k,0]*where(sum[n](m[n] + s[n]) > 0 and 1 < size(k), x[1,0], 0)",
     ],
 )
@@ -211,3 +213,9 @@ def test_a_guarded_position_on_an_axis_that_may_be_empty(text, shape):
     np.testing.assert_allclose(f(m, s, x).detach().numpy(), expected)
     assert torch.autograd.gradcheck(lambda m, x: f(m, s, x), (m, x))
     assert torch.autograd.gradgradcheck(lambda m, x: f(m, s, x), (m, x))
+
+
+def test_what_sizes_decide_is_plain_where_it_is_taken():
+    code = source(parse("op f(x[k], m[n]) -> y\ny[n] = where(1 < size(k), x[1]*m[n], 0)"))
+    assert "return x.select(0, 1) * m if 1 < x.shape[0] else zeros" in code
+    assert "grad_x = zeros2.slice_scatter(total, 0, 1, 2) if 1 < x.shape[0] else part" in code

@@ -206,3 +206,13 @@ def test_what_a_condition_excludes_may_be_no_position(case):
     for name, gradient in zip(smooth, found, strict=True):
         slope = oracle.gradient(op, given, {"y": G}, {"a": 2}, name)
         np.testing.assert_allclose(gradient.numpy(), slope, 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize("kind", ["any", "all"])
+def test_what_no_condition_excludes_is_read_though_the_answer_is_known(kind):
+    op = parse(f"op f(m[n]: bool, s[k]: int, x) -> y\ny = x*[{kind}[k](m[s[k]])]")
+    given = {"m": np.array([kind == "any"]), "s": np.array([0, 7]), "x": np.array(2.0)}
+    with pytest.raises(IndexError):
+        oracle.outputs(op, given, {})
+    with pytest.raises(IndexError):
+        load(op)(*(torch.as_tensor(given[t.name]) for t in op.inputs))

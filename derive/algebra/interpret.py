@@ -436,6 +436,7 @@ _REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
     "argmax": _winner(1),
     "argmin": _winner(-1),
     "logsumexp": _logsumexp,
-    "any": lambda taken: any(value for _, value in taken),
-    "all": lambda taken: all(value for _, value in taken),
+    # All is read, as no condition excludes it, though the answer may be known before.
+    "any": lambda taken: any([value for _, value in taken]),
+    "all": lambda taken: all([value for _, value in taken]),
 }

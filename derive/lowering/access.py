@@ -81,13 +81,15 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
                 return guarded
     where = layout(position)
     index = scope.lower(factor(position), where)
+    marker = value.axes[n]
+    assert marker is not None
     if index.scalar:
         code = Method(value.code, "select", (place, index.code))
-        return replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
-    # What is gathered has no axes of size 1 between its own.
-    marker, value = value.axes[n], scope.frame.squeeze(value, ())
-    assert marker is not None
-    made = read_at(scope.frame, value, value.axes.index(marker), index)
+        made = replace(value, code=code, axes=value.axes[:n] + value.axes[n + 1 :])
+    else:
+        # What is gathered has no axes of size 1 between its own.
+        value = scope.frame.squeeze(value, ())
+        made = read_at(scope.frame, value, value.axes.index(marker), index)
     if may_be_nowhere(scope, position, marker.extent):
         return only_where_there_is(scope, made, (marker.extent,), made.indices)
     return made

@@ -33,7 +33,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
-from derive.calculus.conditions import conditions_of, conjunction
+from derive.calculus.conditions import conditions_of, conjunction, without_guards
 from derive.calculus.emptiness import is_infinite_of_nothing
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
@@ -89,7 +89,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     needed = free_indices(condition)
     if not any(isinstance(part, Access | Index) for part in walk(condition)):
         # A condition on numbers is Python's, which does not compute the other branch.
-        return e
+        return without_guards(e, frozenset(conditions_of(condition)))
 
     def safe(a: Expr) -> Expr:
         inside = a if isinstance(a, Access) else visit(a)

@@ -75,7 +75,7 @@ def _conjuncts(test: Code) -> Iterator[Code]:
 
 _AT_POSITIONS = (
     *("gather", "index_add", "index_put", "index_select", "scatter_add", "scatter_reduce"),
-    "select",
+    *("narrow", "select", "slice_scatter"),
 )
 
 

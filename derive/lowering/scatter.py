@@ -38,6 +38,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.convolve import transposed
 from derive.lowering.gather import add_at, put_at, select_at
+from derive.lowering.guarded import protected
 from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
@@ -57,8 +58,9 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         # Where the answer is no there may be no position to write at.
         others: Expr = Mul((Num(coef), *(f for f in factors if f not in asked)))
         others = Reduce("sum", binders, others) if binders else others
-        value, _ = scatter(scope, others, order, None)
-        test = scope.condition(conjunction([f.condition for f in asked]), order)
+        condition = conjunction([f.condition for f in asked])
+        value, _ = scatter(scope, protected(scope, others, condition), order, None)
+        test = scope.condition(condition, order)
         return scope.where(test, value, Value(literal(0), scalar=True), order), False
     number = () if coef == 1 else (Num(coef),)
     convolved = transposed(scope, binders, (*number, *factors), order)
