@@ -381,3 +381,12 @@ def test_a_softmax_of_nothing_that_is_not_bracketed_has_no_finite_gradient():
     assert y[1].isnan().all()
     (found,) = torch.autograd.grad(y.sum(), V)
     assert found.isnan().all()
+
+
+@pytest.mark.parametrize("s", [0.5, 2.0])
+def test_a_choice_by_a_parameter_has_one_dtype(s):
+    text = "op f(v[j], t[i]: int; s=7/10) -> y\ny[j] = sum[i](where(s > 1, v[j], t[i]))"
+    v, t = torch.rand(3), torch.tensor([2, 1])
+    y = derive.load(made(text))(v, t, s=s)
+    assert y.dtype is v.dtype
+    torch.testing.assert_close(y, 2 * v if s > 1 else torch.full((3,), 3.0))

@@ -219,3 +219,13 @@ def test_what_sizes_decide_is_plain_where_it_is_taken():
     code = source(parse("op f(x[k], m[n]) -> y\ny[n] = where(1 < size(k), x[1]*m[n], 0)"))
     assert "return x.select(0, 1) * m if 1 < x.shape[0] else zeros" in code
     assert "grad_x = zeros2.slice_scatter(total, 0, 1, 2) if 1 < x.shape[0] else part" in code
+
+
+def test_windows_as_far_apart_as_an_empty_axis_is_long():
+    op = parse(
+        "op f(v[j], x[j]; groups=size(k)) -> y\n"
+        "e[(k j)] = v[j]\ny[n,j] = sin(where(j != n, 1, x[j]) - e[n])"
+    )
+    for size in (0, 2):
+        v, x = (torch.rand(size, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        assert torch.autograd.gradcheck(lambda v, x: load(op)(v, x, groups=3), (v, x))

@@ -158,6 +158,14 @@ FAULTS = {
         "op f(v[i,d], q[p], w[j]) -> y\n"
         "y[x] = concat[x](w[x], prod[p | p != x](q[p])*w[x], max[d](v[x,d])*w[0])",
     ),
+    "an infinity that is multiplied by a number": (
+        "op f(v[j], r[n]) -> y\n"
+        "y[j] = max[x]((where(j >= 1, logsumexp[o | x == 1](r[o]), 1) + sum[o](r[o]*v[x]))*(x + 1))",
+    ),
+    "a softmax of nothing under a false bracket": (
+        "op f(v[j], m[j]: bool) -> y\ny = where(m[1], v[1]**2, "
+        "logsumexp[d](where(v[d] > 100, v[d]**2, -inf)))*[m[1] and m[0]]*v[0]",
+    ),
     "a reciprocal of what a guard reads as 0, summed": (
         "op f(w[n,i]) -> y\n"
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",

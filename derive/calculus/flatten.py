@@ -37,6 +37,7 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
+    walk,
 )
 from derive.algebra.poly import (
     Group,
@@ -301,6 +302,8 @@ def _position(lets: Lets, e: Expr) -> Expr:
 def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
     several = sum(len(f.terms) > 1 for f in factors) if len(factors) > 1 else 0
     operands = [_operand(lets, f) if several else f for f in factors]
+    if several and any(_may_be_infinite(lets, f) for f in operands):
+        operands = [_kept(lets, f) for f in operands]
     return merge_exponentials(lets, mul(*operands))
 
 
@@ -324,6 +327,13 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     if reading < 1:
         return p
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
+        return p
+    return lets.reduction("sum", (), p)
+
+
+def _kept(lets: Lets, p: Poly) -> Poly:
+    """A number n + 1 in one piece: beside an infinity n*f + f is no number where n is 0."""
+    if len(p.terms) < 2 or lets.placing or any(accesses(p)) or not free_indices(p):
         return p
     return lets.reduction("sum", (), p)
 
@@ -377,12 +387,18 @@ def _finite(lets: Lets, body: Poly) -> Poly:
     The logsumexp or the maximum of nothing is: Sum_i [c](x - lse) is 0 where c never holds, but
     Sum_i [c]*x - lse*Sum_i [c] is not.
     """
-    read = (lets.get(a.tensor) for t in body.terms for f in t.factors for a in accesses(f))
-    infinite = any(
+    if len(body.terms) < 2 or not _may_be_infinite(lets, body):
+        return body
+    return lets.reduction("sum", (), body)
+
+
+def _may_be_infinite(lets: Lets, p: Poly) -> bool:
+    """Whether p reads what is infinite where a condition excludes all, or an infinity."""
+    read = (lets.get(a.tensor) for a in accesses(p))
+    return any(isinstance(part, Const) and part.name == "inf" for part in walk(p)) or any(
         let is not None and let.kind not in ("sum", "prod") and let.condition is not None
         for let in read
     )
-    return lets.reduction("sum", (), body) if infinite and len(body.terms) > 1 else body
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:

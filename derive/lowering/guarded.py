@@ -8,6 +8,7 @@ infinity survives: 0*exp(800).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -34,7 +35,7 @@ from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
 from derive.calculus.conditions import conditions_of, conjunction, without_guards
-from derive.calculus.emptiness import is_infinite_of_nothing
+from derive.calculus.emptiness import is_infinite_of_nothing, may_be_infinite
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
 
@@ -98,7 +99,9 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access) and _is_of_nothing(scope, e):
             return Where(condition, e, Num(Fraction(1)))
-        if isinstance(e, Access | Iverson | Normal):
+        if isinstance(e, Normal):
+            return _normal_of(scope, e, condition)
+        if isinstance(e, Access | Iverson):
             return e
         whole = needed <= free_indices(e)
         if not whole and not any(_is_of_nothing(scope, a) for a in accesses(e)):
@@ -123,6 +126,15 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return mapped
 
     return visit(e)
+
+
+def _normal_of(scope: Scope, e: Normal, condition: Expr) -> Normal:
+    """The softmax, of ones where a row is excluded, if what it is of may be infinite all along."""
+    around = free_indices(e.body) - {e.index}
+    rows = [c for c in conditions_of(condition) if free_indices(c) <= around]
+    if not rows or not may_be_infinite(scope.find, e.body):
+        return e
+    return replace(e, body=Where(conjunction(rows), e.body, Num(Fraction(1))))
 
 
 def under_guards(scope: Scope, e: Expr) -> Expr:

@@ -126,10 +126,13 @@ class Scope(ABC):
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
         if test.scalar:
-            code: Code = Conditional(test.code, then.code, other.code)
             axes = broadcast(then.axes, other.axes)
             both = then.scalar and other.scalar
-            then, other = replace(then, kind=kind), replace(other, kind=kind)
+            if kind == "float":
+                then, other = self.as_float(then), self.as_float(other)
+            else:
+                then, other = replace(then, kind=kind), replace(other, kind=kind)
+            code: Code = Conditional(test.code, then.code, other.code)
             if not both and (then.axes != other.axes or then.scalar or other.scalar):
                 # Either branch is the value: both need its shape.
                 then = self.frame.fill(self.as_tensor(then), axes)

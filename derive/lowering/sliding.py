@@ -143,6 +143,8 @@ def sliding(
     if any(bounds.size(j.extent).number == 0 for j in (i, k)):
         return None
     step, dilation = (-c if c.sign == -1 else c for c in (coefficients[i], coefficients[k]))
+    if any(_may_be_zero(bounds, c) for c in (step, dilation)):
+        return None
     reach = dilation * (bounds.size(k.extent) - _ONE)
     after = _room(bounds, i.extent, step) + reach + _ONE - bounds.size(extent) + start
     made = Sliding(
@@ -152,6 +154,12 @@ def sliding(
         guarded=isinstance(position, Guard),
     )
     return _in_range(bounds, position, made)
+
+
+def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
+    """Whether the step is made of sizes, and none of them says that it is one."""
+    sizes = any(isinstance(part, Size) for key in step.terms for part in key)
+    return sizes and not bounds.at_most(_ONE, step)
 
 
 def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
