@@ -160,7 +160,7 @@ FAULTS = {
     ),
     "an infinity that is multiplied by a number": (
         "op f(v[j], r[n]) -> y\n"
-        "y[j] = max[x]((where(j >= 1, logsumexp[o | x == 1](r[o]), 1) + sum[o](r[o]*v[x]))*(x + 1))",
+        "y[j] = max[x]((where(j >= 1, logsumexp[o | x == 1](r[o]), 1) + v[x])*(x + 1))",
     ),
     "a softmax of nothing under a false bracket": (
         "op f(v[j], m[j]: bool) -> y\ny = where(m[1], v[1]**2, "
