@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sympy
+import torch
 from sympy import (
     Abs,
     Eq,
@@ -31,7 +32,7 @@ from sympy import (
 )
 
 from derive.errors import SpecError
-from derive.pipeline import derivation
+from derive.pipeline import derivation, load
 from derive.spec import heads as h
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
@@ -491,3 +492,16 @@ def test_read_errors(tmp_path: Path) -> None:
     module.write_text("x = 1")
     with pytest.raises(SpecError, match="the module defines no Operation"):
         read(module)
+
+
+def test_an_absolute_value_that_sympy_multiplies_out() -> None:
+    """It is one again: with a gradient where it is 0, and no root of a rounded square."""
+    a = sympy.IndexedBase("a")
+    away = Abs(a[h.size(i) - 1 - i] - w[i])
+    assert not away.has(Abs)
+    f = load(Operation("f", Eq(y[i], away**3 + 3 * away), inputs=[a[i], w[i]]))
+    one = torch.tensor([2.0, 1e-30, 5.0], requires_grad=True)
+    value = f(one, torch.tensor([5.0, 0.0, 1.0]))
+    (slope,) = torch.autograd.grad(value.sum(), one)
+    assert value.tolist() == pytest.approx([0.0, 3e-30, 4.0])
+    assert slope.tolist() == [6.0, 3.0, 0.0]

@@ -186,6 +186,11 @@ class Terms:
         if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
             # SymPy takes powers of products apart; a bracket that is a factor guards the others.
             return self.value(e.base)
+        root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
+        if root is not None:
+            absolute = raw.Apply("abs", (self.value(root),), at=self.at)
+            power = self.value(2 * e.exp)
+            return absolute if 2 * e.exp == 1 else raw.Power(absolute, power, at=self.at)
         return raw.Power(self.value(e.base), self.value(e.exp), at=self.at)
 
     def _reduction(self, e: Any) -> Raw:
@@ -340,6 +345,27 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.IndexedBase, Terms._tensor),
 )
 """Node class and its translation, the first that fits."""
+
+
+def _root_of_absolute_square(e: Any) -> Any:
+    """z where e is z*conjugate(z) multiplied out, as SymPy writes |z|**2; else None.
+
+    It does so where it does not see that an index of z, size(k) - 1 - k, is its own conjugate.
+    """
+    if not e.has(sympy.conjugate):
+        return None
+    same = e.replace(Indexed, lambda base, *at: Indexed(base, *map(_expanded, at)))
+    try:
+        coefficient, factors = sympy.factor_list(same.replace(sympy.conjugate, lambda z: z))
+    except sympy.PolynomialError:
+        return None
+    if coefficient.is_negative or any(power % 2 for _, power in factors):
+        return None
+    return sympy.Mul(sympy.sqrt(coefficient), *(f ** (power // 2) for f, power in factors))
+
+
+def _expanded(position: Any) -> Any:
+    return sympy.expand(position) if isinstance(position, sympy.Add | sympy.Mul) else position
 
 
 def _text(symbol: Any) -> str:
