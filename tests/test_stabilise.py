@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from equations import defined
 
 import derive
@@ -219,3 +220,13 @@ def test_a_rewritten_equation_says_by_what():
     (step,) = flatten_operation(op).steps
     assert step.subject[0] == "y"
     assert step.states == "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
+
+
+def test_a_stable_difference_of_positions_is_formed():
+    spec = "op f(x[j], s{}) -> y\ny[i] = x[i]*sum[j | j <= i](exp(-s*(i - j))*x[j])"
+    x, s = torch.rand(4000), torch.tensor(0.3)
+    f, stable = (derive.load(derive.parse(spec.format(option))) for option in ("", "; stable"))
+    exact = f(x.double(), s.double())
+    torch.testing.assert_close(stable(x.double(), s.double()), exact)
+    far = [((g(x, s) - exact) / exact).abs().max() for g in (f, stable)]
+    assert far[1] < 1e-6 < far[0]

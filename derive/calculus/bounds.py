@@ -12,7 +12,7 @@ A size that its definition makes negative is refused when the code runs, so none
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -104,6 +104,28 @@ class Bounds:
         if known is None or known.size is None or known.group:
             return None
         return self.form(known.size)
+
+    def is_empty_with(self, extent: str, empty: Collection[str]) -> bool:
+        """Whether the size of the extent is certainly 0 where those of the others are."""
+        if extent in empty:
+            return True
+        size = self.definition(extent)
+        own = Polynomial.of(Size(extent))
+        return size is not None and size != own and self._is_zero(size, empty)
+
+    def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
+        """Whether every term has a factor that is 0 where these extents are empty."""
+
+        def vanishes(atom: Expr) -> bool:
+            match atom:
+                case Size(extent):
+                    return self.is_empty_with(extent, empty)
+                case Call("minimum", args):
+                    forms = [f for f in map(self.form, args) if f is not None]
+                    return any(self._is_zero(f, empty) for f in forms)
+            return False
+
+        return all(any(map(vanishes, key)) for key in form.terms)
 
     def extents_of(self, size: Polynomial) -> list[str]:
         """The extents that have this size for certain, in the order of the operation."""

@@ -353,7 +353,7 @@ def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
     """Whether e has no finite value where these axes are empty, or anywhere."""
     if isinstance(e, Pow) and isinstance(e.base, Size):
         assert isinstance(e.exponent, Num)
-        return e.exponent.value < 0 and e.base.extent in extents
+        return e.exponent.value < 0 and lets.bounds.is_empty_with(e.base.extent, extents)
     if isinstance(e, Access):
         let = lets.get(e.tensor)
         if let is None:

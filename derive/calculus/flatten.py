@@ -317,7 +317,7 @@ def _factors(e: Expr) -> list[Expr]:
 def _operand(lets: Lets, p: Poly) -> Poly:
     """p, or the access to a let of it where distributing a product would lose its difference.
 
-    Of integers, as positions are, nothing is lost.
+    In a position, of integers, nothing is lost.
     """
     if lets.placing or len(p.terms) < 2 or (any(t.binders for t in p.terms) and not lets.stable):
         return p
@@ -325,7 +325,7 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     if not reading and not free_indices(p):
         return atom(Group(p))
     if reading < 1:
-        return p
+        return _kept(lets, p) if lets.stable else p
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
         return p
     return lets.reduction("sum", (), p)
