@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 import derive
+from derive.verify import checks_of
 
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},
@@ -80,8 +81,49 @@ def test_what_a_bracket_guards_keeps_it():
     """A read under the condition must not reach the gradient elsewhere: 0*nan is nan."""
     d = derive.derivation(
         derive.parse(
-            "op f(Q[i,d], K[j,d]) -> y\nP[i,j] = softmax[j | j<=i](sum[d](Q[i,d]*K[j,d]))\n"
-            "y[i,j] = P[i,j]**2"
+            "op f(Q[i], K[j]) -> y\nP[i,j] = softmax[j | j<=i](Q[i]*K[j])\ny[i,j] = P[i,j]**2"
         )
     )
     assert "[j ≤ i]·" in str(d.gradients["Q"])
+
+
+INLINE = "o[t,d] = sum[u](softmax[u | u <= t](scale*sum[d](q[t,d]*k[u,d]))*v[u,d])"
+NAMED = (
+    "scores[t,u] = scale*sum[d](q[t,d]*k[u,d])\nP[t,u] = softmax[u | u <= t](scores[t,u])\n"
+    "o[t,d] = sum[u](P[t,u]*v[u,d])"
+)
+
+
+@pytest.mark.parametrize("equations", [INLINE, NAMED], ids=["inline", "named"])
+def test_the_scores_of_a_softmax_have_an_adjoint(equations):
+    """Σⱼ P·grad_P is taken from scores once, not from what each of their factors is given."""
+    spec = f"op f(q[t,d], k[u,d], v[u,d]; scale=0.3) -> o\n{equations}"
+    d = derive.derivation(derive.parse(spec))
+    assert [a.name for a in d.adjoints] == ["grad_scores"]
+    assert str(d.gradients["q"]) == "grad_q[t,d] = scale·Σᵤ grad_scores[t,u]·k[u,d]"
+    assert str(d.gradients["k"]) == "grad_k[u,d] = scale·Σₜ grad_scores[t,u]·q[t,d]"
+
+
+SHARES = {
+    "by hand": "y[n,k] = exp(sum[d](x[n,d]*W[d,k]))/sum[j](exp(sum[d](x[n,d]*W[d,j])))",
+    "its logarithm": "y[n,k] = log_softmax[k](sum[d](x[n,d]*W[d,k]) + x[n,0])",
+    "over two axes": "y[n,k] = softmax[n,k](tanh(sum[d](x[n,d]*W[d,k])))",
+    "of another": (
+        "y[n,k] = softmax[k](sum[j](W[j,k]*softmax[j](sum[d](x[n,d]*W[d,j])))/sqrt(size(d)))"
+    ),
+}
+
+
+@pytest.mark.parametrize("equations", SHARES.values(), ids=SHARES)
+def test_scores_are_found_where_they_stand(equations):
+    op = derive.parse(f"op f(x[n,d], W[d,k]; size(d)=4, size(k)=4) -> y\n{equations}")
+    assert derive.derivation(op).adjoints[0].name.startswith("grad_scores")
+    assert all(c.ok for c in checks_of(op, derive.load(op)))
+
+
+def test_scores_that_may_not_be_finite_have_no_name():
+    op = derive.parse(
+        "op f(x[n,d], W[d,k]) -> y\n"
+        "y[n,k] = where(x[n,0] > 0, softmax[k](sum[d](log(x[n,d])*W[d,k])), 0)"
+    )
+    assert not derive.derivation(op).adjoints

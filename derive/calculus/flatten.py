@@ -60,6 +60,7 @@ from derive.calculus.conditions import conditions_of, grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Let, Lets
 from derive.calculus.positions import freely_read
+from derive.calculus.scores import with_named_scores
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -100,7 +101,14 @@ def _define(lets: Lets, equation: Equation) -> None:
     formals = tuple(i for i in equation.axes if isinstance(i, Index))
     if len(formals) != len(equation.axes):
         raise LoweringError(f"the axes of {equation.name} are not all plain indices")
-    body = equation.body
+
+    def named(scores: Expr) -> Expr:
+        flat = as_atom(lets.reduction("sum", (), flatten(lets, scores), stem="scores"))
+        assert isinstance(flat, Access)
+        lets.as_variable(flat.tensor)
+        return flat
+
+    body = with_named_scores(equation.body, named)
     if (
         isinstance(body, Reduce)
         and body.kind not in ("sum", "mean", "logsumexp")

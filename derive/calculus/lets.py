@@ -191,8 +191,9 @@ class Lets:
         body: Poly,
         condition: Expr | None = None,
         dtype: Kind = "float",
+        stem: str | None = None,
     ) -> Poly:
-        """The access to a let of that content, made if there is none yet.
+        """The access to a let of that content, made with a name like ``stem`` if there is none yet.
 
         In a branch that leaves a part of an index, it runs over that part.
         """
@@ -202,11 +203,11 @@ class Lets:
             test = None if condition is None else part.inside(condition)
             inner = part.inside(body)
             assert isinstance(inner, Poly)
-            return part.outside(self.reduction(kind, binders, inner, test, dtype))
+            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem))
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:
-            name = self.fresh_name(_STEMS[kind])
+            name = self.fresh_name(stem or _STEMS[kind])
             let = Let(name, formals, body, kind, binders, condition, dtype, internal=True)
             self.by_name[name] = let
             self._shared[key] = name

@@ -7,7 +7,7 @@ infinity survives: 0*exp(800).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -160,8 +160,18 @@ def _is_of_nothing(scope: Scope, e: Access) -> bool:
     if let is None:
         return False
     if let.kind == "sum":
-        return any(_is_of_nothing(scope, a) for a in accesses(let.body))
+        known = recognise(let.body, scope.find, lambda name: None)
+        return any(_is_of_nothing(scope, a) for a in _outside_softmaxes(known))
     return is_infinite_of_nothing(scope.find, let)
+
+
+def _outside_softmaxes(e: Expr) -> Iterator[Access]:
+    """The accesses in e, but those that softmaxes are made of: a row without members is finite."""
+    if isinstance(e, Access):
+        yield e
+    if not isinstance(e, Normal):
+        for part in e.parts():
+            yield from _outside_softmaxes(part)
 
 
 def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:

@@ -1,0 +1,99 @@
+"""The scores of a softmax, as a variable of their own.
+
+    f[i,k] - logsumexp_k f[i,k]      =  u[i,k] - logsumexp_k u[i,k],      u = f a contraction
+    exp(f[i,k]) / Sum_k exp(f[i,k])  =  exp(u[i,k]) / Sum_k exp(u[i,k])
+
+The gradient of a softmax in its scores is a product with a difference, P*(grad_P - Sum P*grad_P).
+Without a name for them this difference is multiplied out, into one contraction more for each
+tensor that the scores are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Param,
+    Pow,
+    Reduce,
+    Size,
+    accesses,
+    free_indices,
+    walk,
+)
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.substitution import replace, substitute
+from derive.spec.build import total
+
+__all__ = ["with_named_scores"]
+
+
+def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
+    """e with every contraction that a softmax is taken of replaced by what ``name`` makes of it."""
+    e = e.map(lambda part: with_named_scores(part, name))
+    for whole, scores, bound, body in _shares(e):
+        along = _along(scores, bound, body)
+        if along is not None and _is_contraction(scores):
+            named = name(scores)
+            new = {scores: named, body: substitute(named, along)}
+            return replace(whole, new.get)
+    return e
+
+
+def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:
+    """(e, f, k', f') where e may be f - logsumexp_k' f' or exp(f)/Sum_k' exp(f')."""
+    match e:
+        case Add(args):
+            for n, a in enumerate(args):
+                match a:
+                    case Mul((Num(-1), Reduce("logsumexp", bound, body))):
+                        scores = total(args[:n] + args[n + 1 :])
+                        yield Add((scores, a)), scores, bound, body
+        case Mul(args):
+            for above, below in product(args, args):
+                match above, below:
+                    case (
+                        Call("exp", (scores,)),
+                        Pow(Reduce("sum", bound, Call("exp", (body,))), Num(-1)),
+                    ):
+                        yield e, scores, bound, body
+
+
+def _along(f: Expr, bound: Sequence[Index], body: Expr) -> dict[Index, Expr] | None:
+    """{k: k'} where body is f at other positions."""
+    alike = ([k for k in free_indices(f) if k.extent == i.extent] for i in bound)
+    for free in product(*alike):
+        along: dict[Index, Expr] = dict(zip(free, bound, strict=True))
+        if substitute(f, along) is body:
+            return along
+    return None
+
+
+def _is_contraction(f: Expr) -> bool:
+    """Whether a sum of products of tensors stands in f, and f is finite where they are.
+
+    What is named is made everywhere, also where a condition excludes it.
+    """
+    return all(map(_is_finite, walk(f))) and any(
+        isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
+    )
+
+
+def _is_finite(part: Expr) -> bool:
+    match part:
+        case Reduce(kind, _, _, condition):
+            return kind in ("sum", "logsumexp") and condition is None
+        case Pow(base, Num(power)):
+            numbers = all(isinstance(p, Add | Mul | Pow | Num | Param | Size) for p in walk(base))
+            return numbers or (power > 0 and power.denominator == 1)
+        case Call(function):
+            return function not in (*UNBOUNDED, *UNDEFINED_SOMEWHERE) or function == "exp"
+    return isinstance(part, Access | Add | Index | Mul | Num | Param | Size)
