@@ -390,3 +390,16 @@ def test_a_choice_by_a_parameter_has_one_dtype(s):
     y = derive.load(made(text))(v, t, s=s)
     assert y.dtype is v.dtype
     torch.testing.assert_close(y, 2 * v if s > 1 else torch.full((3,), 3.0))
+
+
+@pytest.mark.parametrize(
+    "factor",
+    ["(q[p]*sin({top}) - 1)", "log_softmax[p](q[p]*sin({top}))", "where(x >= 1, {top}*q[p], v[x])"],
+)
+def test_a_sum_of_what_takes_nothing_reaches_no_gradient(factor):
+    top = "max[z | v[z] > 2](z + 1)"
+    equation = f"y[x,p] = where(v[x] > 2, cos(v[0]*(x + 1)), 0)*{factor.format(top=top)}"
+    f = derive.load(made(f"op f(v[x], q[p]) -> y\n{equation}"))
+    v, q = torch.rand(3, requires_grad=True), torch.rand(2, requires_grad=True)
+    y = f(v, q)
+    assert all(not t.any() for t in (y, *torch.autograd.grad(y.sum(), (v, q))))

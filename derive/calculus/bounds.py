@@ -12,8 +12,9 @@ A size that its definition makes negative is refused when the code runs, so none
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import TypeGuard
 
 from derive.algebra.expr import (
     Access,
@@ -107,11 +108,15 @@ class Bounds:
 
     def is_empty_with(self, extent: str, empty: Collection[str]) -> bool:
         """Whether the size of the extent is certainly 0 where those of the others are."""
-        if extent in empty:
-            return True
-        size = self.definition(extent)
-        own = Polynomial.of(Size(extent))
-        return size is not None and size != own and self._is_zero(size, empty)
+        without = {n for e in empty for n in self._none(e)}
+        return extent in without or self._is_zero(self.size(extent), without)
+
+    def _none(self, empty: str) -> Iterator[str]:
+        """The extents that are empty where this one is: all of which its size is a sum."""
+        yield empty
+        size = self.size(empty)
+        if all(c > 0 for c in size.terms.values()):
+            yield from (key[0].extent for key in size.terms if _is_size(key))
 
     def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
         """Whether every term has a factor that is 0 where these extents are empty."""
@@ -119,7 +124,10 @@ class Bounds:
         def vanishes(atom: Expr) -> bool:
             match atom:
                 case Size(extent):
-                    return self.is_empty_with(extent, empty)
+                    given = self.definition(extent)
+                    if given is None or given == Polynomial.of(atom):
+                        return extent in empty
+                    return extent in empty or self._is_zero(given, empty)
                 case Call("minimum", args):
                     forms = [f for f in map(self.form, args) if f is not None]
                     return any(self._is_zero(f, empty) for f in forms)
@@ -307,6 +315,10 @@ class Bounds:
                 forms = [f for f in map(self.form, args) if f is not None]
                 return [f - own if name == "minimum" else own - f for f in forms]
         return []
+
+
+def _is_size(key: Monomial) -> TypeGuard[tuple[Size]]:
+    return len(key) == 1 and isinstance(key[0], Size)
 
 
 def _is_count(e: Expr) -> bool:

@@ -342,11 +342,15 @@ def _reads_nothing(find: Find, e: Expr) -> bool:
 
 
 def is_infinite_of_nothing(find: Find, let: Let) -> bool:
-    """Whether the let takes nothing somewhere, or is an extremum of what does."""
+    """Whether the let takes nothing somewhere, or is an extremum or a difference of what does."""
     if _takes_nothing(let, frozenset()):
         return True
-    factors = (f for t in let.body.terms for f in t.factors)
-    return let.kind in _OF_NOTHING_INFINITE and any(_reads_nothing(find, f) for f in factors)
+    if let.kind not in _OF_NOTHING_INFINITE and not let.internal:
+        return False
+    terms = let.body.terms
+    if let.kind not in _OF_NOTHING_INFINITE:
+        terms = tuple(t for t in terms if not any(isinstance(f, Iverson) for f in t.factors))
+    return any(_reads_nothing(find, f) for t in terms for f in t.factors)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
