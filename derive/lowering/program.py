@@ -6,7 +6,7 @@ else is computed again. A backward line says which gradients need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Index
@@ -161,16 +161,25 @@ def _forward(
     """Names of inputs as they are: autograd has no output that is one."""
     for s in scope.statements:
         code = shapes.resolve(s.code)
-        if isinstance(code, Name) and code.id in same:
-            if s.name in op.outputs:
-                code = Method(code, "clone")
-            else:
-                same.add(s.name)
+        if s.name in op.outputs:
+            code = _apart(code, same)
+        elif _apart(code, same) != code:
+            same.add(s.name)
         lines.append(Line(s.name, code, kept=not lets[s.name].internal))
     lines = with_winners(lines)
     for name in op.outputs:
         lines = _keep_axes(op, lets[name], frame, lines)
     return tuple(tidy(spoken_lines(lines, lets), taken, WIDTH))
+
+
+def _apart(code: Code, same: Collection[str]) -> Code:
+    """The code, where it is one of these names as it stands a copy."""
+    match code:
+        case Name(name) if name in same:
+            return Method(code, "clone")
+        case Conditional(test, then, other):
+            return Conditional(test, _apart(then, same), _apart(other, same))
+    return code
 
 
 def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
