@@ -49,8 +49,9 @@ FAULTS = {
         "u[k] = d[k]\nz[k] = w[t[k]]*x[k]**2",
     ),
     "an output that is an input where sizes say so": (
-        "op f(x[k], z[k]) -> y, u\ny = min[k](x[k]**2)\nu[k] = [size(k) > 1]*x[k]",
-        "op f(x[k], z[k]) -> y, u\ny = x[0]*z[0]\ne[k] = where(size(k) > 1, x[k], z[k])\nu[k] = e[k]",
+        "op f(x[k]) -> y, u\ny = min[k](x[k]**2)\nu[k] = [size(k) > 1]*x[k]",
+        "op f(x[k], z[k]) -> y, u\n"
+        "y = x[0]*z[0]\ne[k] = where(size(k) > 1, x[k], z[k])\nu[k] = e[k]",
     ),
     "an output that is another": ("op f(x[k]) -> y, z\ny[k] = x[k]**2\nz[k] = y[k]",),
     "a mean of what a bracket keeps safe": (
