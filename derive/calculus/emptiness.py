@@ -289,27 +289,32 @@ def may_be_infinite(find: Find, e: Expr, extents: frozenset[str] = frozenset()) 
 
     ``extents`` are those of axes that may be empty; ``find`` gives the definition of a name.
     """
-    if isinstance(e, Const):
-        return e.name == "inf"
-    if isinstance(e, Pow):
-        assert isinstance(e.exponent, Num)
-        power = e.exponent.value
-        if isinstance(e.base, Num | Const | Param):
-            return False
-        if isinstance(e.base, Size):
-            return power < 0 and e.base.extent in extents
-        if power < 0 or power.denominator != 1:
-            return True
-    if isinstance(e, Call) and e.function in UNDEFINED_SOMEWHERE:
-        return True
-    if isinstance(e, Access):
-        let = find(e.tensor)
-        if let is None:
-            return False
-        if _takes_nothing(let, extents):
-            return True
-        return may_be_infinite(find, let.body, extents)
-    return any(may_be_infinite(find, part, extents) for part in e.parts())
+    pending, seen = [e], set[str]()
+    while pending:
+        e = pending.pop()
+        match e:
+            case Const("inf"):
+                return True
+            case Pow(Num() | Const() | Param()):
+                continue
+            case Pow(Size(extent), Num(power)):
+                if power < 0 and extent in extents:
+                    return True
+                continue
+            case Pow(_, Num(power)) if power < 0 or power.denominator != 1:
+                return True
+            case Call(function) if function in UNDEFINED_SOMEWHERE:
+                return True
+            case Access(tensor):
+                let = find(tensor)
+                if let is not None and tensor not in seen:
+                    if _takes_nothing(let, extents):
+                        return True
+                    seen.add(tensor)
+                    pending.append(let.body)
+                continue
+        pending += e.parts()
+    return False
 
 
 def is_singular(f: Expr) -> bool:

@@ -34,6 +34,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
 from derive.algebra.poly import Poly, negate
+from derive.algebra.recursion import Recursion
 from derive.calculus.conditions import conditions_of, conjunction, without_guards
 from derive.calculus.emptiness import is_infinite_of_nothing, may_be_infinite
 from derive.lowering.recognise import Normal, recognise
@@ -156,13 +157,18 @@ def _is_nowhere(scope: Scope, e: Access) -> bool:
 
 def _is_of_nothing(scope: Scope, e: Access) -> bool:
     """Whether e is a reduction that is infinite where its condition excludes all, or reads one."""
-    let = scope.find(e.tensor)
-    if let is None:
-        return False
-    if let.kind == "sum":
-        known = recognise(let.body, scope.find, lambda name: None)
-        return any(_is_of_nothing(scope, a) for a in _outside_softmaxes(known))
-    return is_infinite_of_nothing(scope.find, let)
+
+    def found(name: str) -> bool:
+        let = scope.find(name)
+        if let is None:
+            return False
+        if let.kind == "sum":
+            known = recognise(let.body, scope.find, lambda name: None)
+            return any(asked(a.tensor) for a in _outside_softmaxes(known))
+        return is_infinite_of_nothing(scope.find, let)
+
+    asked = Recursion(found, scope.of_nothing)
+    return asked(e.tensor)
 
 
 def _outside_softmaxes(e: Expr) -> Iterator[Access]:

@@ -54,6 +54,8 @@ class Scope(ABC):
     """The parameters that are integers."""
     adjoints: frozenset[str] = frozenset()
     """The names that are gradients."""
+    of_nothing: dict[str, bool] = field(default_factory=dict)
+    """What is known of names: whether they are infinite where a condition excludes all."""
     statements: list[Statement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
