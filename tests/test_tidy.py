@@ -219,3 +219,15 @@ def test_nothing_is_read_before_it_is_made(lines):
 def test_tidying_is_the_same_every_time(lines):
     assume(len(lines) > 1)
     assert tidy(lines, TAKEN, 60) == tidy(lines, TAKEN, 60)
+
+
+def test_no_question_is_asked_again_where_its_answer_is_known():
+    inner = Conditional(FLAG, exp(X), X)
+    again = Conditional(FLAG, total(inner), total(Conditional(FLAG, X, exp(Y))))
+    (line,) = tidy([Line("z", again)], set(TAKEN), 88)
+    assert line.code == Conditional(FLAG, total(exp(X)), total(exp(Y)))
+    other = Name("other")
+    both = Conditional(Binary("and", FLAG, other), inner, inner)
+    (line,) = tidy([Line("z", both)], {*TAKEN, "other"}, 88)
+    # That not both hold says of neither that it does not.
+    assert line.code == Conditional(Binary("and", FLAG, other), exp(X), inner)

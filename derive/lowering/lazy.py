@@ -21,7 +21,7 @@ from derive.lowering.code import (
     subexpressions,
 )
 
-__all__ = ["is_lazy", "lazily", "may_fail"]
+__all__ = ["asked_once", "is_lazy", "lazily", "may_fail"]
 
 _NONE = Literal("None")
 
@@ -29,6 +29,23 @@ _NONE = Literal("None")
 def is_lazy(code: Code) -> bool:
     """Whether the code is None where it is not asked for."""
     return isinstance(code, Conditional) and code.other is _NONE
+
+
+def asked_once(
+    code: Code, true: frozenset[Code] = frozenset(), false: frozenset[Code] = frozenset()
+) -> Code:
+    """The code without questions whose answer is known where it stands."""
+    if not isinstance(code, Conditional):
+        return code.map(lambda part: asked_once(part, true, false))  # type: ignore[no-any-return]
+    parts = frozenset(_conjuncts(code.test))
+    if parts <= true:
+        return asked_once(code.then, true, false)
+    if parts & false:
+        return asked_once(code.other, true, false)
+    other = false | parts if len(parts) == 1 else false
+    return Conditional(
+        code.test, asked_once(code.then, true | parts, false), asked_once(code.other, true, other)
+    )
 
 
 def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:

@@ -27,7 +27,7 @@ from derive.lowering.code import (
     text,
 )
 from derive.lowering.fused import plain_where_shared
-from derive.lowering.lazy import is_lazy, lazily, may_fail
+from derive.lowering.lazy import asked_once, is_lazy, lazily, may_fail
 
 __all__ = ["Line", "cut", "names_in", "tidy"]
 
@@ -81,7 +81,7 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     fresh = set(taken)
     codes = plain_where_shared([line.code for line in lines])
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
-    inlined = _inline(lines, width)
+    inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
     shared = _share(inlined, fresh)
     return _renumbered(cut(shared, fresh, width), lines)
 
