@@ -229,3 +229,15 @@ def test_no_question_is_asked_again_where_its_answer_is_known():
     # That not both hold says of neither that it does not.
     both = Binary("and", FLAG, Name("other"))
     assert asked_once(Conditional(both, inner, inner)) == Conditional(both, exp(X), inner)
+
+
+def test_what_has_a_name_gets_no_other():
+    lines = [
+        Line("a", exp(X), kept=False),
+        Line("b", exp(X), kept=False),
+        Line("c", Binary("+", Binary("*", Name("a"), Name("b")), Name("b"))),
+        Line("d", Binary("*", Name("a"), Name("a"))),
+    ]
+    made = tidy(lines, set(TAKEN), 88)
+    assert [line.name for line in made] == ["a", "c", "d"]
+    assert_same(lines, made)

@@ -82,7 +82,7 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     codes = plain_where_shared([line.code for line in lines])
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
     inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
-    shared = _share(inlined, fresh)
+    shared = _named_once(_share(inlined, fresh))
     return _renumbered(cut(shared, fresh, width), lines)
 
 
@@ -275,6 +275,23 @@ def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
             if n != owner:
                 repeats.change(n, _replaced(repeats.lines[n].code, code, name))
     return repeats.in_order()
+
+
+def _named_once(lines: Sequence[Line]) -> list[Line]:
+    """The lines without engine-made names for what has a name."""
+    same: dict[Code, Code] = {}
+
+    def said(code: Code) -> Code:
+        return same.get(code) or code.map(said)
+
+    result = []
+    for line in lines:
+        code = said(line.code)
+        if isinstance(code, Name) and not line.kept:
+            same[Name(line.name)] = code
+        else:
+            result.append(replace(line, code=code))
+    return result
 
 
 def cut(
