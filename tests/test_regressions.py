@@ -171,6 +171,9 @@ FAULTS = {
         "op f(v[j], m[j]: bool) -> y\ny = where(m[1], v[1]**2, "
         "logsumexp[d](where(v[d] > 100, v[d]**2, -inf)))*[m[1] and m[0]]*v[0]",
     ),
+    "a question that asks for what it decides": (
+        "op f(v[i], w[k], X[i,i]) -> y\ny = max[a](concat[a](X[3,1]*v[1]*w[a], v[a]*X[a,a]))",
+    ),
     "a reciprocal of what a guard reads as 0, summed": (
         "op f(w[n,i]) -> y\n"
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",

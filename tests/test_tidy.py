@@ -226,6 +226,11 @@ def test_no_question_is_asked_again_where_its_answer_is_known():
     inner = Conditional(FLAG, exp(X), X)
     again = Conditional(FLAG, total(inner), total(Conditional(FLAG, X, exp(Y))))
     assert asked_once(again) == Conditional(FLAG, total(exp(X)), total(exp(Y)))
+    # A question that holds another is the same question wherever it is asked.
+    filled = Conditional(Method(inner, "numel"), inner, X)
+    known = Conditional(FLAG, filled, X)
+    one = Conditional(Method(exp(X), "numel"), exp(X), X)
+    assert asked_once(known) == Conditional(FLAG, one, X)
     # That not both hold says of neither that it does not.
     both = Binary("and", FLAG, Name("other"))
     assert asked_once(Conditional(both, inner, inner)) == Conditional(both, exp(X), inner)

@@ -37,14 +37,15 @@ def asked_once(
     """The code without questions whose answer is known where it stands."""
     if not isinstance(code, Conditional):
         return code.map(lambda part: asked_once(part, true, false))  # type: ignore[no-any-return]
-    parts = frozenset(_conjuncts(code.test))
+    test = asked_once(code.test, true, false)
+    parts = frozenset(_conjuncts(test))
     if parts <= true:
         return asked_once(code.then, true, false)
     if parts & false:
         return asked_once(code.other, true, false)
     other = false | parts if len(parts) == 1 else false
     return Conditional(
-        code.test, asked_once(code.then, true | parts, false), asked_once(code.other, true, other)
+        test, asked_once(code.then, true | parts, false), asked_once(code.other, true, other)
     )
 
 

@@ -146,7 +146,7 @@ def only_where_there_is(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
     """value, or zeros where one of the extents has no positions."""
-    needed = [extent for extent in needed if not has_positions(scope.frame, extent)]
+    needed = [e for e in dict.fromkeys(needed) if not has_positions(scope.frame, e)]
     if not needed:
         return value
     value = scope.frame.expand(value, order, scope.like)
