@@ -19,7 +19,6 @@ from derive.algebra.expr import (
     Const,
     Delta,
     Expr,
-    Guard,
     Index,
     Iverson,
     Mul,
@@ -182,7 +181,7 @@ class _Printer:
                 return (style.subscript(name, texts) if texts else name), _ATOM
             case Delta(axis, position):
                 return style.delta([self.position(axis), self.position(position)]), _ATOM
-            case Composite() | Guard():
+            case Composite():
                 return self.position(e), _ATOM
             case Pow(base, exponent) | Call("pow", (base, exponent)):
                 return self.power(base, exponent)
@@ -227,8 +226,6 @@ class _Printer:
 
     def position(self, e: Expr) -> str:
         """What stands between the brackets of an access: groups and composites are marked."""
-        if isinstance(e, Guard):
-            return self.position(e.position)
         if isinstance(e, Composite):
             return self.style.composite([self.part(part) for part in e.args])
         if isinstance(e, Index) and e.group:
@@ -237,7 +234,7 @@ class _Printer:
 
     def part(self, e: Expr) -> str:
         """A position on one part of a composite axis: ((1 − r) d)."""
-        starred = isinstance(e, Index | Guard | Composite)
+        starred = isinstance(e, Index | Composite)
         return self.position(e) if starred else self.text(e, _ATOM)
 
     def sum(self, args: Sequence[Expr]) -> tuple[str, int]:

@@ -4,6 +4,7 @@
     lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
     [c]*a + [not c]*b        where(c, a, b)
     a - t - t                a - 2*t
+    x[guarded p]             x[p]
     p*[p != 0]               p
     [x < b]*[x >= a]         [a ≤ x < b]
 
@@ -21,6 +22,7 @@ from derive.algebra.expr import (
     Add,
     And,
     Expr,
+    Guard,
     Index,
     Iverson,
     Mul,
@@ -31,6 +33,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
+from derive.algebra.substitution import replace_inside_out
 
 __all__ = ["legible"]
 
@@ -40,18 +43,23 @@ _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 def legible(e: Expr) -> Expr:
     """e, nested, in the form that is read."""
-    mapped: Expr = e.map(legible)
-    if isinstance(mapped, Not) and isinstance(mapped.arg, Rel):
-        left, right = mapped.arg.left, mapped.arg.right
-        return _oriented(Rel(_DENIED[mapped.arg.op], left, right))
-    if isinstance(mapped, Rel):
-        return _oriented(mapped)
-    if isinstance(mapped, Add):
-        collected = _collected(mapped)
+    return replace_inside_out(e, _legible)
+
+
+def _legible(e: Expr) -> Expr:
+    """A node in the form that is read, whose parts are."""
+    if isinstance(e, Guard):
+        return e.position
+    if isinstance(e, Not) and isinstance(e.arg, Rel):
+        return _oriented(Rel(_DENIED[e.arg.op], e.arg.left, e.arg.right))
+    if isinstance(e, Rel):
+        return _oriented(e)
+    if isinstance(e, Add):
+        collected = _collected(e)
         return _cases(collected.args) if isinstance(collected, Add) else collected
-    if isinstance(mapped, Mul):
-        return _in_chains(_without_zeros(mapped))
-    return mapped
+    if isinstance(e, Mul):
+        return _in_chains(_without_zeros(e))
+    return e
 
 
 def _collected(e: Add) -> Expr:

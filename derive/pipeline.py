@@ -14,7 +14,7 @@ from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
 from derive.calculus.adjoint import Adjoint, Backward, differentiate
 from derive.calculus.canonical import canonical
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
 from derive.document import document, document_joint

@@ -8,7 +8,7 @@ from chains import CHAINS
 import derive
 from derive.algebra.expr import tensors
 from derive.calculus.definitions import Definitions
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.calculus.lets import Let, Lets
 
 

@@ -10,7 +10,7 @@ import torch
 
 import derive
 from derive import oracle
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.spec.notation import parse
 
 SIZES = {"i": 3, "j": 2, "h": 4, "k": 5, "z": 0}

@@ -18,7 +18,7 @@ from derive.algebra.poly import Term
 from derive.algebra.rules import DELTA_RULES, contraction
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.calculus.adjoint import Backward, differentiate
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline

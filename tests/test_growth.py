@@ -12,7 +12,7 @@ import pytest
 from chains import CHAINS
 
 import derive
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.pipeline import derivation, load, source
 from derive.result import Derivation
 
@@ -178,3 +178,16 @@ def test_masked_softmaxes_in_a_chain_are_asked_once_each():
         return len(source(derive.parse("\n".join((head, *layers)))).splitlines())
 
     assert lines(40) < 2.2 * lines(20)
+
+
+def test_conditions_that_guard_the_reads_of_the_next_are_written_once_each():
+    """x[s[i]] is read where s[i] is a position, y[x[..]] where that holds, and so on."""
+
+    def of(depth: int) -> derive.Operation:
+        asked = " and ".join(
+            f"x[s[{n}]] > {n} and y[s[{n}],s[{n + 1}]] < {n}" for n in range(depth)
+        )
+        return derive.parse(f"op f(x[n], y[n,m], s[k]: int) -> z\nz = where({asked}, x[s[0]], 0)")
+
+    few, many = (len(source(of(depth))) for depth in (6, 12))
+    assert many < 2.5 * few

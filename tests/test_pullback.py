@@ -13,7 +13,7 @@ import derive
 from derive import catalog, oracle
 from derive.algebra.expr import Access, Delta, Index, Mul, Reduce, walk
 from derive.algebra.nested import to_tree
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.pipeline import options
 from derive.samples import cases, sample

@@ -29,7 +29,7 @@ from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, 
 from derive.algebra.rules import CONTRACT, DELTA_RULES
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets
 

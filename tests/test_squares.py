@@ -14,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 import derive  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
 from derive.algebra.squares import Nonnegative, squares_multiplied_out  # noqa: E402
-from derive.calculus.flatten import flatten_operation  # noqa: E402
+from derive.calculus.equations import flatten_operation  # noqa: E402
 
 n, m, d, e = 7, 5, 3, 4
 

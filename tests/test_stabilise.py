@@ -13,7 +13,7 @@ import derive
 from derive import oracle
 from derive.algebra.expr import Call, accesses, walk
 from derive.algebra.nested import to_tree
-from derive.calculus.flatten import flatten_operation
+from derive.calculus.equations import flatten_operation
 
 SOFTPLUS = np.frompyfunc(lambda u: float(np.logaddexp(0, u)), 1, 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from derive.algebra.expr import Expr, Index, free_indices
 
-__all__ = ["fresh", "replace", "substitute"]
+__all__ = ["fresh", "replace", "replace_inside_out", "substitute"]
 
 
 def fresh(index: Index, taken: Iterable[Index]) -> Index:
@@ -67,6 +67,19 @@ def replace(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
         if found is None:
             new = f(part)
             found = known[part] = part.map(visit) if new is None else new
+        return found
+
+    return visit(e)
+
+
+def replace_inside_out(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """e with every node, after its parts, replaced by what f makes of it."""
+    known: dict[Expr, Expr] = {}
+
+    def visit(part: Expr) -> Expr:
+        found = known.get(part)
+        if found is None:
+            found = known[part] = f(part.map(visit))
         return found
 
     return visit(e)

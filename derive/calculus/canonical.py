@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
+from derive.algebra.substitution import replace_inside_out
 from derive.spec.operation import AxisOf, KeepDim, Operation, Parameter, SizeOf
 
 __all__ = ["canonical", "renamed"]
@@ -41,7 +42,10 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
         spoken |= {new: old for old, new in names.items()}
 
     def rename(e: Expr) -> Expr:
-        return _mapped(e, tensors.__getitem__, parameters.__getitem__, indices, extents)
+        return _under(
+            *(e, tensors.__getitem__, parameters.__getitem__, indices.__getitem__),
+            lambda extent: extents.get(extent, extent),
+        )
 
     inputs = tuple(
         replace(t, name=tensors[t.name], axes=tuple(rename(i) for i in t.axes)) for t in op.inputs
@@ -105,37 +109,30 @@ def _parameter(
     return replace(p, name=names[p.name])
 
 
-def _mapped(
+def renamed(e: Expr, say: Callable[[str], str]) -> Expr:
+    """A nested expression with every name as ``say`` gives it."""
+    return _under(e, say, say, say, say)
+
+
+def _under(
     e: Expr,
     tensor: Callable[[str], str],
     parameter: Callable[[str], str],
-    indices: dict[str, str],
-    extents: dict[str, str],
+    index: Callable[[str], str],
+    extent: Callable[[str], str],
 ) -> Expr:
-    def visit(e: Expr) -> Expr:
-        if isinstance(e, Index):
-            return Index(indices[e.name], extents.get(e.extent, e.extent), e.group)
-        if isinstance(e, Size):
-            return Size(extents[e.extent])
-        if isinstance(e, Param):
-            return Param(parameter(e.name))
-        mapped: Expr = e.map(visit)
-        if isinstance(mapped, Access):
-            return Access(tensor(mapped.tensor), mapped.positions)
-        return mapped
+    """e under the names that these give for each sort of name."""
 
-    return visit(e)
+    def named(part: Expr) -> Expr:
+        match part:
+            case Index(name, size, group):
+                return Index(index(name), extent(size), group)
+            case Size(size):
+                return Size(extent(size))
+            case Param(name):
+                return Param(parameter(name))
+            case Access(name, positions):
+                return Access(tensor(name), positions)
+        return part
 
-
-def renamed(e: Expr, say: Callable[[str], str]) -> Expr:
-    """A nested expression with every name as ``say`` gives it."""
-    if isinstance(e, Index):
-        return Index(say(e.name), say(e.extent), e.group)
-    if isinstance(e, Size):
-        return Size(say(e.extent))
-    if isinstance(e, Param):
-        return Param(say(e.name))
-    mapped: Expr = e.map(lambda part: renamed(part, say))
-    if isinstance(mapped, Access):
-        return Access(say(mapped.tensor), mapped.positions)
-    return mapped
+    return replace_inside_out(e, named)

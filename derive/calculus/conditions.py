@@ -33,7 +33,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.substitution import replace, substitute
+from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.calculus.bounds import Bounds
 
 __all__ = [
@@ -108,16 +108,15 @@ def settled(bounds: Bounds, e: Expr) -> Expr:
 def plain_positions(e: Expr) -> Expr:
     """e with positions that are a lone atom stored as that atom."""
 
-    def visit(part: Expr) -> Expr | None:
-        if not isinstance(part, Access | Guard | Placed):
-            return None
-        inner = part.map(plain_positions)
-        if isinstance(inner, Access):
-            return Access(inner.tensor, tuple(_plain(p) for p in inner.positions))
-        plain: Expr = inner.map(lambda p: _plain(p) if p is inner.position else p)
-        return Delta(_plain(plain.axis), plain.position) if isinstance(plain, Delta) else plain
+    def plain(part: Expr) -> Expr:
+        if isinstance(part, Access):
+            return Access(part.tensor, tuple(map(_plain, part.positions)))
+        if isinstance(part, Guard | Placed):
+            made: Expr = part.map(lambda p: _plain(p) if p is part.position else p)
+            return Delta(_plain(made.axis), made.position) if isinstance(made, Delta) else made
+        return part
 
-    return replace(e, visit)
+    return replace_inside_out(e, plain)
 
 
 def _plain(position: Expr) -> Expr:

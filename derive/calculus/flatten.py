@@ -10,7 +10,7 @@ operation says ``stable``.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -53,14 +53,10 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.simplify import Step
 from derive.algebra.substitution import substitute
-from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of, grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
-from derive.calculus.lets import Let, Lets
-from derive.calculus.positions import freely_read
-from derive.calculus.scores import with_named_scores
+from derive.calculus.lets import Lets
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -69,86 +65,8 @@ from derive.calculus.stabilise import (
     stable_power,
 )
 from derive.errors import LoweringError
-from derive.spec.operation import Equation, Operation
 
-__all__ = ["flatten", "flatten_condition", "flatten_operation"]
-
-
-def flatten_operation(
-    op: Operation, spoken: Mapping[str, str] | None = None, variables: Sequence[str] = ()
-) -> Lets:
-    """All equations of op as lets, in order, with the lets that the engine introduces.
-
-    ``spoken`` has the names that canonical ones stand for; without it names are their own.
-    ``variables`` are names that no rewriting looks behind.
-    """
-    if spoken is None:
-        owners = (*op.inputs, *op.parameters, *op.equations)
-        spoken = {owner.name: owner.name for owner in owners}
-    reserved = {op.name, *spoken.values()}
-    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
-    for equation in freely_read(op):
-        _define(lets, equation)
-        identities = "; ".join(lets.take_used())
-        let = lets[equation.name]
-        if identities and let.kind == "sum":
-            subject = (let.name, let.formals)
-            lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
-    return lets
-
-
-def _define(lets: Lets, equation: Equation) -> None:
-    formals = tuple(i for i in equation.axes if isinstance(i, Index))
-    if len(formals) != len(equation.axes):
-        raise LoweringError(f"the axes of {equation.name} are not all plain indices")
-
-    def named(scores: Expr) -> Expr:
-        flat = as_atom(lets.reduction("sum", (), flatten(lets, scores), stem="scores"))
-        assert isinstance(flat, Access)
-        lets.as_variable(flat.tensor)
-        return flat
-
-    body = with_named_scores(equation.body, named)
-    if (
-        isinstance(body, Reduce)
-        and body.kind not in ("sum", "mean", "logsumexp")
-        and len(body.indices) == 1
-    ):
-        condition = None if body.condition is None else flatten_condition(lets, body.condition)
-        inner = _reduced_body(lets, body)
-        kind = body.kind
-        lets.define(
-            Let(equation.name, formals, inner, kind, body.indices, condition, equation.kind)
-        )
-        return
-    if equation.kind == "bool":
-        flat = atom(Iverson(flatten_condition(lets, body)))
-    else:
-        flat = flatten(lets, body)
-        if _is_lone_logsumexp(lets, flat, formals):
-            (name,) = (f.tensor for f in flat.terms[0].factors if isinstance(f, Access))
-            let = lets.by_name.pop(name)
-            lets.rename(let, equation.name, formals)
-            return
-    lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
-
-
-def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:
-    """Whether the equation is exactly an internal logsumexp made for it."""
-    if len(flat.terms) != 1:
-        return False
-    (t,) = flat.terms
-    if t.coef != 1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
-        return False
-    let = lets.get(t.factors[0].tensor)
-    return (
-        let is not None
-        and let.internal
-        and let.kind == "logsumexp"
-        and lets.last() is let
-        and set(t.factors[0].positions) == set(formals)
-        and len(t.factors[0].positions) == len(formals)
-    )
+__all__ = ["flatten", "flatten_condition", "reduced_body"]
 
 
 def flatten(lets: Lets, e: Expr) -> Poly:
@@ -198,7 +116,29 @@ _RELATIONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 
 
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
-    """A condition with flat sides, in one orientation for each comparison."""
+    """A condition with flat sides, in one orientation for each comparison.
+
+    One that is itself asked under two others, each within the next, has a name: every read in
+    it is guarded by all of them, so that without names each would double what the last one is.
+    """
+    here = (e, lets.around, lets.placing > 0, lets.nested > 0)
+    found = lets.conditions.get(here)
+    if found is None:
+        found = _flat_condition(lets, e)
+        if not isinstance(found, And) and _is_guarded_twice(found):
+            named = lets.reduction("sum", (), atom(Iverson(found)), None, "bool", stem="holds")
+            found = as_atom(named)
+        lets.conditions[here] = found
+    return found
+
+
+def _is_guarded_twice(condition: Expr) -> bool:
+    """Whether what guards a read in it has a read that is guarded."""
+    guards = (part.condition for part in walk(condition) if isinstance(part, Guard))
+    return any(isinstance(part, Guard) for c in guards for part in walk(c))
+
+
+def _flat_condition(lets: Lets, e: Expr) -> Expr:
     if isinstance(e, Rel):
         left, right, op = flatten(lets, e.left), flatten(lets, e.right), e.op
         numbers = as_atom(left), as_atom(right)
@@ -365,7 +305,7 @@ def _call(lets: Lets, e: Call) -> Poly:
     return atom(Call(e.function, args))
 
 
-def _reduced_body(lets: Lets, e: Reduce) -> Poly:
+def reduced_body(lets: Lets, e: Reduce) -> Poly:
     if e.kind in ("any", "all"):
         return atom(Iverson(flatten_condition(lets, e.body)))
     lets.nested += 1
@@ -413,7 +353,7 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in ("any", "all"):
         return atom(Iverson(flatten_condition(lets, e)))
-    body = _reduced_body(lets, e)
+    body = reduced_body(lets, e)
     if e.kind == "logsumexp":
         return stable_logsumexp(lets, e.indices, body, condition)
     if e.kind in ("sum", "mean"):

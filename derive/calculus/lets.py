@@ -121,6 +121,8 @@ class Lets:
     """How many positions stand around it."""
     around: tuple[Expr, ...] = ()
     """The conditions of the branches that it stands in."""
+    conditions: dict[Any, Expr] = field(default_factory=dict)
+    """What conditions were found to be, each with what stands around it."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
     """Those of them that are equations of the spec."""

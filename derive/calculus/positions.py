@@ -27,6 +27,7 @@ from derive.algebra.expr import (
     Rel,
     Where,
 )
+from derive.algebra.substitution import replace_inside_out
 from derive.spec.operation import Equation, Operation
 
 __all__ = ["certain_positions", "freely_read"]
@@ -51,18 +52,19 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
     axes, certain = _axes(op), certain_positions(op)
 
     def freed(e: Expr) -> Expr:
-        made: Expr = e.map(freed)
-        if not isinstance(made, Access):
-            return made
-        pairs = zip(made.positions, axes[made.tensor], strict=True)
-        return Access(made.tensor, tuple(bare(p, axis) for p, axis in pairs))
+        if not isinstance(e, Access):
+            return e
+        pairs = zip(e.positions, axes[e.tensor], strict=True)
+        return Access(e.tensor, tuple(bare(p, axis) for p, axis in pairs))
 
     def bare(position: Expr, axis: Expr) -> Expr:
         inner = position.position if isinstance(position, Guard) else position
         known = certain.get(inner.tensor) if isinstance(inner, Access) else None
         return inner if isinstance(axis, Index) and axis.extent == known else position
 
-    return tuple(replace(q, body=freed(q.body)) for q in op.equations) if certain else op.equations
+    if not certain:
+        return op.equations
+    return tuple(replace(q, body=replace_inside_out(q.body, freed)) for q in op.equations)
 
 
 def _axes(op: Operation) -> dict[str, tuple[Expr, ...]]:

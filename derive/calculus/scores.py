@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
-from derive.algebra.substitution import replace, substitute
+from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.spec.build import total
 
 __all__ = ["with_named_scores"]
@@ -38,14 +38,17 @@ __all__ = ["with_named_scores"]
 
 def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     """e with every contraction that a softmax is taken of replaced by what ``name`` makes of it."""
-    e = e.map(lambda part: with_named_scores(part, name))
-    for whole, scores, bound, body in _shares(e):
-        along = _along(scores, bound, body)
-        if along is not None and _is_contraction(scores):
-            named = name(scores)
-            new = {scores: named, body: substitute(named, along)}
-            return replace(whole, new.get)
-    return e
+
+    def named(e: Expr) -> Expr:
+        for whole, scores, bound, body in _shares(e):
+            along = _along(scores, bound, body)
+            if along is not None and _is_contraction(scores):
+                name_of_them = name(scores)
+                new = {scores: name_of_them, body: substitute(name_of_them, along)}
+                return replace(whole, new.get)
+        return e
+
+    return replace_inside_out(e, named)
 
 
 def _shares(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, walk
-from derive.algebra.substitution import fresh, replace
+from derive.algebra.substitution import fresh, replace_inside_out
 from derive.spec.operation import Operation
 from derive.spec.split import in_parts, split_axes, splits
 
@@ -50,29 +50,29 @@ def as_given(op: Operation, e: Expr) -> Expr:
     axes = {t.name: t.axes for t in op.inputs} | {q.name: q.axes for q in op.equations}
     sizes = {extent.name: extent.size for extent in op.extents}
 
-    def visit(part: Expr) -> Expr | None:
+    def written(part: Expr) -> Expr:
         if not isinstance(part, Access):
-            return None
-        positions = []
-        for position, axis in zip(part.positions, axes[part.tensor], strict=True):
-            position = replace(position, visit)
-            if isinstance(axis, Composite):
-                position = in_parts(position, axis, sizes)
-            positions.append(position)
-        return Access(part.tensor, tuple(positions))
+            return part
+        pairs = zip(part.positions, axes[part.tensor], strict=True)
+        parts = (
+            in_parts(p, axis, sizes) if isinstance(axis, Composite) else p for p, axis in pairs
+        )
+        return Access(part.tensor, tuple(parts))
 
-    return replace(e, visit)
+    return replace_inside_out(e, written)
 
 
 def on_given_axes(e: Expr, owners: Mapping[str, Given]) -> Expr:
     """e with every tensor read on its axes."""
-    mapped: Expr = e.map(lambda part: on_given_axes(part, owners))
-    axes = owners.get(mapped.tensor) if isinstance(mapped, Access) else None
-    if axes is None:
-        return mapped
-    assert isinstance(mapped, Access)
-    left = iter(mapped.positions)
-    return Access(mapped.tensor, tuple(_on_axis(axis, n, left) for axis, n in axes))
+
+    def given(part: Expr) -> Expr:
+        if not isinstance(part, Access) or part.tensor not in owners:
+            return part
+        left = iter(part.positions)
+        on_axes = (_on_axis(axis, n, left) for axis, n in owners[part.tensor])
+        return Access(part.tensor, tuple(on_axes))
+
+    return replace_inside_out(e, given)
 
 
 def _on_axis(axis: Expr, n: int, positions: Iterator[Expr]) -> Expr:

@@ -211,6 +211,7 @@ class _Body:
         self.sizes = {name: extent.size for name, extent in split.extents.items()}
         indices = [i for e in expressions for i in walk(e) if isinstance(i, Index)]
         taken = list(dict.fromkeys(indices))
+        self.values: dict[Expr, Expr] = {}
         self.names: dict[Index, tuple[Index, ...]] = {}
         for i in list(taken):
             made = []
@@ -259,6 +260,12 @@ class _Body:
 
     def value(self, e: Expr) -> Expr:
         """e where a number or a condition is meant."""
+        found = self.values.get(e)
+        if found is None:
+            found = self.values[e] = self._value(e)
+        return found
+
+    def _value(self, e: Expr) -> Expr:
         match e:
             case Index():
                 return self._number(self.whole(e))

@@ -1,0 +1,95 @@
+"""The equations of an operation as lets: each flat, with the lets that the engine introduces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from derive.algebra.expr import Access, Expr, Index, Iverson, Reduce
+from derive.algebra.poly import Poly, as_atom, atom
+from derive.algebra.simplify import Step
+from derive.calculus.bounds import Bounds
+from derive.calculus.flatten import flatten, flatten_condition, reduced_body
+from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import freely_read
+from derive.calculus.scores import with_named_scores
+from derive.errors import LoweringError
+from derive.spec.operation import Equation, Operation
+
+__all__ = ["flatten_operation"]
+
+
+def flatten_operation(
+    op: Operation, spoken: Mapping[str, str] | None = None, variables: Sequence[str] = ()
+) -> Lets:
+    """All equations of op as lets, in order, with the lets that the engine introduces.
+
+    ``spoken`` has the names that canonical ones stand for; without it names are their own.
+    ``variables`` are names that no rewriting looks behind.
+    """
+    if spoken is None:
+        owners = (*op.inputs, *op.parameters, *op.equations)
+        spoken = {owner.name: owner.name for owner in owners}
+    reserved = {op.name, *spoken.values()}
+    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
+    for equation in freely_read(op):
+        _define(lets, equation)
+        identities = "; ".join(lets.take_used())
+        let = lets[equation.name]
+        if identities and let.kind == "sum":
+            subject = (let.name, let.formals)
+            lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
+    return lets
+
+
+def _define(lets: Lets, equation: Equation) -> None:
+    formals = tuple(i for i in equation.axes if isinstance(i, Index))
+    if len(formals) != len(equation.axes):
+        raise LoweringError(f"the axes of {equation.name} are not all plain indices")
+
+    def named(scores: Expr) -> Expr:
+        flat = as_atom(lets.reduction("sum", (), flatten(lets, scores), stem="scores"))
+        assert isinstance(flat, Access)
+        lets.as_variable(flat.tensor)
+        return flat
+
+    body = with_named_scores(equation.body, named)
+    if (
+        isinstance(body, Reduce)
+        and body.kind not in ("sum", "mean", "logsumexp")
+        and len(body.indices) == 1
+    ):
+        condition = None if body.condition is None else flatten_condition(lets, body.condition)
+        inner = reduced_body(lets, body)
+        kind = body.kind
+        lets.define(
+            Let(equation.name, formals, inner, kind, body.indices, condition, equation.kind)
+        )
+        return
+    if equation.kind == "bool":
+        flat = atom(Iverson(flatten_condition(lets, body)))
+    else:
+        flat = flatten(lets, body)
+        if _is_lone_logsumexp(lets, flat, formals):
+            (name,) = (f.tensor for f in flat.terms[0].factors if isinstance(f, Access))
+            let = lets.by_name.pop(name)
+            lets.rename(let, equation.name, formals)
+            return
+    lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
+
+
+def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:
+    """Whether the equation is exactly an internal logsumexp made for it."""
+    if len(flat.terms) != 1:
+        return False
+    (t,) = flat.terms
+    if t.coef != 1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        return False
+    let = lets.get(t.factors[0].tensor)
+    return (
+        let is not None
+        and let.internal
+        and let.kind == "logsumexp"
+        and lets.last() is let
+        and set(t.factors[0].positions) == set(formals)
+        and len(t.factors[0].positions) == len(formals)
+    )
