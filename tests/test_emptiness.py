@@ -56,6 +56,10 @@ EQUATIONS = {
         "y[k] = [amin[j](w[j])/u[k] > 9]*log(amin[h](where(h > 0, 0, v[h])*v[h]))"
     ),
     "a softmax of what does not vary": "y[i,h] = softmax[h | h < i](x[i])*v[h]",
+    "a branch that no condition on it keeps finite": (
+        "e[k,h,j] = ([h < j]*where(h >= 1, min[i](where(k == i, x[i], inf)), v[h]))**3*u[k]\n"
+        "y[i] = e[2,3,0]*x[i]"
+    ),
     "an infinite branch of a mean": (
         "y[k] = mean[h](log_softmax[k | k <= 1 or k >= 1](u[k])*v[h])"
     ),

@@ -352,10 +352,19 @@ def is_infinite_of_nothing(find: Find, let: Let) -> bool:
         return True
     if let.kind not in _OF_NOTHING_INFINITE and not let.internal:
         return False
-    terms = let.body.terms
-    if let.kind not in _OF_NOTHING_INFINITE:
-        terms = tuple(t for t in terms if not any(isinstance(f, Iverson) for f in t.factors))
-    return any(_reads_nothing(find, f) for t in terms for f in t.factors)
+    return any(
+        _reads_nothing(find, f)
+        for t in let.body.terms
+        for f in t.factors
+        if let.kind in _OF_NOTHING_INFINITE or not _has_bracket(t, f)
+    )
+
+
+def _has_bracket(t: Term, factor: Expr) -> bool:
+    """Whether a bracket in t may be about where the factor has a value."""
+    own = free_indices(factor)
+    about = (free_indices(m) for m in t.factors if isinstance(m, Iverson))
+    return any(not indices or indices & own for indices in about)
 
 
 def _is_of_nothing(lets: Lets, e: Expr, extents: frozenset[str]) -> bool:
