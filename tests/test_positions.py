@@ -10,7 +10,7 @@ import derive
 from derive import oracle
 from derive.algebra.expr import Access, Index, Rel, Size, num
 from derive.calculus.bounds import Bounds
-from derive.calculus.positions import certain_positions
+from derive.calculus.positions import certain_positions, least_sizes
 from derive.pipeline import load, source
 from derive.spec.notation import parse
 from derive.verify import checks_of
@@ -216,3 +216,55 @@ def test_what_no_condition_excludes_is_read_though_the_answer_is_known(kind):
         oracle.outputs(op, given, {})
     with pytest.raises(IndexError):
         load(op)(*(torch.as_tensor(given[t.name]) for t in op.inputs))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("equations", "sizes"),
+    [
+        ("y[k] = v[3]*x[k,0] + v[1]", {"n": 4}),
+        ("y[k] = where(v[2] > 0, v[4], 0)*x[k,s[k]]", {"n": 3}),
+        ("y[k] = where(c[k], v[2], 0)", {}),
+        ("y[l] = sum[k | c[k]](x[k,2])*u[l]", {}),
+    ],
+)
+def test_an_axis_that_is_read_at_a_number_has_that_many_positions(equations, sizes):
+    op = parse(INPUTS + equations)
+    assert least_sizes(op) == sizes
+    bounds = Bounds.of(op)
+    for extent, least in sizes.items():
+        assert bounds.holds(Rel("<=", num(least), Size(extent))) is True
+        assert bounds.holds(Rel("<=", num(least + 1), Size(extent))) is None
+
+
+NEIGHBOURS = (
+    "op f(x[n], s[k]: int, w[k]) -> y\n"
+    "y[k] = (1 - w[k])*x[s[k]] + w[k]*where(s[k] + 1 < size(n), x[s[k]+1], 0)"
+)
+STARTS = "op f(x[n], s[k]: int, w[k]) -> y\ny[k] = x[0]*w[k] + where(w[k] > 1, x[0], x[s[k]])"
+
+
+@pytest.mark.parametrize("text", [NEIGHBOURS, STARTS])
+def test_an_axis_on_which_something_is_read_is_not_asked_whether_it_is_empty(text):
+    op = parse(text)
+    assert "if x.shape" not in source(op)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed, failed
+    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
+    if text is NEIGHBOURS:
+        y = load(op)(empty, torch.zeros(0, dtype=torch.int64), empty.detach())
+        (grad,) = torch.autograd.grad(y.sum(), empty)
+        assert y.shape == grad.shape == (0,)
+
+
+def test_a_sum_that_no_position_has_is_made_before_what_is_placed():
+    """Sum_{u,k,o} [p(u,k) on the axis]*delta(t, p(u,k))*G[o,u]*W[o,c,k] is no tensor of o*c*k*u."""
+    op = parse(
+        "op f(x[c,t], off[u,k]: int, W[o,c,k]) -> y\n"
+        "y[o,u] = sum[c,k](W[o,c,k]*where(0 <= u + off[u,k] and u + off[u,k] < size(t), "
+        "x[c,u+off[u,k]], 0))"
+    )
+    code = source(op)
+    assert "W.flatten(1, 2).mT @ G" in code
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed, failed

@@ -246,3 +246,10 @@ def test_what_has_a_name_gets_no_other():
     made = tidy(lines, set(TAKEN), 88)
     assert [line.name for line in made] == ["a", "c", "d"]
     assert_same(lines, made)
+
+
+def test_two_lines_that_cut_the_same_out_share_it():
+    wide = Method(X, "expand", (Literal("3"), Literal("4")))
+    other = Method(Method(X, "exp"), "gather", (Literal("1"), wide))
+    lines = tidy([Line("a", exp(total(wide))), Line("b", total(other))], TAKEN, 24)
+    assert sum(line.code is wide for line in lines) <= 1

@@ -36,7 +36,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
 from derive.algebra.substitution import replace
-from derive.calculus.positions import certain_positions
+from derive.calculus.positions import certain_positions, least_sizes
 from derive.spec.affine import Monomial, Polynomial
 from derive.spec.operation import Extent, Operation, SizeOf
 
@@ -57,7 +57,8 @@ class Bounds:
     """The extents of one operation, as a store of facts.
 
     ``integers`` names the parameters that are integers; of their sign nothing is known.
-    ``positions`` has the extent that all values of an integer tensor are positions of.
+    ``positions`` has the extent that all values of an integer tensor are positions of, ``least``
+    a number of positions that an extent has at least.
 
     >>> bounds = Bounds([Extent("k"), Extent("l"), Extent("m", size=Size("k") + Size("l"))])
     >>> bounds.holds(Rel("<", Index("j", "k"), Size("m")))
@@ -71,10 +72,12 @@ class Bounds:
         extents: Sequence[Extent] = (),
         integers: Iterable[str] = (),
         positions: Mapping[str, str] | None = None,
+        least: Mapping[str, int] | None = None,
     ) -> None:
         self._extents = {e.name: e for e in extents}
         self._integers = frozenset(integers)
-        self._positions = positions or {}
+        self.positions = positions or {}
+        self._least = least or {}
         self._sizes: dict[str, Polynomial] = {}
         self._proved: dict[Polynomial, bool] = {}
 
@@ -84,7 +87,7 @@ class Bounds:
         whole = (
             p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
         )
-        return cls(op.extents, whole, certain_positions(op))
+        return cls(op.extents, whole, certain_positions(op), least_sizes(op))
 
     def size(self, extent: str) -> Polynomial:
         """The number of values of an extent, in terms of sizes that are no sums of others."""
@@ -220,11 +223,11 @@ class Bounds:
         """e with an index in place of what is certainly a position."""
 
         def index(part: Expr) -> Expr | None:
-            if isinstance(part, Access) and part.tensor in self._positions:
-                return Index(repr(part), self._positions[part.tensor])
+            if isinstance(part, Access) and part.tensor in self.positions:
+                return Index(repr(part), self.positions[part.tensor])
             return None
 
-        return replace(e, index) if self._positions else e
+        return replace(e, index) if self.positions else e
 
     def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
         if op in (">", ">="):
@@ -290,7 +293,11 @@ class Bounds:
             new = [Polynomial({key: Fraction(1)})] if all(map(_is_count, key)) else []
             for part in key:
                 new += self._of_atom(part)
-            new += [s for n in self._extents if key in (s := self.size(n)).terms]
+            new += [
+                size - Polynomial.of(self._least.get(n, 0))
+                for n in self._extents
+                if key in (size := self.size(n)).terms
+            ]
             for fact in new:
                 facts.setdefault(fact)
                 pending += [k for k in fact.terms if k]

@@ -1,6 +1,7 @@
 """Integers that are certainly positions of an axis.
 
     y[k] = ... x[s[k]] ...  with x[n]   =>   0 <= s[k] < size(n) for every k
+    y[k] = ... x[3] ...     with x[n]   =>   4 <= size(n)
 
 A read that no condition guards is an error out of range, so that everything may rely on it.
 """
@@ -21,6 +22,7 @@ from derive.algebra.expr import (
     Iverson,
     Mul,
     Not,
+    Num,
     Or,
     Pow,
     Reduce,
@@ -30,21 +32,36 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import replace_inside_out
 from derive.spec.operation import Equation, Operation
 
-__all__ = ["certain_positions", "freely_read"]
+__all__ = ["certain_positions", "freely_read", "least_sizes"]
 
 
 def certain_positions(op: Operation) -> dict[str, str]:
     """Tensor -> an extent that every value of the tensor is a position of."""
     axes = _axes(op)
     found: dict[str, str] = {}
+    for position, extent in _taken(op):
+        if isinstance(position, Access) and _is_whole(position, axes[position.tensor]):
+            found.setdefault(position.tensor, extent)
+    return found
+
+
+def least_sizes(op: Operation) -> dict[str, int]:
+    """Extent -> a number that it is certainly no smaller than."""
+    found: dict[str, int] = {}
+    for position, extent in _taken(op):
+        if isinstance(position, Num) and position.value.denominator == 1:
+            found[extent] = max(found.get(extent, 0), int(position.value) + 1)
+    return found
+
+
+def _taken(op: Operation) -> Iterator[tuple[Expr, str]]:
+    """What is read unguarded: positions, each with the extent of its axis."""
+    axes = _axes(op)
     for equation in op.equations:
         for a in _always_read(equation.body):
             for position, axis in zip(a.positions, axes[a.tensor], strict=True):
-                if not isinstance(position, Access) or not isinstance(axis, Index) or axis.group:
-                    continue
-                if _is_whole(position, axes[position.tensor]):
-                    found.setdefault(position.tensor, axis.extent)
-    return found
+                if isinstance(axis, Index) and not axis.group:
+                    yield position, axis.extent
 
 
 def freely_read(op: Operation) -> tuple[Equation, ...]:

@@ -130,13 +130,19 @@ def split_by_winners(scope: Scope, let: Let) -> list[tuple[tuple[str, ...], Poly
 def may_be_nowhere(scope: Scope, position: Expr, extent: str) -> bool:
     """Whether the position is guarded by what never holds where the axis is empty.
 
-    What a tensor gives as a position is taken to be one unless it is compared with the size.
+    What a tensor gives as a position is taken to be one unless it is compared with the size. An
+    axis on which another tensor certainly gives positions, for the same indices, has some.
     """
     if not isinstance(position, Guard):
         return False
-    size = scope.frame.bounds.size(extent)
+    bounds = scope.frame.bounds
+    size, extents = bounds.size(extent), {i.extent for i in free_indices(position)}
+    for tensor, along in bounds.positions.items():
+        own = (axis is not None and axis.extent in extents for axis in _axes(scope, tensor))
+        if bounds.size(along) == size and all(own):
+            return False
     compared = (
-        isinstance(part, Size) and scope.frame.bounds.size(part.extent) == size
+        isinstance(part, Size) and bounds.size(part.extent) == size
         for part in walk(position.condition)
     )
     return not any(accesses(position.position)) or any(compared)

@@ -43,6 +43,7 @@ from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
 from derive.lowering.windows import Window, lies_inside, number_of, window
+from derive.spec.build import product
 
 __all__ = ["is_scattered", "scatter"]
 
@@ -85,12 +86,9 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         else:
             tests.append(Iverson(Rel("==", axis, position)))
     rest = [*tests, *rest]
-    inside = Mul(tuple(rest)) if rest else Num(Fraction(1))
     loose = [i for i in binders if all(i not in free_indices(p) for _, p in targets)]
     summed = [i for i in binders if i not in loose]
-    content = Reduce("sum", tuple(loose), inside) if loose else inside
-    if coef != 1:
-        content = Mul((Num(coef), *(rest if not loose else (content,))))
+    content = product((Num(coef), *_summed_first(rest, loose)))
     if not targets:
         return scope.lower(content, order), False
     around = [i for i in order if all(i is not a for a, _ in targets)]
@@ -126,6 +124,15 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         return _added(scope, source, targets, summed, order), False
     value = _put(scope, source, targets, summed, order)
     return _where_there_is(scope, value, targets), False
+
+
+def _summed_first(factors: Sequence[Expr], indices: Sequence[Index]) -> list[Expr]:
+    """The factors of the sum over these indices: what lacks them stands outside of it."""
+    inside = [f for f in factors if free_indices(f) & frozenset(indices)]
+    if frozenset(indices) - frozenset[Index]().union(*map(free_indices, inside)):
+        inside = list(factors)
+    outside = [f for f in factors if f not in inside]
+    return [*outside, Reduce("sum", tuple(indices), product(inside))] if indices else outside
 
 
 def _where_there_is(scope: Scope, value: Value, targets: Sequence[tuple[Index, Expr]]) -> Value:

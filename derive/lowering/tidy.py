@@ -83,19 +83,16 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
     inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
     shared = _named_once(_share(inlined, fresh))
-    return _renumbered(cut(shared, fresh, width), lines)
+    return _renumbered(_named_once(cut(shared, fresh, width)), lines, taken)
 
 
-def _renumbered(lines: list[Line], given: Sequence[Line]) -> list[Line]:
+def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
     """Names made here are numbered in the order in which they appear."""
     own = {line.name for line in given}
-    made = [line.name for line in lines if line.name not in own]
-    numbers: dict[str, list[str]] = {}
-    for name in sorted(made, key=lambda n: (len(n), n)):
-        numbers.setdefault(name.rstrip("0123456789"), []).append(name)
+    used = taken | own
     renaming: dict[Code, Code] = {}
-    for name in made:
-        new = numbers[name.rstrip("0123456789")].pop(0)
+    for name in (line.name for line in lines if line.name not in own):
+        new = _numbered(name.rstrip("0123456789"), used)
         if new != name:
             renaming[Name(name)] = Name(new)
 
@@ -265,7 +262,7 @@ def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
         owner = next((n for n in readers if repeats.lines[n].code is code), None)
         if owner is None:
             where = [repeats.lines[n].code for n in readers]
-            line = Line(_fresh(code, taken), lazily(where, code, asked))
+            line = Line(_fresh(code, taken), lazily(where, code, asked), kept=False)
             asked |= _asked([line])
             owner = repeats.insert(line, readers[0])
         else:
@@ -280,6 +277,7 @@ def _share(lines: Sequence[Line], taken: set[str]) -> list[Line]:
 def _named_once(lines: Sequence[Line]) -> list[Line]:
     """The lines without engine-made names for what has a name."""
     same: dict[Code, Code] = {}
+    made: dict[Code, Code] = {}
 
     def said(code: Code) -> Code:
         return same.get(code) or code.map(said)
@@ -289,7 +287,10 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
         code = said(line.code)
         if isinstance(code, Name) and not line.kept:
             same[Name(line.name)] = code
+        elif code in made and not line.kept and not _is_number(code):
+            same[Name(line.name)] = made[code]
         else:
+            made.setdefault(code, Name(line.name))
             result.append(replace(line, code=code))
     return result
 
@@ -317,7 +318,7 @@ def cut(
                 continue
             name = _fresh(part, taken)
             pending.append(replace(current, code=_replaced(current.code, part, Name(name))))
-            pending.append(Line(name, lazily([current.code], part, asked)))
+            pending.append(Line(name, lazily([current.code], part, asked), kept=False))
             asked |= _asked(pending[-1:])
     return result
 
@@ -377,6 +378,11 @@ def _fresh(code: Code, taken: set[str]) -> str:
             stem = "mask"
         case Conditional(test):
             stem = "filled" if _asks_for_elements(test) else "chosen"
+    return _numbered(stem, taken)
+
+
+def _numbered(stem: str, taken: set[str]) -> str:
+    """stem, stem2, stem3, ...: the first that nothing has, which is taken from now on."""
     name, n = stem, 1
     while name in taken:
         n += 1
