@@ -24,6 +24,15 @@ ASKED = {
     "y[i,j] = inverse(A[i,j])": "use torch.linalg",
     "y[k] = cumsum[k](x[k])": "y[k] = sum[l | l<=k](x[l])",
     "y = std[k](x[k])": "s = sqrt(mean[k]((x[k] - m)**2))",
+    "y[k] = while(x[k])": "line 1, column 8: unknown function while; the number of rounds depends",
+    "y[m] = x[x[k] > 0]": "x[k] > 0 is a condition, which picks as many as the data say: keep",
+    "op f(x[k], m[k]: bool) -> y; y[k] = x[m[k]]": "axis 0 of x: a bool is a condition",
+    "y[k] = x[k] % 2": "line 1, column 13: unexpected character '%'; the remainder of x by m",
+    "y[k] = x[k] // 2": "line 1, column 14: unexpected '/'; a quotient rounded down is floor(a/b)",
+    "y[i,j] = A[i,j] @ B[i,j]": "unexpected character '@'; a product of matrices is sum[k]",
+    "y[i,j] = A.T[i,j]": "unexpected character '.'; tensors have no attributes",
+    "y[i] = x[:,i]": "unexpected ':'; an axis is read by an index",
+    "y[i] := x[i]": "unexpected ':'; expected '='",
 }
 
 

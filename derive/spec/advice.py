@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ADVICE", "KEYWORDS", "RECURRENCE"]
+__all__ = ["ADVICE", "KEYWORDS", "RECURRENCE", "SIGNS", "no_number"]
 
 _ORDER = (
     "the order of values is no index expression: sort outside, with torch.sort or torch.topk, and "
     "pass the positions as an integer tensor T, read as x[T[k]]; max and argmax are in the notation"
 )
-_DATA_SIZE = (
-    "its size depends on the data, and every size here is that of an axis: keep the axis and mask "
-    "it, [m[k]]*x[k] or sum[k | m[k]](x[k]), or find the positions outside and pass them as an "
-    "integer tensor T: x[T[k]]"
+_MASK = (
+    "keep the axis and mask it, [m[k]]*x[k] or sum[k | m[k]](x[k]), or find the positions outside "
+    "and pass them as an integer tensor T: x[T[k]]"
 )
+_DATA_SIZE = f"its size depends on the data, and every size here is that of an axis: {_MASK}"
 _LOOP = (
     "the number of rounds depends on the data, and a spec is a fixed list of equations: make one "
     "round an operation and loop in Python, where autograd joins the rounds"
@@ -36,8 +36,9 @@ ADVICE: Mapping[str, str] = {
     **dict.fromkeys(("rank", "msort", "unique_consecutive", "searchsorted"), _ORDER),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "compress", "filter"), _DATA_SIZE),
     **dict.fromkeys(("bincount", "histogram"), "count with sum[n | T[n] == k](1)"),
-    **dict.fromkeys(("scan", "fold", "while_loop", "fori_loop", "iterate"), _LOOP),
-    **dict.fromkeys(("rand", "randn", "dropout", "bernoulli", "multinomial", "normal"), _RANDOM),
+    **dict.fromkeys(("scan", "fold", "while", "while_loop", "fori_loop", "iterate"), _LOOP),
+    **dict.fromkeys(("rand", "randn", "random", "dropout", "bernoulli"), _RANDOM),
+    **dict.fromkeys(("multinomial", "normal", "uniform"), _RANDOM),
     **dict.fromkeys(("inv", "inverse", "det", "slogdet", "solve", "cholesky", "qr"), _SOLVER),
     **dict.fromkeys(("svd", "eig", "eigh", "eigvals", "pinv", "lstsq", "expm"), _SOLVER),
     "cumsum": _CUMULATIVE.format("y[k] = sum[l | l<=k](x[l])"),
@@ -68,7 +69,7 @@ ADVICE: Mapping[str, str] = {
     "silu": "write it: x*sigmoid(x)",
     "swish": "write it: x*sigmoid(x)",
     "ceil": "write it: -floor(-x)",
-    "round": "write it: floor(x + 1/2)",
+    "round": "write it: floor(x + 1/2), which takes 2.5 to 3 (torch.round takes it to 2)",
     "mod": "write it: x - m*floor(x/m)",
     "complex": "complex numbers are not supported: write the real and the imaginary part",
     "conj": "complex numbers are not supported: write the real and the imaginary part",
@@ -87,3 +88,21 @@ KEYWORDS: Mapping[str, str] = {
     "lambda": "an operation begins with op name(inputs) -> outputs",
 }
 """What stands in an error about a statement with this word of Python's."""
+
+SIGNS: Mapping[str, str] = {
+    "%": "the remainder of x by m is x - m*floor(x/m)",
+    "@": "a product of matrices is sum[k](A[i,k]*B[k,j])",
+    "//": "a quotient rounded down is floor(a/b)",
+    ".": "tensors have no attributes and no ellipsis: each axis is read by an index, x[j,i] for a "
+    "transpose, and any number of axes by a group, x[*p,k]",
+    ":": "an axis is read by an index that the left side has or that is summed, x[i,k], and a part "
+    "of it too, x[i,k+1]",
+}
+"""What stands in an error about a sign of Python's."""
+
+
+def no_number(condition: str, is_position: bool) -> str:
+    """What is said of a condition where a number is meant, or a position."""
+    if is_position:
+        return f"{condition} is a condition, which picks as many as the data say: {_MASK}"
+    return f"{condition} is a condition and no number; write [{condition}]"

@@ -204,7 +204,7 @@ class Bodies:
             case raw.Bind():
                 return self._bind(e, env, guarded)
             case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
-                fail(e.at, f"{show(e)} is a condition and no number; write [{show(e)}]")
+                fail(e.at, advice.no_number(show(e), self._item is not None))
         fail(e.at, f"{show(e)} cannot stand here; groups and composites are whole axis positions")
 
     def _power(self, e: Raw, base: Expr, exponent: Expr) -> Expr:

@@ -18,7 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import SpecError
 from derive.spec import raw
-from derive.spec.advice import KEYWORDS
+from derive.spec.advice import KEYWORDS, SIGNS
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
 
@@ -84,11 +84,10 @@ def _statements(text: str) -> list[raw.Raw]:
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedCharacters as error:
-        raise SpecError(
-            f"unexpected character {text[error.pos_in_stream or 0]!r}",
-            line=error.line,
-            column=error.column,
-        ) from None
+        sign = text[error.pos_in_stream or 0]
+        hint = f"; {SIGNS[sign]}" if sign in SIGNS else ""
+        place = {"line": error.line, "column": error.column}
+        raise SpecError(f"unexpected character {sign!r}{hint}", **place) from None
     except UnexpectedToken as error:
         raise _unexpected(text, error) from None
     except VisitError as error:
@@ -209,6 +208,10 @@ def _unexpected(text: str, error: UnexpectedToken) -> SpecError:
         return _at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
         hint = "; a comparison is written =="
+    at = token.start_pos or 0
+    for sign in (text[at : at + 1], text[max(at - 1, 0) : at + 1]):
+        if sign in SIGNS and not accepts & {"END", "EQUAL"}:
+            hint = f"; {SIGNS[sign]}"
     for word in re.findall(r"[^\W\d]\w*", text.splitlines()[(token.line or 1) - 1]):
         if word in KEYWORDS:
             hint = f"; {KEYWORDS[word]}"

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.algebra.expr import Call, Composite, Expr, Index, Num, Size, num, walk
+from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size, num, walk
 from derive.algebra.substitution import replace
+from derive.spec.advice import no_number
 from derive.spec.affine import Affine, Polynomial, affine
 from derive.spec.build import product
 from derive.spec.declare import Declared
@@ -135,6 +136,8 @@ class Sizes:
             return None
         if isinstance(position, Index):
             return None
+        if isinstance(position, Iverson):
+            fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
         found = affine(position)
         if found is None:
             fail(
