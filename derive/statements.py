@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from derive.lowering.code import Code, Function, Method, Name, text
+from derive.lowering.code import Code, Conditional, Function, Method, Name, text
 from derive.lowering.tidy import Line
 
 __all__ = ["COLUMNS", "assigned", "called", "indented", "stated"]
@@ -19,8 +19,15 @@ def assigned(line: Line, indent: int) -> list[str]:
 
 
 def stated(start: str, code: Code, indent: int) -> list[str]:
-    """start + code; a call that is too long has its arguments on lines of their own."""
+    """start + code; what is too long has arguments, or branches, on lines of their own."""
     match code:
+        case Conditional(test, then, other) if len(start + text(code)) + indent > COLUMNS:
+            whole = f"    {text(code)}"
+            if len(whole) + indent <= COLUMNS:
+                return [f"{start}(", whole, ")"]
+            branches = (("", then), ("if ", test), ("else ", other))
+            lines = [line for word, c in branches for line in stated(word, c, indent + 4)]
+            return [f"{start}(", *(f"    {line}" for line in lines), ")"]
         case Function(name, args):
             return called(f"{start}{name}(", [text(a) for a in args], ")", indent)
         case Method(Name(obj), name, args):

@@ -72,27 +72,28 @@ class _AlibiAttention(Function):
         value_shape = ctx.value_shape
         grad_query = grad_key = grad_value = grad_slopes = None
         part = math.prod(b_shape)
-        part10 = query_shape[-3]
-        query = query.reshape((part, part10, query_shape[-2], query_shape[-1]))
-        part11 = math.prod(b_shape)
-        key = key.reshape((part11, query_shape[-3], key_shape[-2], query_shape[-1]))
+        part2 = query_shape[-3]
+        query = query.reshape((part, part2, query_shape[-2], query_shape[-1]))
+        part3 = math.prod(b_shape)
+        key = key.reshape((part3, query_shape[-3], key_shape[-2], query_shape[-1]))
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part12 = math.prod(b_shape)
-            part13 = query_shape[-3]
-            value = value.reshape((part12, part13, key_shape[-2], value_shape[-1]))
-            part14 = math.prod(b_shape)
-            part15 = query_shape[-3]
-            output = output.reshape((part14, part15, query_shape[-2], value_shape[-1]))
-        part16 = math.prod(b_shape)
-        G = G.reshape((part16, query_shape[-3], query_shape[-2], value_shape[-1]))
+            part4 = math.prod(b_shape)
+            part5 = query_shape[-3]
+            value = value.reshape((part4, part5, key_shape[-2], value_shape[-1]))
+            part6 = math.prod(b_shape)
+            part7 = query_shape[-3]
+            output = output.reshape((part6, part7, query_shape[-2], value_shape[-1]))
+        part8 = math.prod(b_shape)
+        G = G.reshape((part8, query_shape[-3], query_shape[-2], value_shape[-1]))
         position = torch.arange(query.shape[2], device=G.device).unsqueeze(1)
         position2 = torch.arange(key.shape[2], device=G.device)
-        part17 = slopes.unsqueeze(1).unsqueeze(2) * (position2 - position).to(G.dtype)
-        S = part17 + query @ key.mT / math.sqrt(query.shape[3])
+        part9 = (position2 - position).to(G.dtype)
+        part10 = slopes.unsqueeze(1).unsqueeze(2) * part9
+        S = part10 + query @ key.mT / math.sqrt(query.shape[3])
         mask = position2 <= position
         p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), 3)
         P = torch.where(mask, p, 0)
@@ -105,8 +106,8 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S @ key / math.sqrt(query.shape[3])).reshape(query_shape)
         if ctx.needs_input_grad[1]:
-            part18 = grad_S.mT @ query / math.sqrt(query.shape[3])
-            grad_key = part18.reshape(key_shape)
+            part11 = grad_S.mT @ query / math.sqrt(query.shape[3])
+            grad_key = part11.reshape(key_shape)
         if ctx.needs_input_grad[2]:
             grad_value = (P.mT @ G).reshape(value_shape)
         if ctx.needs_input_grad[3]:

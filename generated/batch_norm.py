@@ -26,8 +26,8 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     part = input.shape[0] * input.shape[2] - correction
     var = u.square().sum((0, 2)) / part
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    part5 = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part5.reshape((input_shape[0], input_shape[1], *q_shape))
+    part2 = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
+    return part2.reshape((input_shape[0], input_shape[1], *q_shape))
 
 
 class _BatchNorm(Function):

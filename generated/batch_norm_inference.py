@@ -23,8 +23,8 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     inverse = (running_var + eps).rsqrt().unsqueeze(1)
     xhat = inverse * (input - running_mean.unsqueeze(1))
-    part2 = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
+    return part.reshape((input_shape[0], input_shape[1], *q_shape))
 
 
 class _BatchNormInference(Function):

@@ -23,8 +23,8 @@ def _bilinear_forward(input1, input2, weight, bias):
     input1 = input1.reshape((math.prod(b_shape), input1_shape[-1]))
     input2 = input2.reshape((math.prod(b_shape), input2_shape[-1]))
     part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2)
-    part4 = part @ weight.flatten(1, 2).mT + bias
-    return part4.reshape((*b_shape, weight.shape[0]))
+    part2 = part @ weight.flatten(1, 2).mT + bias
+    return part2.reshape((*b_shape, weight.shape[0]))
 
 
 class _Bilinear(Function):

@@ -32,8 +32,8 @@ class _ChannelShuffle(Function):
     def backward(ctx, G):
         groups = ctx.groups
         input_shape = ctx.input_shape
-        part2 = G.unflatten(1, (input_shape[1] // groups, groups))
-        grad_input = part2.movedim((2, 1), (1, 2)).flatten(1, 2)
+        part = G.unflatten(1, (input_shape[1] // groups, groups))
+        grad_input = part.movedim((2, 1), (1, 2)).flatten(1, 2)
         return grad_input, None
 
 

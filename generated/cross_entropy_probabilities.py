@@ -40,8 +40,8 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     part = math.prod(q_shape)
     target = target.reshape((input_shape[0], input_shape[1], part))
     F = torch.log_softmax(input, 1)
-    part5 = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part5
+    part2 = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part2
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean()
 
@@ -94,11 +94,11 @@ class _CrossEntropyProbabilitiesMean(Function):
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             part4 = -part2 * G * weight.unsqueeze(1)
-            part6 = part4 / (input.shape[0] * input.shape[2]) * F
-            grad_target = part6.reshape(target_shape)
+            part5 = part4 / (input.shape[0] * input.shape[2]) * F
+            grad_target = part5.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part7 = part3 / (input.shape[0] * input.shape[2])
-            grad_weight = part7 * (F * u).sum((0, 2))
+            part6 = part3 / (input.shape[0] * input.shape[2])
+            grad_weight = part6 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -109,8 +109,8 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     part = math.prod(q_shape)
     target = target.reshape((input_shape[0], input_shape[1], part))
     F = torch.log_softmax(input, 1)
-    part3 = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part3
+    part2 = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part2
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum()
 
@@ -153,18 +153,18 @@ class _CrossEntropyProbabilitiesSum(Function):
         part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
-            part4 = -G
+            part3 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part4 * weight.unsqueeze(1) * u
+            grad_F = part3 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (-part2 * G * weight.unsqueeze(1) * F).reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = part4 * (F * u).sum((0, 2))
+            grad_weight = part3 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -217,9 +217,9 @@ class _CrossEntropyProbabilitiesNone(Function):
             part = math.prod(q_shape)
             target = target.reshape((input_shape[0], input_shape[1], part))
         G = G.reshape((input_shape[0], math.prod(q_shape)))
-        part4 = 1 - label_smoothing
+        part2 = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part4 * target + label_smoothing / (input.shape[1] or math.nan)
+            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
@@ -228,8 +228,8 @@ class _CrossEntropyProbabilitiesNone(Function):
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part5 = -part4 * weight.unsqueeze(1) * G.unsqueeze(1) * F
-            grad_target = part5.reshape(target_shape)
+            part3 = -part2 * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            grad_target = part3.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None

@@ -153,8 +153,8 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     F = torch.log_softmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    part9 = part * right * (-right.expm1()) ** gamma
-    return part9.reshape((input_shape[0], *q_shape))
+    part2 = part * right * (-right.expm1()) ** gamma
+    return part2.reshape((input_shape[0], *q_shape))
 
 
 class _FocalLossNone(Function):

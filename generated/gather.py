@@ -53,12 +53,12 @@ class _Gather(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         index_shape = ctx.index_shape
-        part4 = input_shape[len(p_shape)]
-        input_inner_shape = (math.prod(p_shape), part4, math.prod(q_shape))
-        part5 = index_shape[len(p_shape)]
-        index = index.reshape((math.prod(p_shape), part5, math.prod(q_shape)))
-        part6 = index_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part6, math.prod(q_shape)))
+        part = input_shape[len(p_shape)]
+        input_inner_shape = (math.prod(p_shape), part, math.prod(q_shape))
+        part2 = index_shape[len(p_shape)]
+        index = index.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+        part3 = index_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
         placed = G.new_zeros(input_inner_shape).scatter_add(1, index, G)
         grad_input = placed.reshape(input_shape)
         return grad_input, None, None

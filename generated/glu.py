@@ -20,11 +20,11 @@ def _glu_forward(input, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part2 = input_shape[len(p_shape)] // 2
-    input = input.reshape((math.prod(p_shape), 2, part2, math.prod(q_shape)))
+    part = input_shape[len(p_shape)] // 2
+    input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
     halves = input
-    part3 = halves.select(1, 0) * halves.select(1, 1).sigmoid()
-    return part3.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    part2 = halves.select(1, 0) * halves.select(1, 1).sigmoid()
+    return part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
 
 
 class _Glu(Function):
@@ -54,13 +54,13 @@ class _Glu(Function):
         input_shape = ctx.input_shape
         part = input_shape[len(p_shape)] // 2
         input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
-        part4 = input_shape[len(p_shape)] // 2
-        output = output.reshape((math.prod(p_shape), part4, math.prod(q_shape)))
-        part5 = input_shape[len(p_shape)] // 2
-        G = G.reshape((math.prod(p_shape), part5, math.prod(q_shape)))
+        part2 = input_shape[len(p_shape)] // 2
+        output = output.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+        part3 = input_shape[len(p_shape)] // 2
+        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
         halves = input
-        part6 = halves.select(1, 1).sigmoid()
-        grad_halves = torch.stack((G * part6, G * output * (1 - part6)), 1)
+        part4 = halves.select(1, 1).sigmoid()
+        grad_halves = torch.stack((G * part4, G * output * (1 - part4)), 1)
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 

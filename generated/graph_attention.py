@@ -91,16 +91,16 @@ class _GraphAttention(Function):
         grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part6 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            part8 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            part7 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
             placed2 = zeros2.index_add(0, source, part6.permute(2, 0, 1))
-            placed3 = placed2.index_add(0, target, part8.permute(2, 0, 1))
+            placed3 = placed2.index_add(0, target, part7.permute(2, 0, 1))
             grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked3)
-            part9 = grad_projected.flatten(1, 2)
+            part8 = grad_projected.flatten(1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part9 @ weight
+            grad_x = part8 @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part9.mT @ x
+            grad_weight = part8.mT @ x
         if ctx.needs_input_grad[2]:
             grad_att_source = (grad_scores.unsqueeze(2) * picked).sum(0)
         if ctx.needs_input_grad[3]:

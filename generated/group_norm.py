@@ -22,17 +22,17 @@ from torch.autograd import Function, forward_ad
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    part6 = input_shape[1] // num_groups
-    part7 = math.prod(q_shape)
-    input = input.reshape((input_shape[0], num_groups, part6, part7))
+    part = input_shape[1] // num_groups
+    part2 = math.prod(q_shape)
+    input = input.reshape((input_shape[0], num_groups, part, part2))
     mu = input.mean((2, 3))
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part8 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part9 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part10 = part8.unsqueeze(2) * xhat + part9.unsqueeze(2)
-    return part10.reshape((input_shape[0], weight.shape[0], *q_shape))
+    part3 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part4 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part5 = part3.unsqueeze(2) * xhat + part4.unsqueeze(2)
+    return part5.reshape((input_shape[0], weight.shape[0], *q_shape))
 
 
 class _GroupNorm(Function):
@@ -83,11 +83,11 @@ class _GroupNorm(Function):
         if ctx.needs_input_grad[0]:
             grad_mu = -(G.sum(3) * weight).sum(2) * inverse
             grad_var = -0.5 * (part5.sum(3) * weight).sum(2) / part4
-            part11 = (grad_mu / (input.shape[3] * input.shape[2])).unsqueeze(2)
-            part12 = 2 * grad_var.unsqueeze(2).unsqueeze(3)
-            part13 = part12 / (input.shape[3] * input.shape[2]) * u
-            part14 = part11.unsqueeze(3) + part13 + weight.unsqueeze(2) * inverse2 * G
-            grad_input = part14.reshape(input_shape)
+            part6 = (grad_mu / (input.shape[3] * input.shape[2])).unsqueeze(2)
+            part7 = 2 * grad_var.unsqueeze(2).unsqueeze(3)
+            part8 = part7 / (input.shape[3] * input.shape[2]) * u
+            part9 = part6.unsqueeze(3) + part8 + weight.unsqueeze(2) * inverse2 * G
+            grad_input = part9.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = part5.sum((0, 3)).flatten(0, 1)
         if ctx.needs_input_grad[2]:

@@ -70,17 +70,17 @@ class _GroupedConv1d(Function):
         if ctx.needs_input_grad[1]:
             part5 = groups * (weight_shape[0] // groups)
             part6 = weight_shape[2]
-            part8 = weight_shape[1]
-            part9 = torch.nn.grad.conv1d_weight(
+            part7 = weight_shape[1]
+            part8 = torch.nn.grad.conv1d_weight(
                 input,
-                (part5, part8, part6),
+                (part5, part7, part6),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
                 groups=groups,
             )
-            grad_weight = part9
+            grad_weight = part8
         if ctx.needs_input_grad[2]:
             total = G.unflatten(1, (groups, weight_shape[0] // groups)).sum((0, 3))
             grad_bias = total.flatten(0, 1)

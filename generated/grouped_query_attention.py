@@ -22,12 +22,12 @@ def _grouped_query_attention_forward(query, key, value):
     part = query.shape[-3] // key.shape[-3]
     part2 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2) @ key.mT
     part3 = query.shape[-3] // key.shape[-3]
-    part8 = part2.unflatten(-2, (part3, query.shape[-2]))
-    S = part8 / math.sqrt(query.shape[-1])
+    part4 = part2.unflatten(-2, (part3, query.shape[-2]))
+    S = part4 / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    part9 = P.flatten(-3, -2) @ value
-    part10 = query.shape[-3] // key.shape[-3]
-    return part9.unflatten(-2, (part10, query.shape[-2])).flatten(-4, -3)
+    part5 = P.flatten(-3, -2) @ value
+    part6 = query.shape[-3] // key.shape[-3]
+    return part5.unflatten(-2, (part6, query.shape[-2])).flatten(-4, -3)
 
 
 class _GroupedQueryAttention(Function):
@@ -64,17 +64,17 @@ class _GroupedQueryAttention(Function):
             part6 = query.shape[-3] // key.shape[-3]
             part7 = G * output.unflatten(-3, (key.shape[-3], part6))
             total = part7.sum(-1, keepdim=True)
-            part11 = part5 @ value.mT
-            part12 = query.shape[-3] // key.shape[-3]
-            part13 = part11.unflatten(-2, (part12, query.shape[-2])) - total
-            grad_S = P * part13
-            part14 = grad_S.flatten(-3, -2)
+            part8 = part5 @ value.mT
+            part9 = query.shape[-3] // key.shape[-3]
+            part10 = part8.unflatten(-2, (part9, query.shape[-2])) - total
+            grad_S = P * part10
+            part11 = grad_S.flatten(-3, -2)
         if ctx.needs_input_grad[0]:
-            part15 = query.shape[-3] // key.shape[-3]
-            part16 = (part14 @ key).unflatten(-2, (part15, query.shape[-2]))
-            grad_query = (part16 / math.sqrt(query.shape[-1])).flatten(-4, -3)
+            part12 = query.shape[-3] // key.shape[-3]
+            part13 = (part11 @ key).unflatten(-2, (part12, query.shape[-2]))
+            grad_query = (part13 / math.sqrt(query.shape[-1])).flatten(-4, -3)
         if ctx.needs_input_grad[1]:
-            grad_key = part14.mT @ part2 / math.sqrt(query.shape[-1])
+            grad_key = part11.mT @ part2 / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
             grad_value = P.flatten(-3, -2).mT @ part5
         return grad_query, grad_key, grad_value

@@ -26,10 +26,10 @@ from torch.autograd import Function, forward_ad
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    part8 = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = b_ih.unflatten(0, (3, hx.shape[1])) + part8
-    part9 = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = b_hh.unflatten(0, (3, hx.shape[1])) + part9
+    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = b_ih.unflatten(0, (3, hx.shape[1])) + part
+    part2 = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
     update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
     reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
     new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()

@@ -66,9 +66,9 @@ class _IndexAdd(Function):
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part6 = torch.nn.functional.pad(G, (0, 0, 0, 1))
+            part2 = torch.nn.functional.pad(G, (0, 0, 0, 1))
             mask = (index >= 0) & (index < G.shape[1])
-            picked = part6.index_select(1, torch.where(mask, index, G.shape[1]))
+            picked = part2.index_select(1, torch.where(mask, index, G.shape[1]))
             grad_source = (alpha * picked).reshape(source_shape)
         return grad_input, None, grad_source, None, None
 

@@ -25,8 +25,8 @@ def _instance_norm_forward(input, weight, bias, eps):
     u = input - mu.unsqueeze(2)
     var = u.square().mean(2)
     xhat = (var + eps).rsqrt().unsqueeze(2) * u
-    part4 = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part4.reshape((input_shape[0], input_shape[1], *q_shape))
+    part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
+    return part.reshape((input_shape[0], input_shape[1], *q_shape))
 
 
 class _InstanceNorm(Function):

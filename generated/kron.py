@@ -39,8 +39,8 @@ class _Kron(Function):
         A_shape = ctx.A_shape
         B_shape = ctx.B_shape
         grad_A = grad_B = None
-        part2 = G.unflatten(1, (A_shape[1], B_shape[1]))
-        G = part2.unflatten(0, (A_shape[0], B_shape[0]))
+        part = G.unflatten(1, (A_shape[1], B_shape[1]))
+        G = part.unflatten(0, (A_shape[0], B_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_A = (G * B.unsqueeze(1)).sum((1, 3))
         if ctx.needs_input_grad[1]:

@@ -26,8 +26,8 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     mask = (part - part2 <= position2) & (position2 <= part + part2 - 0.5)
     chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
     divisor = k + alpha / window * chosen.sum(1)
-    part7 = input * divisor**-beta
-    return part7.reshape((input_shape[0], input_shape[1], *q_shape))
+    part3 = input * divisor**-beta
+    return part3.reshape((input_shape[0], input_shape[1], *q_shape))
 
 
 class _LocalResponseNorm(Function):
@@ -75,8 +75,8 @@ class _LocalResponseNorm(Function):
         mask2 = part4.unsqueeze(1) <= position
         mask3 = (mask2 & (position <= part3.unsqueeze(1))).unsqueeze(2)
         total2 = torch.where(mask3, grad_divisor.unsqueeze(2), 0).sum(1)
-        part8 = G * divisor**part5 + 2 * alpha / window * input * total2
-        grad_input = part8.reshape(input_shape)
+        part7 = G * divisor**part5 + 2 * alpha / window * input * total2
+        grad_input = part7.reshape(input_shape)
         return grad_input, None, None, None, None
 
 

@@ -28,8 +28,8 @@ from torch.autograd import Function, forward_ad
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1]))
     part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
-    part9 = b_ih.unflatten(0, (4, hx.shape[1]))
-    a = part9 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
+    part3 = b_ih.unflatten(0, (4, hx.shape[1]))
+    a = part3 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()

@@ -37,15 +37,15 @@ from torch.autograd import Function, forward_ad
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    part5 = bv.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part6 = Wv.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    V = part5 + torch.einsum("ikl,jml->ijkm", value, part6)
-    part7 = bq.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part8 = Wq.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    Q = part7 + torch.einsum("ikl,jml->ijkm", query, part8)
-    part9 = bk.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part10 = Wk.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    K = part9 + torch.einsum("ikl,jml->ijkm", key, part10)
+    part = bv.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
+    part2 = Wv.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
+    V = part + torch.einsum("ikl,jml->ijkm", value, part2)
+    part3 = bq.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
+    part4 = Wq.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
+    Q = part3 + torch.einsum("ikl,jml->ijkm", query, part4)
+    part5 = bk.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
+    part6 = Wk.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
+    K = part5 + torch.einsum("ikl,jml->ijkm", key, part6)
     S = Q @ K.mT / math.sqrt(Wq.shape[0] // num_heads)
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P).flatten(2, 3)
@@ -104,8 +104,8 @@ class _MultiHeadAttention(Function):
             context = torch.einsum("iklm,ikjl->ijkm", V, P)
         if needs_grad_S:
             part4 = grad_context.permute(0, 2, 3, 1) * context.permute(0, 2, 3, 1)
-            part11 = grad_context.transpose(1, 2) @ V.mT - part4.sum(2).unsqueeze(3)
-            grad_S = P * part11
+            part5 = grad_context.transpose(1, 2) @ V.mT - part4.sum(2).unsqueeze(3)
+            grad_S = P * part5
         if needs_grad_Q:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[1])
         if needs_grad_V:

@@ -112,8 +112,8 @@ class _MultiMarginLossSum(Function):
         if ctx.needs_input_grad[0]:
             mask2 = (p != 0) & mask & (excess > 0)
             part2 = p * G * weight.index_select(0, target).unsqueeze(1)
-            part3 = part2 / input.shape[1] * torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = torch.where(mask2, part3, 0)
+            part3 = torch.where(mask2, part, 1) ** (p - 1)
+            grad_excess = torch.where(mask2, part2 / input.shape[1] * part3, 0)
             part4 = (-grad_excess.sum(1)).unsqueeze(1)
             grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part4)
         if ctx.needs_input_grad[2]:

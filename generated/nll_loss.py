@@ -107,8 +107,7 @@ class _NllLossSum(Function):
             grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            placed = G.new_zeros(weight.shape).index_add(0, chosen, chosen4)
-            grad_weight = part * placed
+            grad_weight = part * G.new_zeros(weight.shape).index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 

@@ -57,10 +57,10 @@ class _Pad(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        part6 = left + input_shape[len(p_shape)] + right
-        G = G.reshape((math.prod(p_shape), part6, math.prod(q_shape)))
-        part7 = G.narrow(1, left, input_shape[len(p_shape)])
-        grad_input = part7.reshape(input_shape)
+        part = left + input_shape[len(p_shape)] + right
+        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+        part2 = G.narrow(1, left, input_shape[len(p_shape)])
+        grad_input = part2.reshape(input_shape)
         return grad_input, None, None, None, None
 
 

@@ -34,10 +34,10 @@ class _PixelShuffle(Function):
     def backward(ctx, G):
         upscale_factor = ctx.upscale_factor
         input_shape = ctx.input_shape
-        part4 = G.unflatten(-2, (input_shape[-2], upscale_factor))
-        part5 = part4.unflatten(-1, (input_shape[-1], upscale_factor))
-        part6 = part5.movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
-        grad_input = part6.flatten(-5, -3)
+        part = G.unflatten(-2, (input_shape[-2], upscale_factor))
+        part2 = part.unflatten(-1, (input_shape[-1], upscale_factor))
+        part3 = part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
+        grad_input = part3.flatten(-5, -3)
         return grad_input, None
 
 

@@ -35,10 +35,10 @@ class _PixelUnshuffle(Function):
     def backward(ctx, G):
         downscale_factor = ctx.downscale_factor
         input_shape = ctx.input_shape
-        part5 = input_shape[-3]
-        part6 = G.unflatten(-3, (part5, downscale_factor, downscale_factor))
-        part7 = part6.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
-        grad_input = part7.flatten(-2, -1).flatten(-3, -2)
+        part = input_shape[-3]
+        part2 = G.unflatten(-3, (part, downscale_factor, downscale_factor))
+        part3 = part2.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
+        grad_input = part3.flatten(-2, -1).flatten(-3, -2)
         return grad_input, None
 
 

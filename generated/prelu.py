@@ -47,8 +47,8 @@ class _Prelu(Function):
         G = G.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         mask = input > 0
         if ctx.needs_input_grad[0]:
-            part2 = G * torch.where(mask, 1, weight.unsqueeze(1))
-            grad_input = part2.reshape(input_shape)
+            part = G * torch.where(mask, 1, weight.unsqueeze(1))
+            grad_input = part.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = torch.where(~mask, G * input, 0).sum((0, 2))
         return grad_input, grad_weight

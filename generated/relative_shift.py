@@ -21,9 +21,9 @@ def _relative_shift_forward(input):
     position = torch.arange(input.shape[1], device=input.device).unsqueeze(1)
     part2 = input.shape[2] + 1 - input.shape[1]
     part3 = torch.arange(part2, device=input.device) - position + input.shape[1]
-    part5 = (part3 - 1).expand((input.shape[0], input.shape[1], part2))
-    part6 = input_shape[-1] + 1 - input_shape[-2]
-    return input.gather(2, part5).reshape((*p_shape, input_shape[-2], part6))
+    part4 = (part3 - 1).expand((input.shape[0], input.shape[1], part2))
+    part5 = input_shape[-1] + 1 - input_shape[-2]
+    return input.gather(2, part4).reshape((*p_shape, input_shape[-2], part5))
 
 
 class _RelativeShift(Function):
@@ -52,8 +52,8 @@ class _RelativeShift(Function):
         part2 = position2 - position + G.shape[1] - 1
         part3 = position.unsqueeze(1)
         part4 = G.permute(1, 2, 0)
-        part7 = zeros.index_put((part2.mT, part3), part4, accumulate=True)
-        grad_input = part7.transpose(0, 2).reshape(input_shape)
+        part5 = zeros.index_put((part2.mT, part3), part4, accumulate=True)
+        grad_input = part5.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

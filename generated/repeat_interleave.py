@@ -50,8 +50,8 @@ class _RepeatInterleave(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        part6 = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part6, repeats, math.prod(q_shape)))
+        part = input_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), part, repeats, math.prod(q_shape)))
         grad_input = G.sum(2).reshape(input_shape)
         return grad_input, None, None
 

@@ -65,8 +65,8 @@ class _Roll(Function):
         part4 = torch.nn.functional.pad(G, (0, 0, part3, max(part2, 0)))
         part5 = part4.narrow(1, max(part2, 0), G.shape[1])
         part6 = torch.nn.functional.pad(G, (0, 0, max(-shifts, 0), max(shifts, 0)))
-        part11 = part6.narrow(1, max(shifts, 0), G.shape[1]) + part5
-        grad_input = part11.reshape(input_shape)
+        part7 = part6.narrow(1, max(shifts, 0), G.shape[1]) + part5
+        grad_input = part7.reshape(input_shape)
         return grad_input, None, None
 
 

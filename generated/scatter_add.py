@@ -67,14 +67,14 @@ class _ScatterAdd(Function):
         if ctx.needs_input_grad[2]:
             part = index_shape[len(p_shape)]
             index = index.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part7 = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part7, math.prod(q_shape)))
+        part2 = input_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part8 = torch.nn.functional.pad(G, (0, 0, 0, 1))
+            part3 = torch.nn.functional.pad(G, (0, 0, 0, 1))
             mask = (index >= 0) & (index < G.shape[1])
-            picked = part8.gather(1, torch.where(mask, index, G.shape[1]))
+            picked = part3.gather(1, torch.where(mask, index, G.shape[1]))
             grad_src = picked.reshape(src_shape)
         return grad_input, None, grad_src, None
 

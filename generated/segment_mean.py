@@ -58,9 +58,10 @@ class _SegmentMean(Function):
         part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
         zeros = chosen2.new_zeros((num_segments + 1,))
         part2 = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
-        chosen3 = torch.where(mask2, part2.index_select(0, chosen).unsqueeze(1), 1)
-        part3 = G.index_select(0, chosen) / chosen3.to(G.dtype)
-        grad_data = torch.where(mask2, part3, 0).reshape(data_shape)
+        picked = part2.index_select(0, chosen).unsqueeze(1)
+        part3 = torch.where(mask2, picked, 1).to(G.dtype)
+        chosen3 = torch.where(mask2, G.index_select(0, chosen) / part3, 0)
+        grad_data = chosen3.reshape(data_shape)
         return grad_data, None, None
 
 

@@ -18,8 +18,8 @@ def _select_forward(input, dim, position):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part2 = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+    part = input_shape[len(p_shape)]
+    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     return input.select(1, position).reshape((*p_shape, *q_shape))
 
 
@@ -50,8 +50,8 @@ class _Select(Function):
         G = G.reshape((math.prod(p_shape), math.prod(q_shape)))
         zeros = G.new_zeros((input_shape[len(p_shape)], G.shape[0], G.shape[1]))
         part = torch.tensor(position, device=G.device)
-        part3 = zeros.index_put((part,), G, accumulate=True).transpose(0, 1)
-        grad_input = part3.reshape(input_shape)
+        part2 = zeros.index_put((part,), G, accumulate=True).transpose(0, 1)
+        grad_input = part2.reshape(input_shape)
         return grad_input, None, None
 
 

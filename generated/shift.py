@@ -21,9 +21,10 @@ def _shift_forward(input, shifts, dim):
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     part2 = -shifts
-    part3 = torch.nn.functional.pad(input, (0, 0, max(shifts, 0), max(part2, 0)))
-    part4 = part3.narrow(1, max(part2, 0), input.shape[1])
-    return part4.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    part3 = max(shifts, 0)
+    part4 = torch.nn.functional.pad(input, (0, 0, part3, max(part2, 0)))
+    part5 = part4.narrow(1, max(part2, 0), input.shape[1])
+    return part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
 
 
 class _Shift(Function):
@@ -53,8 +54,8 @@ class _Shift(Function):
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         part2 = torch.nn.functional.pad(G, (0, 0, max(-shifts, 0), max(shifts, 0)))
-        part6 = part2.narrow(1, max(shifts, 0), G.shape[1])
-        grad_input = part6.reshape(input_shape)
+        part3 = part2.narrow(1, max(shifts, 0), G.shape[1])
+        grad_input = part3.reshape(input_shape)
         return grad_input, None, None
 
 

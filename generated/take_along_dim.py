@@ -53,12 +53,12 @@ class _TakeAlongDim(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         indices_shape = ctx.indices_shape
-        part4 = input_shape[len(p_shape)]
-        input_inner_shape = (math.prod(p_shape), part4, math.prod(q_shape))
-        part5 = indices_shape[len(p_shape)]
-        indices = indices.reshape((math.prod(p_shape), part5, math.prod(q_shape)))
-        part6 = indices_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part6, math.prod(q_shape)))
+        part = input_shape[len(p_shape)]
+        input_inner_shape = (math.prod(p_shape), part, math.prod(q_shape))
+        part2 = indices_shape[len(p_shape)]
+        indices = indices.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+        part3 = indices_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
         placed = G.new_zeros(input_inner_shape).scatter_add(1, indices, G)
         grad_input = placed.reshape(input_shape)
         return grad_input, None, None

@@ -50,8 +50,8 @@ class _Tile(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        part6 = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), repeats, part6, math.prod(q_shape)))
+        part = input_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), repeats, part, math.prod(q_shape)))
         grad_input = G.sum(1).reshape(input_shape)
         return grad_input, None, None
 

@@ -72,27 +72,26 @@ class _TripletMarginLossMean(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        total = (part**p).sum(1)
-        part2 = 1 / p
-        near = total**part2
+        part = 1 / p
+        part2 = towards.abs()
+        near = (part2**p).sum(1) ** part
         away = anchor - negative + eps
         part3 = away.abs()
-        total2 = (part3**p).sum(1)
-        far = total2**part2
+        far = (part3**p).sum(1) ** part
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part2 - 1
+        part4 = part - 1
         part5 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part6 = G * (torch.where(mask, total, 1) ** part4).unsqueeze(1)
-            part7 = torch.where(mask2, part, 1) ** part5
-            part8 = part6 / anchor.shape[0] * part7 * towards.sign()
-            grad_towards = torch.where(mask2, part8, 0)
+            chosen = torch.where(mask2, part2, 1)
+            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
+            part7 = G * part6.unsqueeze(1) / anchor.shape[0] * chosen**part5
+            grad_towards = torch.where(mask2, part7 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part9 = -G * (torch.where(mask, total2, 1) ** part4).unsqueeze(1)
-            part10 = part9 / anchor.shape[0] * torch.where(mask2, part3, 1) ** part5
-            grad_away = torch.where(mask2, part10 * away.sign(), 0)
+            chosen2 = torch.where(mask2, part3, 1)
+            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
+            part9 = -G * part8.unsqueeze(1) / anchor.shape[0] * chosen2**part5
+            grad_away = torch.where(mask2, part9 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -137,25 +136,25 @@ class _TripletMarginLossSum(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        total2 = (part**p).sum(1)
-        part2 = 1 / p
-        near = total2**part2
+        part = 1 / p
+        part2 = towards.abs()
+        near = (part2**p).sum(1) ** part
         away = anchor - negative + eps
         part3 = away.abs()
-        total3 = (part3**p).sum(1)
-        far = total3**part2
+        far = (part3**p).sum(1) ** part
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part2 - 1
+        part4 = part - 1
         part5 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part6 = G * (torch.where(mask, total2, 1) ** part4).unsqueeze(1)
-            part7 = part6 * torch.where(mask2, part, 1) ** part5 * towards.sign()
+            chosen = torch.where(mask2, part2, 1)
+            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
+            part7 = G * part6.unsqueeze(1) * chosen**part5 * towards.sign()
             grad_towards = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part8 = -G * (torch.where(mask, total3, 1) ** part4).unsqueeze(1)
-            part9 = part8 * torch.where(mask2, part3, 1) ** part5 * away.sign()
+            chosen2 = torch.where(mask2, part3, 1)
+            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
+            part9 = -G * part8.unsqueeze(1) * chosen2**part5 * away.sign()
             grad_away = torch.where(mask2, part9, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
@@ -200,25 +199,25 @@ class _TripletMarginLossNone(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        total = (part**p).sum(1)
-        part2 = 1 / p
-        near = total**part2
+        part = 1 / p
+        part2 = towards.abs()
+        near = (part2**p).sum(1) ** part
         away = anchor - negative + eps
         part3 = away.abs()
-        total2 = (part3**p).sum(1)
-        far = total2**part2
+        far = (part3**p).sum(1) ** part
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part2 - 1
+        part4 = part - 1
         part5 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part6 = (torch.where(mask, total, 1) ** part4).unsqueeze(1)
-            part7 = G.unsqueeze(1) * part6 * torch.where(mask2, part, 1) ** part5
+            chosen = torch.where(mask2, part2, 1)
+            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
+            part7 = G.unsqueeze(1) * part6.unsqueeze(1) * chosen**part5
             grad_towards = torch.where(mask2, part7 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part8 = (torch.where(mask, total2, 1) ** part4).unsqueeze(1)
-            part9 = (-G).unsqueeze(1) * part8 * torch.where(mask2, part3, 1) ** part5
+            chosen2 = torch.where(mask2, part3, 1)
+            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
+            part9 = (-G).unsqueeze(1) * part8.unsqueeze(1) * chosen2**part5
             grad_away = torch.where(mask2, part9 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away

@@ -18,11 +18,11 @@ def _unfold_forward(input, dimension, length, step):
     p_shape = input.shape[:dimension_axis]
     q_shape = input.shape[dimension_axis + 1 :]
     input_shape = input.shape
-    part4 = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part4, math.prod(q_shape)))
-    part5 = (input_shape[len(p_shape)] - length) // step + 1
-    part6 = input.unfold(1, length, step)
-    return part6.reshape((*p_shape, part5, *q_shape, length))
+    part = input_shape[len(p_shape)]
+    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+    part2 = (input_shape[len(p_shape)] - length) // step + 1
+    part3 = input.unfold(1, length, step)
+    return part3.reshape((*p_shape, part2, *q_shape, length))
 
 
 class _Unfold(Function):
@@ -56,9 +56,9 @@ class _Unfold(Function):
         part2 = (input_shape[len(p_shape)] - length) // step + 1
         G = G.reshape((math.prod(p_shape), part2, math.prod(q_shape), length))
         part3 = (step * torch.arange(G.shape[1], device=G.device)).unsqueeze(1)
-        part7 = G.mT.reshape((G.shape[0], G.shape[1] * length, G.shape[2]))
-        part8 = (torch.arange(length, device=G.device) + part3).flatten()
-        placed = G.new_zeros(input_inner_shape).index_add(1, part8, part7)
+        part4 = G.mT.reshape((G.shape[0], G.shape[1] * length, G.shape[2]))
+        part5 = (torch.arange(length, device=G.device) + part3).flatten()
+        placed = G.new_zeros(input_inner_shape).index_add(1, part5, part4)
         grad_input = placed.reshape(input_shape)
         return grad_input, None, None, None
 

@@ -19,11 +19,11 @@ def _weight_norm_forward(v, g, dim):
     p_shape = v.shape[:dim_axis]
     q_shape = v.shape[dim_axis + 1 :]
     v_shape = v.shape
-    part2 = v_shape[len(p_shape)]
-    v = v.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+    part = v_shape[len(p_shape)]
+    v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
-    part3 = g.unsqueeze(1) / norm.unsqueeze(1) * v
-    return part3.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+    part2 = g.unsqueeze(1) / norm.unsqueeze(1) * v
+    return part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
 
 
 class _WeightNorm(Function):
@@ -59,14 +59,14 @@ class _WeightNorm(Function):
         part = v_shape[len(p_shape)]
         v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         if ctx.needs_input_grad[0]:
-            part4 = v_shape[len(p_shape)]
-            output = output.reshape((math.prod(p_shape), part4, math.prod(q_shape)))
-        part5 = v_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part5, math.prod(q_shape)))
+            part2 = v_shape[len(p_shape)]
+            output = output.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+        part3 = v_shape[len(p_shape)]
+        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
         norm = v.square().sum((0, 2)).sqrt()
         if ctx.needs_input_grad[0]:
-            part6 = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-            grad_v = ((g.unsqueeze(1) * G - part6) / norm.unsqueeze(1)).reshape(v_shape)
+            part4 = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
+            grad_v = ((g.unsqueeze(1) * G - part4) / norm.unsqueeze(1)).reshape(v_shape)
         if ctx.needs_input_grad[1]:
             grad_g = (G * v).sum((0, 2)) / norm
         return grad_v, grad_g, None

@@ -403,3 +403,83 @@ def test_a_sum_of_what_takes_nothing_reaches_no_gradient(factor):
     v, q = torch.rand(3, requires_grad=True), torch.rand(2, requires_grad=True)
     y = f(v, q)
     assert all(not t.any() for t in (y, *torch.autograd.grad(y.sum(), (v, q))))
+
+
+def _kept(condition, e):
+    return torch.where(condition, e, 1)
+
+
+SECOND = {
+    "a root, masked along the axis that is not summed": (
+        "y[n,k] = where(c[k] > 0, sqrt(x[n]*c[k]), 0)",
+        lambda x, c, m: torch.where(c > 0, _kept(c > 0, x[:, None] * c).sqrt(), 0),
+    ),
+    "a logarithm in a sum under a mask": (
+        "y[k] = sum[n | m[k]](x[n]*log(x[n]*c[k]))*c[k]",
+        lambda x, c, m: torch.where(m, x[:, None] * _kept(m, x[:, None] * c).log(), 0).sum(0) * c,
+    ),
+    "a quotient by what a mask keeps": (
+        "y[n] = sum[k | c[k] > 0](x[n]**2/c[k])",
+        lambda x, c, m: torch.where(c > 0, x[:, None] ** 2 / _kept(c > 0, c), 0).sum(1),
+    ),
+    "a softmax of roots": (
+        "y[n,k] = softmax[k | m[k]](sqrt(x[n]*c[k]))",
+        lambda x, c, m: torch.softmax(
+            torch.where(m, _kept(m, x[:, None] * c).sqrt(), -torch.inf), 1
+        ),
+    ),
+    "the weights of an interpolation": (
+        "y[n] = prod[l | l != n](1/(x[n] - x[l]))",
+        lambda x, c, m: torch.where(
+            ~torch.eye(len(x), dtype=torch.bool),
+            1 / _kept(~torch.eye(len(x), dtype=torch.bool), x[:, None] - x),
+            1,
+        ).prod(1),
+    ),
+    "a product of logarithms": (
+        "y[n] = prod[k | m[k]](log(x[n]*c[k]))",
+        lambda x, c, m: torch.where(m, _kept(m, x[:, None] * c).log(), 1).prod(1),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", SECOND)
+def test_what_a_mask_keeps_out_has_second_derivatives(case):
+    text, plain = SECOND[case]
+    ours = derive.load(derive.parse(f"op f(x[n], c[k], m[k]: bool) -> y\n{text}"))
+    x = torch.tensor([0.4, 1.3, 2.1], dtype=torch.float64, requires_grad=True)
+    c = torch.tensor([0.0, 1.5, 0.0, 0.7], dtype=torch.float64, requires_grad=True)
+    m = c > 0
+    found = []
+    for f in (ours, plain):
+        y = f(x, c, m)
+        G = torch.linspace(0.3, 1.7, y.numel(), dtype=y.dtype).reshape(y.shape).requires_grad_()
+        first = torch.autograd.grad(y, (x, c), G, create_graph=True, materialize_grads=True)
+        total = sum((g * torch.linspace(-1, 2, g.numel(), dtype=g.dtype)).sum() for g in first)
+        second = torch.autograd.grad(total, (x, c, G), materialize_grads=True)
+        found.append((y, *first, *second))
+    for ours_is, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(ours_is, wanted)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "where(i > 0 and j > 0, x[i-1,j-1], 0)",
+        "where(i > 0, where(j + 1 < size(j), x[i-1,j+1], 0), 0)",
+        "where(1 <= i and not (j < 2), x[i-1,j-2], 0)",
+    ],
+)
+def test_shifts_of_two_axes_under_one_condition_are_zeros_beside_them(equation):
+    op = derive.parse(f"op f(x[i,j]) -> y\ny[i,j] = {equation}")
+    code = source(op)
+    assert "index_put" not in code
+    assert "torch.where" not in code
+    f = derive.load(op)
+    failed = [c for c in checks_of(op, f) if not c.ok]
+    assert not failed, failed
+    for shape in ((0, 3), (3, 0), (1, 1), (1, 4)):
+        x = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+        (grad,) = torch.autograd.grad(f(x).sum(), x)
+        assert grad.sum() == f(x).sum()

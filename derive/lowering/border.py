@@ -30,7 +30,7 @@ from derive.lowering.groups import SizeFrame, groups_of, shape_name
 from derive.lowering.kept import kept_place
 from derive.lowering.program import WIDTH
 from derive.lowering.resolve import Shapes, Source, axes_of
-from derive.lowering.tidy import Line, cut, names_in
+from derive.lowering.tidy import Line, cut, names_in, numbered
 from derive.lowering.value import Frame
 from derive.lowering.views import flattened, in_place_of, unflattened, unflattenings, views
 from derive.spec.operation import Equation, KeepDim, Operation, Parameter, Tensor
@@ -241,15 +241,21 @@ def _redefined(pieces: Sequence[Piece], name: str, f: Callable[[Code], Code]) ->
 def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]:
     """The lines without superfluous names, none too long, names of the engine's numbered anew.
 
-    ``own`` are the names that are not the engine's.
+    ``own`` are the names that are not the engine's, ``taken`` others that stand around the lines.
     """
+    made = {p.line.name for p in pieces} - own
+    reserved = own | (taken.union(*(p.reads for p in pieces)) - made)
     pieces = _read(pieces, own)
     named = [p.line.name for p in pieces if p.line.name not in own]
-    pieces = _cleared(pieces, named)
-    lines = [p.line for p in pieces]
-    pieces = [Piece(line, p.part) for p in pieces for line in cut([p.line], taken, WIDTH, lines)]
-    named += [p.line.name for p in pieces if p.line.name not in own and p.line.name not in named]
-    return _renumbered(pieces, named)
+    pieces = _renumbered(_cleared(pieces, named), own, reserved)
+    while True:
+        lines = [p.line for p in pieces]
+        names = reserved | {line.name for line in lines}
+        parts = [Piece(line, p.part) for p in pieces for line in cut([p.line], names, WIDTH, lines)]
+        if parts == pieces:
+            return pieces
+        # The new numbers may make a line too long.
+        pieces = _renumbered(parts, own, reserved)
 
 
 def _read(pieces: Sequence[Piece], own: set[str]) -> list[Piece]:
@@ -283,13 +289,11 @@ def _cleared(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
     return pieces
 
 
-def _renumbered(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
-    """The lines with the names, of which some are gone, numbered by appearance."""
-    pools: dict[str, list[str]] = {}
-    for name in sorted(named, key=lambda n: (len(n), n)):
-        pools.setdefault(name.rstrip("0123456789"), []).append(name)
-    left = [p.line.name for p in pieces if p.line.name in named]
-    new = {name: pools[name.rstrip("0123456789")].pop(0) for name in left}
+def _renumbered(pieces: list[Piece], own: set[str], reserved: set[str]) -> list[Piece]:
+    """The lines with the names of the engine's numbered by appearance."""
+    used = set(reserved)
+    made = dict.fromkeys(p.line.name for p in pieces if p.line.name not in own)
+    new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
     codes: dict[Code, Code] = {Name(name): Name(other) for name, other in new.items()}
     return [
         replace(p, line=replace(p.line, name=new.get(p.line.name, p.line.name)))

@@ -44,8 +44,7 @@ def through_facade(
     """
     border = Border.of(op, inside)
     groups = group_shapes(op)
-    defined = {line.name for line in (*inner.forward, *(b.line for b in inner.backward))}
-    taken = {*inner.inputs, *(p.name for p in op.parameters), *defined}
+    taken = {*inner.inputs, *(p.name for p in op.parameters)}
     forward = _forward(border, inner, groups, taken)
     kept, backward = _backward(border.again(), inner, adjoints, taken)
     kept_groups = lines_read(groups, [p.line for p in backward])

@@ -109,8 +109,6 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return e
         if not needed.isdisjoint(e.bound()):
             return e
-        if isinstance(e, Reduce) and needed and not any(_is_nowhere(scope, a) for a in accesses(e)):
-            return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
         if whole and isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):

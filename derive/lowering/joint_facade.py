@@ -75,7 +75,6 @@ def joint_through_facade(
     plain = {t.name for t in op.inputs} - rebound
     own = {*border.outside, *adjoints, *gradients, *rebound}
     taken = {*border.outside, *(p.name for p in op.parameters), *read}
-    taken |= {p.line.name for p in pieces}
     whole = finished(own_shapes([*entry, *narrowed, *pieces], plain), own, taken)
     forward = [p.line for p in whole if p.part == _FORWARD]
     backward = [p.line for p in whole if p.part == _BACKWARD]

@@ -206,6 +206,8 @@ class Lowering(Scope):
         """The product over all positions along an axis but one's own."""
         (k,) = let.binders
         body = self.nested(let.body)
+        if let.condition is not None:
+            body = protected(self, body, let.condition)
         value = self.as_float(self.lower(body, let.formals))
         if let.condition is not None:
             test = self.condition(let.condition, let.formals)

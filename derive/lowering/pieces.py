@@ -237,37 +237,33 @@ def zero_outside(scope: Scope, args: Sequence[Expr]) -> list[Expr] | None:
     rest = [a for a in args if not isinstance(a, Iverson | Num | Size)]
     if len(rest) != 1 or not isinstance(rest[0], Access) or len(rest) == len(args):
         return None
-    positions = rest[0].positions
-    for p in positions:
+    brackets = [c for a in args if isinstance(a, Iverson) for c in conditions_of(a.condition)]
+    left, positions = brackets, rest[0].positions
+    axes = [a for a in scope.tensor(rest[0].tensor).axes if a is not None]
+    for p, axis in zip(positions, axes, strict=True):
         w = window(scope.frame.bounds, p.position) if isinstance(p, Guard) else None
         if w is None or abs(w.step) != 1 or sum(w.index in free_indices(q) for q in positions) > 1:
             continue
-        home = scope.tensor(rest[0].tensor).axes
-        axes = [a for a in home if a is not None]
-        axis = axes[positions.index(p)]
-        kept = [a for a in args if not _is_outside(scope.frame.bounds, a, w, axis)]
-        if len(kept) < len(args) and not axis.group:
-            return kept
-    return None
+        if not axis.group:
+            left = [c for c in left if not _is_outside(scope.frame.bounds, c, w, axis)]
+    if len(left) == len(brackets):
+        return None
+    return [*map(Iverson, left), *(a for a in args if not isinstance(a, Iverson))]
 
 
-def _is_outside(bounds: Bounds, e: Expr, w: Window, axis: Index) -> bool:
-    """Whether the window leaves the axis wherever this bracket is 0."""
-    if not isinstance(e, Iverson):
+def _is_outside(bounds: Bounds, c: Expr, w: Window, axis: Index) -> bool:
+    """Whether the window leaves the axis wherever this condition does not hold."""
+    edge = bounds.edge(c, w.index)
+    if edge is None or free_indices(c) != {w.index}:
         return False
-    size = bounds.size(axis.extent)
-    for c in conditions_of(e.condition):
-        edge = bounds.edge(c, w.index)
-        if edge is None or free_indices(c) != {w.index}:
-            return False
-        lower, place = edge
-        # The last position that is left out, on the side of the edge.
-        first_out = place - _ONE if lower else place
-        at = w.start + first_out * Polynomial({(): Fraction(w.step)})
-        below = lower == (w.step > 0)
-        if not (bounds.at_most(at + _ONE, _ZERO) if below else bounds.at_most(size, at)):
-            return False
-    return True
+    lower, place = edge
+    # The last position that is left out, on the side of the edge.
+    first_out = place - _ONE if lower else place
+    at = w.start + first_out * Polynomial({(): Fraction(w.step)})
+    below = lower == (w.step > 0)
+    return (
+        bounds.at_most(at + _ONE, _ZERO) if below else bounds.at_most(bounds.size(axis.extent), at)
+    )
 
 
 def narrowed(

@@ -29,7 +29,7 @@ from derive.lowering.code import (
 from derive.lowering.fused import plain_where_shared
 from derive.lowering.lazy import asked_once, is_lazy, lazily, may_fail
 
-__all__ = ["Line", "cut", "names_in", "tidy"]
+__all__ = ["Line", "cut", "names_in", "numbered", "tidy"]
 
 _VIEWS = ("unsqueeze", "squeeze", "expand", "select", "transpose", "permute", "movedim", "dim")
 _STEMS = {
@@ -82,8 +82,11 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     codes = plain_where_shared([line.code for line in lines])
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
     inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
-    shared = _named_once(_share(inlined, fresh))
-    return _renumbered(_named_once(cut(shared, fresh, width)), lines, taken)
+    result = _renumbered(_named_once(_share(inlined, fresh)), lines, taken)
+    # New numbers may make a line too long.
+    while (pieces := cut(result, fresh, width)) != result:
+        result = _renumbered(_named_once(pieces), lines, taken)
+    return result
 
 
 def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
@@ -92,7 +95,7 @@ def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> li
     used = taken | own
     renaming: dict[Code, Code] = {}
     for name in (line.name for line in lines if line.name not in own):
-        new = _numbered(name.rstrip("0123456789"), used)
+        new = numbered(name.rstrip("0123456789"), used)
         if new != name:
             renaming[Name(name)] = Name(new)
 
@@ -378,10 +381,10 @@ def _fresh(code: Code, taken: set[str]) -> str:
             stem = "mask"
         case Conditional(test):
             stem = "filled" if _asks_for_elements(test) else "chosen"
-    return _numbered(stem, taken)
+    return numbered(stem, taken)
 
 
-def _numbered(stem: str, taken: set[str]) -> str:
+def numbered(stem: str, taken: set[str]) -> str:
     """stem, stem2, stem3, ...: the first that nothing has, which is taken from now on."""
     name, n = stem, 1
     while name in taken:
