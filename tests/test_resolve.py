@@ -345,8 +345,19 @@ def test_the_left_of_and_guards_the_right() -> None:
 
 
 def test_conditions_on_other_indices_give_way_to_the_bounds() -> None:
-    text = "op f(x[n,t], m[n]: bool) -> y; y[n,t] = [m[n] and t >= 1]*x[n,t-1]"
+    text = "op f(x[n,t], m[n]: bool) -> y; y[n,t] = [m[n]]*x[n,t-1]"
     assert positions(text, "x") == [Guard(Rel("<=", num(0), BACK), BACK)]
+
+
+@pytest.mark.parametrize(("said", "op", "least"), [("t >= 1", ">=", 1), ("t > 0", ">", 0)])
+def test_a_bound_is_as_a_condition_says_it(said: str, op: str, least: int) -> None:
+    text = f"op f(x[n,t], m[n]: bool) -> y; y[n,t] = [m[n] and {said}]*x[n,t-1]"
+    assert positions(text, "x") == [Guard(Rel(op, T_, num(least)), BACK)]
+
+
+def test_a_bound_that_a_condition_only_implies_is_said_by_it() -> None:
+    text = "op f(x[n,t], m[n]: bool) -> y; y[n,t] = [m[n] and not (t <= 2)]*x[n,t-1]"
+    assert positions(text, "x") == [Guard(Not(Rel("<=", T_, num(2))), BACK)]
 
 
 def test_a_position_that_is_in_bounds_is_left() -> None:
