@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from derive.pipeline import load
 from derive.samples import cases, sample
@@ -196,3 +197,16 @@ def test_what_was_wrong_once_is_right(text):
     made = sample(op, case)
     for check in (_value, _gradcheck, _gradgradcheck):
         assert not check(function, made), check.__name__
+
+
+def test_products_of_the_same_along_two_axes_are_two():
+    """The product of the others along j is none along k: their gradients shared one."""
+    op = parse(
+        "op f(x[i,j,k]) -> y, z\ny[i,k] = prod[j](1 + sin(x[i,j,k]))\n"
+        "z[i,j] = prod[k](1 + sin(x[i,j,k]))"
+    )
+    x = torch.linspace(0.1, 2.4, 24, dtype=torch.float64).reshape(2, 3, 4).requires_grad_()
+    found = torch.autograd.grad([t.square().sum() for t in load(op)(x)], x)
+    plain = [(1 + x.sin()).prod(1), (1 + x.sin()).prod(2)]
+    wanted = torch.autograd.grad([t.square().sum() for t in plain], x)
+    torch.testing.assert_close(found, wanted)

@@ -299,7 +299,7 @@ def _shape(
     names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
-    return (kind, len(formals), len(binders), whole, test), formals
+    return (kind, len(formals), tuple(names[k] for k in binders), whole, test), formals
 
 
 def _with_conditions(
