@@ -42,10 +42,8 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
         spoken |= {new: old for old, new in names.items()}
 
     def rename(e: Expr) -> Expr:
-        return _under(
-            *(e, tensors.__getitem__, parameters.__getitem__, indices.__getitem__),
-            lambda extent: extents.get(extent, extent),
-        )
+        new = tensors.__getitem__, parameters.__getitem__, indices.__getitem__
+        return _under(e, *new, lambda extent: extents.get(extent, extent))
 
     inputs = tuple(
         replace(t, name=tensors[t.name], axes=tuple(rename(i) for i in t.axes)) for t in op.inputs

@@ -148,11 +148,6 @@ def under_guards(scope: Scope, e: Expr) -> Expr:
     return protected(scope, e, conjunction(tuple(dict.fromkeys(guards)))) if guards else e
 
 
-def _is_nowhere(scope: Scope, e: Access) -> bool:
-    """Whether e is infinite, or read as 0, where a condition excludes it."""
-    return _is_of_nothing(scope, e) or any(isinstance(p, Guard) for p in e.positions)
-
-
 def _is_of_nothing(scope: Scope, e: Access) -> bool:
     """Whether e is a reduction that is infinite where its condition excludes all, or reads one."""
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Call, Expr, Guard, Index, Not, Rel, Size, walk
+from derive.algebra.expr import Call, Expr, Guard, Index, Size, walk
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of
 from derive.lowering.code import Code, Dim, Function, Literal, Method, Subscript, Tuple, literal
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value
 from derive.lowering.windows import Window, lies_inside, number_of
-from derive.spec.affine import Polynomial
+from derive.spec.affine import Polynomial, room
 
 __all__ = [
     "Sliding",
@@ -183,19 +183,8 @@ def _in_range(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
 
 def gap(bounds: Bounds, condition: Expr) -> Polynomial | None:
     """What is at least 0 just where the condition holds."""
-    match condition:
-        case Not(Rel("<" | "<=" as op, left, right)):
-            return gap(bounds, Rel({"<": "<=", "<=": "<"}[op], right, left))
-        case Not(Rel(">" | ">=" as op, left, right)):
-            return gap(bounds, Rel({">": ">=", ">=": ">"}[op], right, left))
-        case Rel("<" | "<=" | ">" | ">=" as op, left, right):
-            low, high = (left, right) if op in ("<", "<=") else (right, left)
-            a = bounds.form(low)
-            b = None if a is None else bounds.form(high)
-            if a is None or b is None:
-                return None
-            return b - a - _ONE if op in ("<", ">") else b - a
-    return None
+    found = room(condition)
+    return None if found is None else bounds.form(found)
 
 
 def _follows(bounds: Bounds, extent: str, axis: str) -> int:

@@ -9,10 +9,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Add, Expr, Index, Mul, Num, Param, Size, num, sort_key
-from derive.spec.build import product, total
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Num,
+    Param,
+    Rel,
+    Size,
+    num,
+    sort_key,
+)
+from derive.spec.build import difference, product, total
 
-__all__ = ["Affine", "Polynomial", "affine"]
+__all__ = ["Affine", "Polynomial", "affine", "room"]
 
 Monomial = tuple[Expr, ...]
 
@@ -181,3 +194,19 @@ def _sum(args: Iterable[Expr]) -> Affine | None:
             return None
         result = result + term
     return result
+
+
+_TURNED = {">": "<", ">=": "<="}
+_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def room(c: Expr) -> Expr | None:
+    """What is an integer of at least 0 just where a comparison of integers holds."""
+    match c:
+        case Not(Rel("<" | "<=" | ">" | ">=" as op, left, right)):
+            return room(Rel(_DENIED[op], left, right))
+        case Rel(">" | ">=" as op, left, right):
+            return room(Rel(_TURNED[op], right, left))
+        case Rel("<" | "<=" as op, left, right):
+            return difference(difference(right, left), num(1 if op == "<" else 0))
+    return None

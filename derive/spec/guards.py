@@ -33,7 +33,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.substitution import substitute
-from derive.spec.affine import Affine, Polynomial, affine
+from derive.spec.affine import Affine, Polynomial, affine, room
 from derive.spec.build import difference
 from derive.spec.operation import Extent, Kind
 
@@ -119,11 +119,11 @@ class Guards:
 
     def _said(self, bound: Expr, conditions: Sequence[Expr]) -> Expr:
         """The bound as one of these conditions says it, or more; else as it is."""
-        room = _room(bound)
-        assert room is not None
+        own = room(bound)
+        assert own is not None
         for c in conditions:
-            other = _room(c)
-            more = None if other is None else affine(difference(room, other))
+            other = room(c)
+            more = None if other is None else affine(difference(own, other))
             if more is not None and not more.coefficients and not more.tensors:
                 number = self._simple(more.constant).number
                 if number is not None and number >= 0:
@@ -199,22 +199,6 @@ class Guards:
         if found is None or found.coefficients or found.tensors:
             return Polynomial.of(size)
         return self._simple(found.constant)
-
-
-_TURNED = {">": "<", ">=": "<="}
-_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-def _room(c: Expr) -> Expr | None:
-    """What is an integer of at least 0 just where a comparison of integers holds."""
-    match c:
-        case Not(Rel("<" | "<=" | ">" | ">=" as op, left, right)):
-            return _room(Rel(_DENIED[op], left, right))
-        case Rel(">" | ">=" as op, left, right):
-            return _room(Rel(_TURNED[op], right, left))
-        case Rel("<" | "<=" as op, left, right):
-            return difference(difference(right, left), num(1 if op == "<" else 0))
-    return None
 
 
 def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
