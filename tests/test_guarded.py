@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import derive
-from derive import catalog, oracle
+from derive import catalog, oracle, reference
 from derive.pipeline import source
 from derive.verify import checks_of
 
@@ -40,6 +40,37 @@ def test_the_branch_not_taken_leaves_no_trace(text):
     (second,) = torch.autograd.grad(first.sum(), x, materialize_grads=True)
     assert (y.item(), first.item()) == (value, slope)
     assert second.isfinite()
+
+
+OF_NUMBERS = (
+    "e[i] = where(y[i] > 0 and p > 0, x[i]*log(p), 0)",
+    "e[i] = where(y[i] <= 0 or p <= 0, x[i], y[i]*x[i]*log(p))",
+    "e[i] = [y[i] > 0]*[p > 0]*x[i]*sqrt(p) + [y[i] <= 0]*x[i]",
+    "e[i] = where(y[i] > 0 and p > 0, exp(x[i]*log(p)), 0)",
+    "e[i] = where(not (y[i] > 0 and p > 0), x[i], exp(x[i]*log(p)))",
+    "e = logsumexp[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
+    "e = prod[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
+)
+
+
+@pytest.mark.parametrize("equation", OF_NUMBERS)
+@pytest.mark.parametrize("p", [-1.0, 2.0])
+def test_numbers_without_a_value_are_computed_where_both_numbers_and_data_ask(equation, p):
+    op = made(f"op f(x[i], y[i]; p) -> e\n{equation}")
+    x, y = (
+        torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        for values in ([0.5, 2.0, 3.0], [1.0, -1.0, 2.0])
+    )
+    e = derive.load(op)(x, y, p=p)
+    expected = reference.values(op, {"x": x, "y": y}, {"p": p})["e"]
+    assert torch.equal(e.isinf(), expected.isinf())
+    torch.testing.assert_close(e, expected)
+    if e.isfinite().all():
+        # The reference is differentiated beside what reads both, whatever p lets it read.
+        found, wanted = (
+            torch.autograd.grad(t.sum() + (x * y).sum(), (x, y)) for t in (e, expected)
+        )
+        torch.testing.assert_close(found, wanted)
 
 
 ENTROPIES = {

@@ -40,6 +40,7 @@ __all__ = [
     "accesses",
     "as_expr",
     "free_indices",
+    "is_number",
     "node",
     "num",
     "sort_key",
@@ -420,3 +421,8 @@ def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
     for inner in walk(e):
         if isinstance(inner, Access) and (tensor is None or inner.tensor == tensor):
             yield inner
+
+
+def is_number(e: Expr) -> bool:
+    """Whether e is made of sizes, parameters and constants alone."""
+    return not any(isinstance(inner, Access | Index) for inner in walk(e))

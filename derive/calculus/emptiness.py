@@ -28,6 +28,7 @@ from derive.algebra.expr import (
     Size,
     accesses,
     free_indices,
+    is_number,
     num,
     sort_key,
     tensors,
@@ -36,7 +37,6 @@ from derive.algebra.functions import UNDEFINED_SOMEWHERE
 from derive.algebra.poly import (
     ONE,
     ZERO,
-    Group,
     Poly,
     Term,
     add,
@@ -318,9 +318,9 @@ def may_be_infinite(find: Find, e: Expr, extents: frozenset[str] = frozenset()) 
 
 
 def is_singular(f: Expr) -> bool:
-    """Whether f is a quotient, a root or a function that is infinite somewhere."""
+    """Whether f is a quotient, a root or a function that is infinite at some data."""
     base, power = base_and_power(f)
-    if isinstance(base, Num | Const | Param | Size | Group) or _is_positive(base):
+    if is_number(base) or _is_positive(base):
         return False
     if isinstance(base, Call) and base.function in UNDEFINED_SOMEWHERE:
         return True

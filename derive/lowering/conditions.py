@@ -46,9 +46,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             both = a.scalar and b.scalar
             return Value(code, broadcast(a.axes, b.axes), "bool", both)
         case Not(arg):
-            inner = scope.condition(arg, order)
-            op = "not" if inner.scalar else "~"
-            return replace(inner, code=Unary(op, inner.code))
+            return _negated(scope.condition(arg, order))
         case And(args) | Or(args):
             return _logical(scope, "&" if isinstance(e, And) else "|", args, order)
         case Access():
@@ -77,6 +75,22 @@ def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]
     values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
     if not values:
         return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
+    tensors, numbers = [v for v in values if not v.scalar], [v for v in values if v.scalar]
+    if not tensors or not numbers:
+        return _joined(op, values)
+    return replace(_joined(op, values), halves=(op, _joined(op, tensors), _joined(op, numbers)))
+
+
+def _negated(value: Value) -> Value:
+    code = Unary("not" if value.scalar else "~", value.code)
+    if value.halves is None:
+        return replace(value, code=code)
+    op, tensor, number = value.halves
+    either = {"&": "|", "|": "&"}[op]
+    return replace(value, code=code, halves=(either, _negated(tensor), _negated(number)))
+
+
+def _joined(op: str, values: Sequence[Value]) -> Value:
     word = {"&": "and", "|": "or"}[op]
     result = values[0]
     for value in values[1:]:

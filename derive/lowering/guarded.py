@@ -17,7 +17,6 @@ from derive.algebra.expr import (
     Call,
     Expr,
     Guard,
-    Index,
     Iverson,
     Mul,
     Not,
@@ -29,6 +28,7 @@ from derive.algebra.expr import (
     Where,
     accesses,
     free_indices,
+    is_number,
     walk,
 )
 from derive.algebra.factor import factor
@@ -89,7 +89,7 @@ def unmasked(e: Expr) -> Expr:
 def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     """e with arguments outside the condition replaced by 1 where a function may not be finite."""
     needed = free_indices(condition)
-    if not any(isinstance(part, Access | Index) for part in walk(condition)):
+    if is_number(condition):
         # A condition on numbers is Python's, which does not compute the other branch.
         return without_guards(e, frozenset(conditions_of(condition)))
 

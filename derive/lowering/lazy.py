@@ -21,7 +21,7 @@ from derive.lowering.code import (
     subexpressions,
 )
 
-__all__ = ["asked_once", "is_lazy", "lazily", "may_fail"]
+__all__ = ["asked_once", "is_lazy", "lazily", "may_be_no_number", "may_fail"]
 
 _NONE = Literal("None")
 
@@ -99,17 +99,21 @@ _AT_POSITIONS = (
 
 def may_fail(code: Code, asked: set[str]) -> bool:
     """Whether the code may be an error: a position out of range, or no number."""
-    return any(
+    return may_be_no_number(code) or any(
         (isinstance(c, Method) and c.name in _AT_POSITIONS)
         or (isinstance(c, Name) and c.id in asked)
-        or (isinstance(c, Function) and c.name.startswith("math.") and _may_be_no_number(c))
         for c in subexpressions(code)
     )
 
 
-def _may_be_no_number(code: Function) -> bool:
+def may_be_no_number(code: Code) -> bool:
+    """Whether a function of Python numbers in the code may have no value."""
+    return any(isinstance(c, Function) and _has_no_value(c) for c in subexpressions(code))
+
+
+def _has_no_value(code: Function) -> bool:
     """Whether Python's function may have no value; a root of sizes and a product have one."""
-    if code.name == "math.prod":
+    if not code.name.startswith("math.") or code.name == "math.prod":
         return False
     return code.name != "math.sqrt" or any(map(_may_be_negative, code.args))
 

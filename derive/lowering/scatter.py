@@ -17,6 +17,7 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     free_indices,
+    is_number,
     walk,
 )
 from derive.algebra.factor import factor
@@ -54,7 +55,7 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
     Also whether it was added into ``base``, which has all axes of ``order``.
     """
     coef, binders, factors = _as_term(e)
-    asked = [f for f in factors if isinstance(f, Iverson) and _is_of_numbers(f)]
+    asked = [f for f in factors if isinstance(f, Iverson) and is_number(f)]
     if asked:
         # Where the answer is no there may be no position to write at.
         others: Expr = Mul((Num(coef), *(f for f in factors if f not in asked)))
@@ -139,11 +140,6 @@ def _where_there_is(scope: Scope, value: Value, targets: Sequence[tuple[Index, E
     """The value, or zeros where a guarded position may have no axis to stand on."""
     needed = [i.extent for i, p in targets if may_be_nowhere(scope, p, i.extent)]
     return only_where_there_is(scope, value, needed, value.indices)
-
-
-def _is_of_numbers(bracket: Iverson) -> bool:
-    """Whether sizes and parameters alone decide it."""
-    return not any(isinstance(part, Access | Index) for part in walk(bracket.condition))
 
 
 def _is_free(position: Expr, summed: Sequence[Index]) -> bool:

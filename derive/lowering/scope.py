@@ -23,6 +23,7 @@ from derive.lowering.code import (
     Name,
     literal,
 )
+from derive.lowering.lazy import may_be_no_number
 from derive.lowering.value import Frame, Value, broadcast
 from derive.spec.operation import Kind
 
@@ -125,6 +126,13 @@ class Scope(ABC):
         return self.frame.expand(value, (), self.like) if value.scalar else value
 
     def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
+        if test.halves is not None:
+            op, asked, number = test.halves
+            # What may be no number is computed only where Python's part of the test asks for it.
+            if op == "&" and may_be_no_number(then.code):
+                return self.where(number, self.where(asked, then, other, order), other, order)
+            if op == "|" and may_be_no_number(other.code):
+                return self.where(number, then, self.where(asked, then, other, order), order)
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
         if test.scalar:
