@@ -514,3 +514,38 @@ def test_shifts_of_two_axes_under_one_condition_are_zeros_beside_them(equation):
         x = torch.ones(shape, dtype=torch.float64, requires_grad=True)
         (grad,) = torch.autograd.grad(f(x).sum(), x)
         assert grad.sum() == f(x).sum()
+
+
+BESIDE_AN_OUTPUT = (
+    "f[i,t] = [b[i] < 0.5]*[a[t] == 0]*rsqrt(c[t])",
+    "f[i,t] = [b[i] < 0.5]*[a[t] == 0]*b[t]*rsqrt(c[t])",
+    "f[i,t] = where(b[i] < 0.5 and a[t] == 0, sin(b[i])/c[t], 0)",
+    "f[i,t] = [b[i] < 0.5]*[a[t] == 0]*b[t]*log(c[t])/c[t]",
+)
+
+
+@pytest.mark.parametrize("equation", BESIDE_AN_OUTPUT)
+def test_the_brackets_of_an_output_guard_nothing_beside_it(equation):
+    op = made(f"op g(a[i], b[i], c[i]) -> f\n{equation}")
+    a, b, c = (
+        torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        for values in ([0.0, 1.0, 0.0], [0.25, 2.0, 0.125], [0.5, 0.0, 2.0])
+    )
+    expected = reference.values(op, {"a": a, "b": b, "c": c}, {})["f"]
+    f = derive.load(op)(a, b, c)
+    torch.testing.assert_close(f, expected)
+    found, wanted = (
+        torch.autograd.grad(t.sum(), (b, c), materialize_grads=True) for t in (f, expected)
+    )
+    assert all(w.isfinite().all() for w in wanted)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_function_of_literals_without_a_value_is_no_error():
+    x = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+    f = derive.load(made("op g(x[i]) -> f\nf[i] = where(x[i] < 9, 0^x[i], log(x[i]-x[i]))"))(x)
+    torch.testing.assert_close(f, torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    assert torch.autograd.grad(f.sum(), x)[0].eq(0).all()
+    f = derive.load(made("op g(x[i]) -> f\nf[i] = x[i]/(x[i] - x[i])"))(x)
+    assert f.isnan().tolist() == [True, False, False]
+    assert f.isinf().tolist() == [False, True, True]

@@ -180,6 +180,10 @@ FAULTS = {
         "y[n] = sum[i,m](atan2(sum[k | i + 1 < size(i)](w[k,i+1]), 1/w[m,i]))*w[n,0]",
     ),
     "numbers that no int64 holds": ("y[i] = x[i]*10**(-20)*10**20",),
+    "a softmax of what lacks its index wherever sizes allow": (
+        "op f(x[i,j], y[i,j], b[i], m[i,j]: bool) -> z\n"
+        "z[i,j] = logsumexp[l | not (all[u](m[i,u]))](where(j >= 0, y[i,j]/(b[i]**2 + 1), x[i,l]))",
+    ),
     "powers under a minus": ("y[i] = -x[i]**3",),
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",

@@ -27,6 +27,7 @@ from derive.algebra.expr import (
     accesses,
     tensors,
 )
+from derive.algebra.functions import UNBOUNDED
 from derive.algebra.match import match
 from derive.algebra.poly import (
     ONE,
@@ -43,6 +44,7 @@ from derive.algebra.poly import (
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
 from derive.calculus.definitions import Definitions
+from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
 
@@ -55,7 +57,7 @@ def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
     sums = Definitions(lets, _is_sum)
 
     def fold(t: Term) -> Poly | None:
-        return _fold(products, t)
+        return _fold_guarded(lets, products, t)
 
     def fold_sums(t: Term) -> Poly | None:
         return _fold_sums(sums, t)
@@ -195,6 +197,42 @@ def _fold(products: Definitions, t: Term) -> Poly | None:
             coef = t.coef / definition.coef if exponent == 1 else t.coef
             return poly([make_term(coef, t.binders, factors)])
     return None
+
+
+def _fold_guarded(lets: Lets, products: Definitions, t: Term) -> Poly | None:
+    """[c]*x^(-3/2) = v^3 where v = [c]*x^(-1/2): the brackets of a name stand for those of t.
+
+    They guard v alone: beside another factor that may be infinite they stay.
+    """
+    folded, held = t, dict[Expr, None]()
+    while (made := _fold(products, folded)) is not None:
+        (bare,) = made.terms
+        gone = [f for f in folded.factors if f not in bare.factors]
+        held |= dict.fromkeys(f for f in gone if isinstance(f, Iverson))
+        if not held or all(isinstance(f, Iverson) for f in gone):
+            return made
+        folded = make_term(bare.coef, bare.binders, (*bare.factors, *held))
+        bare = make_term(bare.coef, bare.binders, [f for f in folded.factors if f not in held])
+        if all(_is_finite(lets, f) for f in bare.factors):
+            return poly([bare])
+    return poly([folded]) if len(folded.factors) < len(t.factors) else None
+
+
+def _is_finite(lets: Lets, f: Expr) -> bool:
+    """Whether f is finite where its tensors are, or a power of what is 0 where its bracket is."""
+    base, power = base_and_power(f)
+    if isinstance(base, Access) and power > 0:
+        let = lets.get(base.tensor)
+        if let is not None and _is_masked(let):
+            return True
+    return not (may_be_infinite(lets.get, f) or getattr(base, "function", None) in UNBOUNDED)
+
+
+def _is_masked(let: Let) -> bool:
+    """Whether the let is a product under brackets."""
+    if let.kind != "sum" or len(let.body.terms) != 1:
+        return False
+    return any(isinstance(f, Iverson) for f in let.body.terms[0].factors)
 
 
 def _worth_folding(t: Term) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 
-from derive.algebra.expr import Call, Index, free_indices
+from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
 from derive.algebra.substitution import fresh, substitute
 from derive.lowering.access import read
@@ -16,6 +17,7 @@ from derive.lowering.code import (
     Code,
     Function,
     Keyword,
+    Literal,
     Method,
     text,
 )
@@ -37,6 +39,10 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     function = FUNCTIONS[e.function]
     code: Code
     if all(a.scalar for a in args) and e.function in OF_NUMBERS:
+        constants = [float(a.value) for a in e.args if isinstance(a, Num)]
+        if len(constants) == len(args) and not isfinite(value := function.numpy(*constants)):
+            # Python's log(0) is an error.
+            return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
         code = Function(f"math.{e.function}", tuple(a.code for a in args))
         return Value(code, scalar=True)
     if e.function == "polygamma":
@@ -93,5 +99,7 @@ def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
         bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
         test = scope.condition(condition, order)
         value = scope.where(test, value, Value(bound, scalar=True), order)
+    if k not in value.axes:
+        value = scope.frame.expand(value, order, scope.like)
     place = scope.frame.position(value.axes, value.axes.index(k))
     return replace(value, code=Function(f"torch.{e.kind}", (value.code, place)))

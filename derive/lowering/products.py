@@ -218,6 +218,9 @@ def _power(
     value = scope.lower(base, order)
     divides = exponent < 0
     size = abs(exponent)
+    if divides and isinstance(base, Num) and base.value == 0:
+        # Python has no quotient by 0.
+        return Value(Literal("math.inf"), scalar=True), False
     if divides or exponent.denominator != 1:
         value = scope.as_float(value)
     if size == 1:
