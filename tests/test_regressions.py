@@ -184,6 +184,10 @@ FAULTS = {
         "op f(x[i,j], y[i,j], b[i], m[i,j]: bool) -> z\n"
         "z[i,j] = logsumexp[l | not (all[u](m[i,u]))](where(j >= 0, y[i,j]/(b[i]**2 + 1), x[i,l]))",
     ),
+    "a winner under a bracket with more indices": (
+        "op f(x[t,u], m[t]: bool) -> y\ny = max[t,u | m[t]]([x[t,u] > 0]*x[t,u]*sin(x[t,u]))",
+        "op f(x[t,u], w[j]) -> y\ny[j] = max[t,u | w[j] > -9]([x[t,u] > 0]*x[t,u])",
+    ),
     "powers under a minus": ("y[i] = -x[i]**3",),
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",

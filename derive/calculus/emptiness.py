@@ -350,7 +350,7 @@ def is_infinite_of_nothing(find: Find, let: Let) -> bool:
     """Whether the let takes nothing somewhere, or is an extremum or a difference of what does."""
     if _takes_nothing(let, frozenset()):
         return True
-    if let.kind not in _OF_NOTHING_INFINITE and not let.internal:
+    if let.dtype != "float" or (let.kind not in _OF_NOTHING_INFINITE and not let.internal):
         return False
     return any(
         _reads_nothing(find, f)

@@ -15,6 +15,7 @@ from derive.algebra.expr import (
     Access,
     Add,
     Call,
+    Delta,
     Expr,
     Guard,
     Iverson,
@@ -102,7 +103,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return Where(condition, e, Num(Fraction(1)))
         if isinstance(e, Normal):
             return _normal_of(scope, e, condition)
-        if isinstance(e, Access | Iverson):
+        if isinstance(e, Access | Delta | Iverson):
             return e
         whole = needed <= free_indices(e)
         if not whole and not any(_is_of_nothing(scope, a) for a in accesses(e)):

@@ -336,7 +336,7 @@ def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[s
     kept: tuple[Code, ...] = ()
     if isinstance(code, Conditional) and may_fail(code.then, asked):
         # Alone it would have to ask again.
-        kept = (code.then, code.test) if isinstance(code.test, Subscript) else (code.then,)
+        kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
     parts = [
         c
         for c in subexpressions(code)
@@ -360,6 +360,12 @@ def _filled(code: Code) -> Code | None:
         if c not in (code, own) and isinstance(c, Conditional) and _asks_for_elements(c.test):
             return c
     return None
+
+
+def _asks_for_sizes(code: Code) -> bool:
+    if isinstance(code, Binary) and code.op == "and":
+        return _asks_for_sizes(code.left) and _asks_for_sizes(code.right)
+    return isinstance(code, Subscript)
 
 
 def _asks_for_elements(code: Code) -> bool:
