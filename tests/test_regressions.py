@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
-from derive.pipeline import load
+from derive.pipeline import load, source
 from derive.samples import cases, sample
 from derive.spec.notation import parse
 from derive.verify import _gradcheck, _gradgradcheck, _value
@@ -188,6 +190,10 @@ FAULTS = {
         "op f(x[t,u], m[t]: bool) -> y\ny = max[t,u | m[t]]([x[t,u] > 0]*x[t,u]*sin(x[t,u]))",
         "op f(x[t,u], w[j]) -> y\ny[j] = max[t,u | w[j] > -9]([x[t,u] > 0]*x[t,u])",
     ),
+    "truth values placed, and others added to them": (
+        "op f(q[j], w[j]) -> y\ny = sum[j](sum[u | u != j](q[u] + w[j]) "
+        "- max[l](where(l == j, [q[l] < 0.5]*q[l], w[j] + q[l])))",
+    ),
     "powers under a minus": ("y[i] = -x[i]**3",),
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",
@@ -218,3 +224,9 @@ def test_products_of_the_same_along_two_axes_are_two():
     plain = [(1 + x.sin()).prod(1), (1 + x.sin()).prod(2)]
     wanted = torch.autograd.grad([t.square().sum() for t in plain], x)
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_condition_on_an_index_is_decided_where_a_delta_puts_it():
+    op = parse("op f(w[j], q[j]) -> y\ny[j] = sum[u | u != j](where(u == j, q[u], w[u]))")
+    forward = source(op).split("class")[0].split("):")[1]
+    assert "q" not in re.findall(r"\w+", forward)

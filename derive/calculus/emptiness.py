@@ -51,7 +51,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.rules import contraction
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.conditions import conditions_of, conjunction, has_a_member
+from derive.calculus.conditions import conditions_of, conjunction, has_a_member, known
 from derive.calculus.lets import Find, Let, Lets
 
 __all__ = [
@@ -76,8 +76,12 @@ __all__ = [
 def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     """Sum_indices p, with guards on what may be infinite where nothing is summed."""
     result = ZERO
-    for t in p.terms:
-        t, left = _placed(t, indices)
+    for placed, left in (_placed(t, indices) for t in p.terms):
+        # What compares an index with where a delta puts it may be decided by that.
+        decided = known(lets.bounds, placed)
+        if decided is ZERO:
+            continue
+        t = placed if decided is None else decided.terms[0]
         guards: list[Expr] = []
         for f in t.factors:
             lacking = [i for i in left if i not in free_indices(f)]

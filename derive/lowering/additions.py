@@ -134,7 +134,7 @@ def _add_scattered(
         if result is not None and not into_base:
             code = Binary("+", result.code, value.code)
             value = Value(code, broadcast(result.axes, value.axes))
-        result = value
+        result = scope.as_float(value)
     assert result is not None
     return result
 
