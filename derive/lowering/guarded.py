@@ -101,6 +101,9 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access) and _is_of_nothing(scope, e):
             return Where(condition, e, Num(Fraction(1)))
+        if isinstance(e, Access) and needed <= free_indices(e):
+            inner = _unsafe_sum(scope, e)
+            return e if inner is None else visit(scope.nested(inner))
         if isinstance(e, Normal):
             return _normal_of(scope, e, condition)
         if isinstance(e, Access | Delta | Iverson):
@@ -126,6 +129,22 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return mapped
 
     return visit(e)
+
+
+def _unsafe_sum(scope: Scope, e: Access) -> Poly | None:
+    """The sum within an equation that e names, if it has a function that may not be finite."""
+    let = scope.find(e.tensor)
+    if let is None or not let.internal or (let.kind, let.dtype) != ("sum", "float"):
+        return None
+    if any(t.binders for t in let.body.terms):
+        return None
+    parts = list(walk(let.body))
+    unsafe = (
+        may_be_infinite(lambda name: None, let.body)
+        or any(isinstance(part, Call) and part.function in UNBOUNDED for part in parts)
+        or any(isinstance(part, Access) and _unsafe_sum(scope, part) for part in parts)
+    )
+    return let.body_at(e.positions) if unsafe else None
 
 
 def _normal_of(scope: Scope, e: Normal, condition: Expr) -> Normal:

@@ -79,6 +79,7 @@ def names_in(code: Code) -> Iterable[str]:
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """The same statements: names that serve once inlined, repeats named, lines cut to width."""
     fresh = set(taken)
+    lines = _read(lines)
     codes = plain_where_shared([line.code for line in lines])
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
     inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
@@ -87,6 +88,17 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     while (pieces := cut(result, fresh, width)) != result:
         result = _renumbered(_named_once(pieces), lines, taken)
     return result
+
+
+def _read(lines: Sequence[Line]) -> list[Line]:
+    """The lines without engine-made names that nothing reads."""
+    result: list[Line] = []
+    read: set[str] = set()
+    for line in reversed(lines):
+        if line.kept or line.name in read:
+            result.append(line)
+            read.update(names_in(line.code))
+    return result[::-1]
 
 
 def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
