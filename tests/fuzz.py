@@ -3,7 +3,8 @@
 ``python tests/fuzz.py --count 100000 --seed 0 --jobs 2`` prints each failure with its seed as it
 comes, and at the end how many programs there were and what came of them. One program is looked at
 with ``python tests/fuzz.py --seed 17 --count 1 --verbose``; a campaign that was stopped goes on
-with ``--seed``, which the last progress line names.
+with ``--seed``, which the last progress line names. ``--deep`` writes deep bodies over a few small
+tensors instead of programs over the whole notation.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from itertools import islice
 
 import torch
 from examine import Result, drawn, examine, tried
-from programs import Program, random_program
+from programs import Program, deep_program, random_program
 from programs.shrinking import shrunk
 
+Writer = Callable[..., Program]
 
-def examined(seeds: range, jobs: int, second_order: bool | None) -> Iterator[Result]:
+
+def examined(
+    seeds: range, jobs: int, second_order: bool | None, writer: Writer
+) -> Iterator[Result]:
     """The results in the order of the seeds, as they come."""
-    work = partial(examine, second_order=second_order)
+    work = partial(examine, second_order=second_order, writer=writer)
     if jobs == 1:
         torch.set_num_threads(1)
         yield from map(work, seeds)
@@ -47,9 +52,9 @@ def _each(work: Callable[[int], Result], seeds: range) -> list[Result]:
     return [work(seed) for seed in seeds]
 
 
-def small(result: Result) -> str:
+def small(result: Result, writer: Writer) -> str:
     """A short program that fails as this one does."""
-    program, checks = random_program(result.seed), drawn(result.seed)
+    program, checks = writer(result.seed), drawn(result.seed)
     kind, start = tried(program, checks).kind, result.detail[:25]
 
     def fails(other: Program) -> bool:
@@ -78,19 +83,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--second-order", action="store_true", help="differentiate all twice")
+    parser.add_argument("--deep", action="store_true", help="deep bodies over a few tensors")
     parser.add_argument("--shrink", action="store_true", help="print a small program too")
     parser.add_argument("--verbose", action="store_true", help="print every program")
     chosen = parser.parse_args()
+    writer = deep_program if chosen.deep else random_program
     kinds: Counter[str] = Counter()
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     start = time.perf_counter()
-    for result in examined(seeds, chosen.jobs, chosen.second_order or None):
+    for result in examined(seeds, chosen.jobs, chosen.second_order or None, writer):
         kinds[result.kind] += 1
         if result.failed or chosen.verbose:
             print(f"seed {result.seed}: {result.kind}: {result.detail}")
-            print("    " + random_program(result.seed).text.replace("\n", "\n    "), flush=True)
+            print("    " + writer(result.seed).text.replace("\n", "\n    "), flush=True)
         if result.failed and chosen.shrink:
-            print("    shrunk: " + small(result).replace("\n", "\n    "), flush=True)
+            print("    shrunk: " + small(result, writer).replace("\n", "\n    "), flush=True)
         if sum(kinds.values()) % 1000 == 0:
             seconds = time.perf_counter() - start
             print(f"{summary(kinds)}; {seconds:.0f} s, next --seed {result.seed + 1}",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
+from itertools import product
 
 import pytest
 from examine import Result, Run, drawn, examine
 from fuzz import summary
-from programs import random_program
+from programs import Program, deep_program, random_program
 from programs.constructs import EVERY, constructs
 from programs.setting import LETTERS, POOL
 from programs.shrinking import shrunk
@@ -23,6 +25,12 @@ CHUNK = 100
 @pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
 def test_values_and_gradients(first: int) -> None:
     _judge([examine(seed) for seed in range(first, first + CHUNK)])
+
+
+@pytest.mark.parametrize("first", range(0, 100, 50))
+def test_deep_bodies(first: int) -> None:
+    seeds = range(first, first + 50)
+    _judge([examine(seed, writer=deep_program) for seed in seeds], deep_program, 0.75)
 
 
 @pytest.mark.parametrize("first", range(10_000, 10_060, 20))
@@ -55,8 +63,8 @@ def test_nearly_every_text_is_an_operation(found: Counter[str]) -> None:
 
 
 def test_the_same_seed_writes_the_same_program() -> None:
-    for seed in (0, 7, 123):
-        first, again = random_program(seed), random_program(seed)
+    for writer, seed in product((random_program, deep_program), (0, 7, 123)):
+        first, again = writer(seed), writer(seed)
         assert first.text == again.text
         assert first.parameters == again.parameters
         for name, array in first.tensors.items():
@@ -97,15 +105,15 @@ def test_checks_are_drawn_by_seed() -> None:
     assert len({frozenset(drawn(seed)) for seed in range(100)}) > 5
 
 
-def _judge(results: list[Result]) -> None:
-    """No failures, and few that the engine refuses; the shares stand in the output."""
+def _judge(
+    results: list[Result], writer: Callable[[int], Program] = random_program, least: float = 0.85
+) -> None:
+    """No failures, and few that say nothing; the shares stand in the output."""
     kinds = Counter(result.kind for result in results)
     print(summary(kinds))
     failures = [
-        f"seed {r.seed}: {r.kind}: {r.detail}\n{random_program(r.seed).text}"
-        for r in results
-        if r.failed
+        f"seed {r.seed}: {r.kind}: {r.detail}\n{writer(r.seed).text}" for r in results if r.failed
     ]
     assert not failures, "\n\n".join(failures)
-    assert kinds["ok"] >= 0.85 * len(results), summary(kinds)
+    assert kinds["ok"] >= least * len(results), summary(kinds)
     assert kinds["undefined"] <= 0.05 * len(results), summary(kinds)

@@ -194,6 +194,10 @@ FAULTS = {
         "op f(q[j], w[j]) -> y\ny = sum[j](sum[u | u != j](q[u] + w[j]) "
         "- max[l](where(l == j, [q[l] < 0.5]*q[l], w[j] + q[l])))",
     ),
+    "two deltas on one axis, one at a position that reads it": (
+        "op f(v[j], w[j]) -> y\ny[j] = min[u,l](where(u == l, v[j] + w[u] + w[l], 0))",
+        "op f(x[i,j]) -> y\ny = max[i,k,j](where(k == i, x[i,j]*x[k,j], -1))",
+    ),
     "powers under a minus": ("y[i] = -x[i]**3",),
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",

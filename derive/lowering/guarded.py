@@ -99,14 +99,14 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
         return Where(condition, inside, Num(Fraction(1)))
 
     def visit(e: Expr) -> Expr:
-        if isinstance(e, Access) and _is_of_nothing(scope, e):
-            return Where(condition, e, Num(Fraction(1)))
-        if isinstance(e, Access) and needed <= free_indices(e):
-            inner = _unsafe_sum(scope, e)
-            return e if inner is None else visit(scope.nested(inner))
+        if isinstance(e, Access):
+            inner = _unsafe_sum(scope, e) if needed <= free_indices(e) else None
+            if inner is not None:
+                return visit(scope.nested(inner))
+            return Where(condition, e, Num(Fraction(1))) if _is_of_nothing(scope, e) else e
         if isinstance(e, Normal):
             return _normal_of(scope, e, condition)
-        if isinstance(e, Access | Delta | Iverson):
+        if isinstance(e, Delta | Iverson):
             return e
         whole = needed <= free_indices(e)
         if not whole and not any(_is_of_nothing(scope, a) for a in accesses(e)):

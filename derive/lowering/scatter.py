@@ -81,8 +81,11 @@ def scatter(scope: Scope, e: Expr, order: Sequence[Index], base: Code | None) ->
         if _is_target(axis, position, binders, targets):
             assert isinstance(axis, Index)
             # delta(i, e) f(i) = delta(i, e) f(e)
-            rest = [substitute(f, {axis: position}) for f in rest]
-            deltas = [Delta(d.axis, substitute(d.position, {axis: position})) for d in deltas]
+            there = {axis: position}
+            rest = [substitute(f, there) for f in rest]
+            deltas = [
+                Delta(*(substitute(part, there) for part in (d.axis, d.position))) for d in deltas
+            ]
             targets.append((axis, position))
         else:
             tests.append(Iverson(Rel("==", axis, position)))

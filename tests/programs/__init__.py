@@ -5,9 +5,13 @@ inputs. Equations are written on it (`equations`, from `expressions`, `condition
 and arguments are drawn for it (`writing`). Single indices of different classes have different
 sizes, so that a transposition or a wrong batch axis changes the result. `constructs` tells which
 parts of the notation a program has.
+
+`bodies` writes other programs, deeper ones over a few small tensors: masks in masks, and
+reductions of one body side by side.
 """
 
+from programs.bodies import deep_program
 from programs.parts import Program
 from programs.writing import random_program
 
-__all__ = ["Program", "random_program"]
+__all__ = ["Program", "deep_program", "random_program"]
