@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from cProfile import Profile
 from pathlib import Path
-from time import process_time
 
 import pytest
 
@@ -154,15 +154,10 @@ def test_the_gradients_are_those_of_an_expert(name):
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.name)
-def test_an_operation_is_derived_and_emitted_within_its_time(op):
-    """0.3 s of one processor; the best of three, since the machine has other work."""
-    best = float("inf")
-    for _ in range(3):
-        derive_option.cache_clear()
-        program_of.cache_clear()
-        start = process_time()
-        source(op)
-        best = min(best, process_time() - start)
-        if best < 0.3:
-            break
-    assert best < 0.3
+def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
+    """Calls, which are as many on any machine; a million take about 0.3 s on a slow one."""
+    derive_option.cache_clear()
+    program_of.cache_clear()
+    profile = Profile()
+    profile.runcall(source, op)
+    assert sum(entry.callcount for entry in profile.getstats()) < 1_500_000

@@ -27,9 +27,9 @@ def test_values_and_gradients(first: int) -> None:
     _judge([examine(seed) for seed in range(first, first + CHUNK)])
 
 
-@pytest.mark.parametrize("first", range(0, 100, 50))
+@pytest.mark.parametrize("first", range(0, 60, 20))
 def test_deep_bodies(first: int) -> None:
-    seeds = range(first, first + 50)
+    seeds = range(first, first + 20)
     _judge([examine(seed, writer=deep_program) for seed in seeds], deep_program, 0.75)
 
 
