@@ -50,6 +50,8 @@ OF_NUMBERS = (
     "e[i] = where(not (y[i] > 0 and p > 0), x[i], exp(x[i]*log(p)))",
     "e = logsumexp[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
     "e = prod[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
+    # Such a condition read at another index, by its name.
+    "c[i] = y[i] > 0 and p > 0\ne[i,t] = where(c[t], x[i]*log(p*p), 0)",
 )
 
 

@@ -24,7 +24,7 @@ from derive.lowering.code import (
     literal,
 )
 from derive.lowering.lazy import may_be_no_number
-from derive.lowering.value import Frame, Value, broadcast
+from derive.lowering.value import Axes, Frame, Value, broadcast
 from derive.spec.operation import Kind
 
 __all__ = ["Scope", "Statement", "common_kind", "number", "whole"]
@@ -57,6 +57,8 @@ class Scope(ABC):
     """The names that are gradients."""
     of_nothing: dict[str, bool] = field(default_factory=dict)
     """What is known of names: whether they are infinite where a condition excludes all."""
+    halves: dict[tuple[Code, Axes], tuple[str, Value, Value]] = field(default_factory=dict)
+    """Conditions on tensors and numbers: how they are joined, then that on each of them."""
     statements: list[Statement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,8 +128,8 @@ class Scope(ABC):
         return self.frame.expand(value, (), self.like) if value.scalar else value
 
     def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
-        if test.halves is not None:
-            op, asked, number = test.halves
+        if (test.code, test.axes) in self.halves:
+            op, asked, number = self.halves[test.code, test.axes]
             # What may be no number is computed only where Python's part of the test asks for it.
             if op == "&" and may_be_no_number(then.code):
                 return self.where(number, self.where(asked, then, other, order), other, order)

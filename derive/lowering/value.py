@@ -46,8 +46,6 @@ class Value:
     axes: Axes = ()
     kind: Kind = "float"
     scalar: bool = False
-    halves: tuple[str, Value, Value] | None = None
-    """Of a condition on tensors and numbers: how they are joined, then that on each of them."""
 
     @property
     def indices(self) -> tuple[Index, ...]:
