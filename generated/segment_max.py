@@ -50,19 +50,16 @@ class _SegmentMax(Function):
         data = data.reshape((data_shape[0], math.prod(q_shape)))
         output = output.reshape((num_segments, math.prod(q_shape)))
         G = G.reshape((num_segments, math.prod(q_shape)))
-        mask = segment_ids >= 0
-        mask2 = segment_ids < num_segments
-        mask3 = mask & mask2
-        chosen = torch.where(mask3, segment_ids, 0)
-        mask4 = data == output.index_select(0, chosen)
-        mask5 = mask.unsqueeze(1) & mask2.unsqueeze(1) & mask4
+        mask = (segment_ids >= 0) & (segment_ids < num_segments)
+        chosen = torch.where(mask, segment_ids, 0)
+        mask2 = data == output.index_select(0, chosen)
+        mask3 = mask.unsqueeze(1) & mask2
         zeros = G.new_zeros((data.shape[1], num_segments + 1))
-        chosen2 = torch.where(mask3, segment_ids, num_segments)
-        placed = zeros.index_add(1, chosen2, mask4.to(G.dtype).mT)
+        chosen2 = torch.where(mask, segment_ids, num_segments)
+        placed = zeros.index_add(1, chosen2, mask2.to(G.dtype).mT)
         picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-        part = G.index_select(0, chosen) / torch.where(mask5, picked.mT, 1)
-        chosen3 = torch.where(mask3.unsqueeze(1) & mask4, part, 0)
-        grad_data = chosen3.reshape(data_shape)
+        part = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
+        grad_data = torch.where(mask3, part, 0).reshape(data_shape)
         return grad_data, None, None
 
 

@@ -10,6 +10,7 @@ tensors instead of programs over the whole notation.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter, deque
@@ -32,11 +33,11 @@ def examined(
     """The results in the order of the seeds, as they come."""
     work = partial(examine, second_order=second_order, writer=writer)
     if jobs == 1:
-        torch.set_num_threads(1)
+        _prepare()
         yield from map(work, seeds)
         return
     parts = iter([seeds[start : start + 10] for start in range(0, len(seeds), 10)])
-    with ProcessPoolExecutor(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_prepare) as pool:
         # So many are begun that none waits for a slow one, and few enough that none is held long.
         begun = deque(pool.submit(_each, work, part) for part in islice(parts, _AHEAD))
         while begun:
@@ -46,6 +47,13 @@ def examined(
 
 _AHEAD = 300
 """How many parts of a campaign are begun before the first is done."""
+
+
+def _prepare() -> None:
+    """One thread a process; what was imported is no garbage, and of what is made little is."""
+    torch.set_num_threads(1)
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _each(work: Callable[[int], Result], seeds: range) -> list[Result]:

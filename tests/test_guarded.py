@@ -50,6 +50,7 @@ OF_NUMBERS = (
     "e[i] = where(not (y[i] > 0 and p > 0), x[i], exp(x[i]*log(p)))",
     "e = logsumexp[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
     "e = prod[i | y[i] > 0 and p > 0](x[i]*sqrt(p))",
+    "e[i] = where(y[i] > 0 and p > 0, [not (x[i] > 2.5)]*x[i]*log(p), 0)",
     # Such a condition read at another index, by its name.
     "c[i] = y[i] > 0 and p > 0\ne[i,t] = where(c[t], x[i]*log(p*p), 0)",
 )
@@ -481,6 +482,18 @@ SECOND = {
         "y[n] = prod[k | m[k]](log(x[n]*c[k]))",
         lambda x, c, m: torch.where(m, _kept(m, x[:, None] * c).log(), 1).prod(1),
     ),
+    "a root without an index of the mask": (
+        "p[n,k] = [x[n]*c[k] > 0.5]*sqrt(c[k] - 0.2)*x[n]\ny[n,k] = p[n,k]**2",
+        lambda x, c, m: torch.where(
+            x[:, None] * c > 0.5, _kept(m, c - 0.2).sqrt() * x[:, None], 0
+        ).square(),
+    ),
+    "a mean of logarithms without an index of the mask": (
+        "p[n,k] = [x[n]*c[k] > 0.5]*mean[t](x[t]*log(c[k] - 0.2))\ny[k] = prod[n](1 + p[n,k])",
+        lambda x, c, m: (
+            torch.where(x[:, None] * c > 0.5, x.mean() * _kept(m, c - 0.2).log(), 0) + 1
+        ).prod(0),
+    ),
 }
 
 
@@ -488,7 +501,7 @@ SECOND = {
 @pytest.mark.parametrize("case", SECOND)
 def test_what_a_mask_keeps_out_has_second_derivatives(case):
     text, plain = SECOND[case]
-    ours = derive.load(derive.parse(f"op f(x[n], c[k], m[k]: bool) -> y\n{text}"))
+    ours = derive.load(made(f"op f(x[n], c[k], m[k]: bool) -> y\n{text}"))
     x = torch.tensor([0.4, 1.3, 2.1], dtype=torch.float64, requires_grad=True)
     c = torch.tensor([0.0, 1.5, 0.0, 0.7], dtype=torch.float64, requires_grad=True)
     m = c > 0

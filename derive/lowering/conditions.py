@@ -76,7 +76,15 @@ def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]
     if not values:
         return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
     whole = _joined(op, values)
-    tensors, numbers = [v for v in values if not v.scalar], [v for v in values if v.scalar]
+    tensors: list[Value] = []
+    numbers: list[Value] = []
+    for v in values:
+        joined = scope.halves.get((v.code, v.axes))
+        if joined is not None and joined[0] == op:
+            tensors.append(joined[1])
+            numbers.append(joined[2])
+        else:
+            (numbers if v.scalar else tensors).append(v)
     if tensors and numbers:
         scope.halves[whole.code, whole.axes] = op, _joined(op, tensors), _joined(op, numbers)
     return whole

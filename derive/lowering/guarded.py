@@ -7,10 +7,12 @@ infinity survives: 0*exp(800).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import permutations
 
+from derive.algebra.connected import connected
 from derive.algebra.expr import (
     Access,
     Add,
@@ -18,6 +20,7 @@ from derive.algebra.expr import (
     Delta,
     Expr,
     Guard,
+    Index,
     Iverson,
     Mul,
     Not,
@@ -27,16 +30,23 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    accesses,
     free_indices,
     is_number,
+    sort_key,
+    tensors,
     walk,
 )
 from derive.algebra.factor import factor
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
-from derive.algebra.poly import Poly, negate
+from derive.algebra.poly import Poly, as_atom, negate
 from derive.algebra.recursion import Recursion
-from derive.calculus.conditions import conditions_of, conjunction, without_guards
+from derive.algebra.substitution import substitute
+from derive.calculus.conditions import (
+    conditions_of,
+    conjunction,
+    has_a_member,
+    without_guards,
+)
 from derive.calculus.emptiness import is_infinite_of_nothing, may_be_infinite
 from derive.lowering.recognise import Normal, recognise
 from derive.lowering.scope import Scope
@@ -88,47 +98,117 @@ def unmasked(e: Expr) -> Expr:
 
 
 def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
-    """e with arguments outside the condition replaced by 1 where a function may not be finite."""
+    """e with arguments outside the condition replaced by 1 where a function may not be finite.
+
+    What lacks an index of the condition is used where some position of that index meets it.
+    """
     needed = free_indices(condition)
     if is_number(condition):
         # A condition on numbers is Python's, which does not compute the other branch.
         return without_guards(e, frozenset(conditions_of(condition)))
 
+    def chosen(e: Expr, at: frozenset[Index]) -> Expr:
+        """e where the condition holds for some position of the other indices, 1 elsewhere."""
+        seen = _seen_from(scope, condition, at)
+        return e if seen is None else Where(seen, e, Num(Fraction(1)))
+
     def safe(a: Expr) -> Expr:
-        inside = a if isinstance(a, Access) else visit(a)
-        return Where(condition, inside, Num(Fraction(1)))
+        at = free_indices(a)
+        if not needed <= at and not _is_of_others(scope, a, condition):
+            return a
+        return chosen(a if isinstance(a, Access) else visit(a), at)
 
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access):
-            inner = _unsafe_sum(scope, e) if needed <= free_indices(e) else None
+            inner = _unsafe_sum(scope, e)
             if inner is not None:
                 return visit(scope.nested(inner))
-            return Where(condition, e, Num(Fraction(1))) if _is_of_nothing(scope, e) else e
+            return chosen(e, free_indices(e)) if _is_of_nothing(scope, e) else e
         if isinstance(e, Normal):
             return _normal_of(scope, e, condition)
         if isinstance(e, Delta | Iverson):
-            return e
-        whole = needed <= free_indices(e)
-        if not whole and not any(_is_of_nothing(scope, a) for a in accesses(e)):
             return e
         if not needed.isdisjoint(e.bound()):
             return e
         if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
             return e
-        if whole and isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
-            args = tuple(
-                a if isinstance(a, Num) or not needed <= free_indices(a) else safe(a)
-                for a in e.args
-            )
-            return Call(e.function, args)
+        if isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
+            return Call(e.function, tuple(a if isinstance(a, Num) else safe(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num):
             power = e.exponent.value
-            if whole and (power < 0 or power.denominator != 1):
+            if power < 0 or power.denominator != 1:
                 return Pow(safe(e.base), e.exponent)
         mapped: Expr = e.map(visit)
         return mapped
 
     return visit(e)
+
+
+def _seen_from(scope: Scope, condition: Expr, at: frozenset[Index]) -> Expr | None:
+    """The condition that some position of its other indices meets it; None if one certainly does.
+
+    Conditions on the same index are met by the same position of it.
+    """
+    if free_indices(condition) <= at:
+        return condition
+    parts = conditions_of(condition)
+    seen = [c for c in parts if free_indices(c) <= at]
+    for missing, members in connected(parts, at):
+        together, indices = conjunction(members), sorted(missing, key=sort_key)
+        certain = len(indices) == 1 and has_a_member(scope.frame.bounds, together, indices[0])
+        if not certain and not any(_finds(scope, c, members, indices) for c in seen):
+            seen.append(scope.some(together, indices))
+    return conjunction(seen) if any(not is_number(c) for c in seen) else None
+
+
+def _finds(scope: Scope, c: Expr, members: Sequence[Expr], indices: Sequence[Index]) -> bool:
+    """Whether c names the condition that some position of the indices meets the members."""
+    let = scope.find(c.tensor) if isinstance(c, Access) else None
+    if let is None or let.kind != "any" or let.condition is not None:
+        return False
+    assert isinstance(c, Access)
+    there = dict(zip(let.formals, c.positions, strict=True))
+    bracket = as_atom(let.body)
+    return _meets([bracket], there, let.binders, members, indices)
+
+
+def _is_of_others(scope: Scope, e: Expr, condition: Expr) -> bool:
+    """Whether e has a derivative, and is no sum of just what meets the condition.
+
+    What is divided by such a sum, a mean of some, has no value where there are none.
+    """
+    lets = {name: scope.find(name) for name in tensors(e)}
+    kinds = (scope.tensors[n].kind if let is None else let.dtype for n, let in lets.items())
+    if "float" not in kinds:
+        return False
+    missing = sorted(free_indices(condition) - free_indices(e), key=sort_key)
+    members = [c for c in conditions_of(condition) if free_indices(c) & set(missing)]
+    let = scope.find(e.tensor) if isinstance(e, Access) else None
+    if let is not None and let.kind == "sum":
+        assert isinstance(e, Access)
+        e = scope.nested(let.body_at(e.positions))
+    if not isinstance(e, Reduce) or e.kind != "sum":
+        return True
+    factors = e.body.args if isinstance(e.body, Mul) else (e.body,)
+    return not _meets(factors, {}, e.indices, members, missing)
+
+
+def _meets(
+    factors: Sequence[Expr],
+    there: Mapping[Index, Expr],
+    binders: Sequence[Index],
+    members: Sequence[Expr],
+    indices: Sequence[Index],
+) -> bool:
+    """Whether the brackets hold only where the indices, as their binders, meet the members."""
+    brackets = [f.condition for f in factors if isinstance(f, Iverson)]
+    known = [c for bracket in brackets for c in conditions_of(bracket)]
+    for chosen in permutations(binders, len(indices)):
+        pairs = list(zip(chosen, indices, strict=True))
+        if all((b.extent, b.group) == (i.extent, i.group) for b, i in pairs):
+            if {substitute(c, {**there, **dict(pairs)}) for c in known}.issuperset(members):
+                return True
+    return False
 
 
 def _unsafe_sum(scope: Scope, e: Access) -> Poly | None:

@@ -20,6 +20,7 @@ from derive.algebra.expr import (
     Size,
     Where,
     free_indices,
+    is_number,
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import conditions_of
@@ -96,11 +97,11 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
 
 
 def _kept_safe(scope: Scope, a: Expr, condition: Expr) -> Expr:
-    """a protected by what the condition says of its own indices."""
+    """a protected by the condition; what numbers say of all of it, Python asks first."""
     own = [c for c in conditions_of(condition) if free_indices(c) <= free_indices(a)]
-    if not own:
-        return a
-    return protected(scope, a, own[0] if len(own) == 1 else And(tuple(own)))
+    if own and all(map(is_number, own)):
+        a = protected(scope, a, And(tuple(own)))
+    return protected(scope, a, condition)
 
 
 def _scaled(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:

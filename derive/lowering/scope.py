@@ -60,6 +60,8 @@ class Scope(ABC):
     halves: dict[tuple[Code, Axes], tuple[str, Value, Value]] = field(default_factory=dict)
     """Conditions on tensors and numbers: how they are joined, then that on each of them."""
     statements: list[Statement] = field(default_factory=list)
+    _somes: dict[tuple[Expr, tuple[Index, ...]], Access] = field(default_factory=dict)
+    """What is known of conditions: how to read that some positions meet one."""
 
     def __post_init__(self) -> None:
         self._computed = Recursion(self._compute, self.tensors)
@@ -109,6 +111,19 @@ class Scope(ABC):
         name = f"#{len(self.tensors)}"
         self.tensors[name] = value
         return Access(name, value.indices)
+
+    def some(self, condition: Expr, indices: Sequence[Index]) -> Access:
+        """An access to the condition that some position of these indices meets this one."""
+        key = condition, tuple(indices)
+        if key not in self._somes:
+            value = self.condition(condition, layout(condition))
+            which = [n for n, i in enumerate(value.axes) if i in indices]
+            met = self.frame.squeeze(self.frame.reduce(value, "any", which, False, "bool"), ())
+            written = (s.name for s in self.statements if (s.code, s.axes) == (met.code, met.axes))
+            name = next(written, f"#{len(self.tensors)}")
+            self.tensors.setdefault(name, met)
+            self._somes[key] = Access(name, met.indices)
+        return self._somes[key]
 
     def as_float(self, value: Value) -> Value:
         """An integer or bool tensor as one of the floating type at hand."""

@@ -26,6 +26,8 @@ FLOATS: dict[str, tuple[str, ...]] = {
     **{"x": ("i", "j"), "y": ("i", "j"), "a": ("i",), "b": ("i",), "w": ("j",), "q": ("j",)},
     "s": (),
 }
+NUMBERS = ("h",)
+"""Parameters: Python's numbers, which raise where a tensor would be nan."""
 ALONG = {"i": "a", "j": "w"}
 FLAGS = {"m": ("i", "j"), "c": ("i",)}
 POSITIONS = {"r": ("i",), "o": ("j",)}
@@ -49,7 +51,7 @@ class Bodies:
 
     def __init__(self, pick: random.Random) -> None:
         self.pick = pick
-        self.tables = dict(FLOATS)
+        self.tables = {**FLOATS, **dict.fromkeys(NUMBERS, ())}
 
     def value(self, scope: Scope, depth: int) -> str:
         if depth == 0:
@@ -111,8 +113,10 @@ class Bodies:
         inside = self.pick.choice(PAIRS).format(singular, self.value(scope, depth))
         if self.pick.random() < 0.4:
             inside = f"[{self.condition(scope)}]*({inside})"
-        forms = f"[{read} > {EDGE}]*({inside})", f"where({read} > {EDGE}, {inside}, 0)"
-        return self.pick.choice(forms)
+        out = f"{read} > {EDGE}"
+        if self.pick.random() < 0.25:
+            out = " and ".join(self.pick.sample((out, f"({self.condition(scope)})"), 2))
+        return self.pick.choice((f"[{out}]*({inside})", f"where({out}, {inside}, 0)"))
 
     def reduced(self, scope: Scope, depth: int) -> str:
         free = self.free(scope)
@@ -218,7 +222,11 @@ def deep_program(seed: int, sample: int = 0) -> Program:
     inputs = ", ".join(f"{name}{_axes(axes)}{kinds.get(name, '')}" for name, axes in used.items())
     generator = np.random.default_rng((seed, sample, 1))
     arrays = {name: _values(name, axes, generator) for name, axes in used.items()}
-    return Program(seed, f"op g({inputs}) -> {', '.join(outputs)}\n{text}", arrays, {}, False)
+    named = [name for name in NUMBERS if re.search(rf"\b{name}\b", text)]
+    numbers = {name: float(generator.uniform(0.3, 1.3)) for name in named}
+    given = f"; {', '.join(named)}" if named else ""
+    head = f"op g({inputs}{given}) -> {', '.join(outputs)}"
+    return Program(seed, f"{head}\n{text}", arrays, numbers, False)
 
 
 def _axes(letters: tuple[str, ...]) -> str:
