@@ -203,11 +203,15 @@ def _meets(
     """Whether the brackets hold only where the indices, as their binders, meet the members."""
     brackets = [f.condition for f in factors if isinstance(f, Iverson)]
     known = [c for bracket in brackets for c in conditions_of(bracket)]
+    outside = free_indices(conjunction(members))
     for chosen in permutations(binders, len(indices)):
         pairs = list(zip(chosen, indices, strict=True))
-        if all((b.extent, b.group) == (i.extent, i.group) for b, i in pairs):
-            if {substitute(c, {**there, **dict(pairs)}) for c in known}.issuperset(members):
-                return True
+        if any((b.extent, b.group) != (i.extent, i.group) for b, i in pairs):
+            continue
+        if not outside.isdisjoint(set(binders) - set(chosen)):
+            continue
+        if {substitute(c, {**there, **dict(pairs)}) for c in known}.issuperset(members):
+            return True
     return False
 
 
