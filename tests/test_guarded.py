@@ -572,3 +572,15 @@ def test_a_function_of_literals_without_a_value_is_no_error():
     f = derive.load(made("op g(x[i]) -> f\nf[i] = x[i]/(x[i] - x[i])"))(x)
     assert f.isnan().tolist() == [True, False, False]
     assert f.isinf().tolist() == [False, True, True]
+
+
+def test_a_branch_that_is_infinite_in_a_function_reaches_no_row_that_is_left_out():
+    score = "sin(logsumexp[k](where(d[o] == n, x[o]*v[k], -inf)))*w[o]"
+    op = made(f"op f(z[n], x[o], w[o], v[k], d[o]: int) -> y\n"
+              f"y[n] = z[n]*sum[o]([d[o] == n]*softmax[o]({score}))")  # fmt: skip
+    z, x, w, v = (torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (5, 3, 3, 4))
+    y = derive.load(op)(z, x, w, v, torch.ones(3, dtype=torch.int64))
+    # All are read at 1, so the weights there are those of one softmax.
+    torch.testing.assert_close(y, z * (torch.arange(5) == 1))
+    found = torch.autograd.grad(y.sum(), (x, w, v))
+    assert all(torch.allclose(g, torch.zeros_like(g)) for g in found)

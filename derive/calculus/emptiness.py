@@ -322,8 +322,10 @@ def may_be_infinite(find: Find, e: Expr, extents: frozenset[str] = frozenset()) 
 
 
 def is_singular(f: Expr) -> bool:
-    """Whether f is a quotient, a root or a function that is infinite at some data."""
+    """Whether f is a quotient, a root or a function that is infinite at some data, or infinity."""
     base, power = base_and_power(f)
+    if base is Const("inf"):
+        return True
     if is_number(base) or _is_positive(base):
         return False
     if isinstance(base, Call) and base.function in UNDEFINED_SOMEWHERE:
