@@ -488,6 +488,10 @@ SECOND = {
             x[:, None] * c > 0.5, _kept(m, c - 0.2).sqrt() * x[:, None], 0
         ).square(),
     ),
+    "an infinity of what is left out": (
+        "y[k] = where(all[l](c[l] > 0), mean[n](x[n])*log_softmax[k | m[k]](c[k]), 1)",
+        lambda x, c, m: 1 + 0 * x.sum() * c,
+    ),
     "a mean of logarithms without an index of the mask": (
         "p[n,k] = [x[n]*c[k] > 0.5]*mean[t](x[t]*log(c[k] - 0.2))\ny[k] = prod[n](1 + p[n,k])",
         lambda x, c, m: (

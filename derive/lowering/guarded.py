@@ -17,6 +17,7 @@ from derive.algebra.expr import (
     Access,
     Add,
     Call,
+    Const,
     Delta,
     Expr,
     Guard,
@@ -120,10 +121,10 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
 
     def visit(e: Expr) -> Expr:
         if isinstance(e, Access):
-            inner = _unsafe_sum(scope, e)
-            if inner is not None:
+            inner, of_nothing = _unsafe_sum(scope, e), _is_of_nothing(scope, e)
+            if inner is not None and not (of_nothing and Const("inf") in walk(inner)):
                 return visit(scope.nested(inner))
-            return chosen(e, free_indices(e)) if _is_of_nothing(scope, e) else e
+            return chosen(e, free_indices(e)) if of_nothing else e
         if isinstance(e, Normal):
             return _normal_of(scope, e, condition)
         if isinstance(e, Delta | Iverson):
