@@ -93,7 +93,7 @@ class _CrossEntropyMean(Function):
             part7 = (part4 * weight).unsqueeze(1).expand(input.shape)
             placed = part7.scatter_add(1, chosen2, part5.unsqueeze(1))
             p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
-            part8 = G / total2 * (part6 * p - placed)
+            part8 = G / torch.where(mask.any((0, 1)), total2, 1) * (part6 * p - placed)
             grad_input = torch.where(mask2, part8, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             chosen3 = torch.where(mask, part3 * F.gather(1, chosen2).squeeze(1), 0)

@@ -100,8 +100,8 @@ class _LinearCrossEntropyMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = weight.index_select(0, chosen)
-        part = G / torch.where(mask, picked, 0).sum()
-        part2 = label_smoothing - 1
+        total2 = torch.where(mask, picked, 0).sum()
+        part = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[4]:
@@ -111,13 +111,14 @@ class _LinearCrossEntropyMean(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part3 = part2 * picked
-            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part5 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
+            part2 = part * picked
+            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            part5 = G / torch.where(mask.any(0), total2, 1)
             with_F = ctx.needs_input_grad[4]
             p = F.exp() if with_F else torch.softmax(X, 1)
-            part6 = part5 * p - part4
-            part7 = part * part6.scatter_add(1, chosen2, part3.unsqueeze(1))
+            part6 = part4 * p - part3
+            part7 = part5 * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
             grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X @ linear_weight
@@ -126,12 +127,12 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
+            chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
             part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
             part9 = part8 * torch.where(mask2, F, 0).sum(0)
             placed = part9.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-            grad_weight = part * placed2
+            grad_weight = G / total2 * placed2
         return (
             grad_input,
             grad_linear_weight,

@@ -443,6 +443,12 @@ def _kept(condition, e):
     return torch.where(condition, e, 1)
 
 
+def _shares(keep, e, weight):
+    """e over the sum of the weights that are kept, in rows that keep any; 0 elsewhere."""
+    total = torch.where(keep, weight, 0).sum(1, keepdim=True)
+    return torch.where(keep, e / _kept(keep.any(1, keepdim=True), total), 0)
+
+
 SECOND = {
     "a root, masked along the axis that is not summed": (
         "y[n,k] = where(c[k] > 0, sqrt(x[n]*c[k]), 0)",
@@ -461,6 +467,14 @@ SECOND = {
         lambda x, c, m: torch.softmax(
             torch.where(m, _kept(m, x[:, None] * c).sqrt(), -torch.inf), 1
         ),
+    ),
+    "a quotient by the sum of what a mask keeps, which may be none": (
+        "y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](c[l]*x[n])",
+        lambda x, c, m: _shares(c > x[:, None], x[:, None] * c, x[:, None] * c),
+    ),
+    "a quotient by the number of what a mask keeps, which may be 0": (
+        "y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](1)",
+        lambda x, c, m: _shares(c > x[:, None], x[:, None] * c, torch.ones(3, 4, dtype=c.dtype)),
     ),
     "the weights of an interpolation": (
         "y[n] = prod[l | l != n](1/(x[n] - x[l]))",

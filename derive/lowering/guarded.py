@@ -7,7 +7,7 @@ infinity survives: 0*exp(800).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
@@ -115,7 +115,7 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
 
     def safe(a: Expr) -> Expr:
         at = free_indices(a)
-        if not needed <= at and not _is_of_others(scope, a, condition):
+        if not needed <= at and not _reads_a_tensor(scope, a):
             return a
         return chosen(a if isinstance(a, Access) else visit(a), at)
 
@@ -157,6 +157,7 @@ def _seen_from(scope: Scope, condition: Expr, at: frozenset[Index]) -> Expr | No
     for missing, members in connected(parts, at):
         together, indices = conjunction(members), sorted(missing, key=sort_key)
         certain = len(indices) == 1 and has_a_member(scope.frame.bounds, together, indices[0])
+        certain = certain or _is_won(scope, together, indices)
         if not certain and not any(_finds(scope, c, members, indices) for c in seen):
             seen.append(scope.some(together, indices))
     return conjunction(seen) if any(not is_number(c) for c in seen) else None
@@ -170,50 +171,39 @@ def _finds(scope: Scope, c: Expr, members: Sequence[Expr], indices: Sequence[Ind
     assert isinstance(c, Access)
     there = dict(zip(let.formals, c.positions, strict=True))
     bracket = as_atom(let.body)
-    return _meets([bracket], there, let.binders, members, indices)
-
-
-def _is_of_others(scope: Scope, e: Expr, condition: Expr) -> bool:
-    """Whether e has a derivative, and is no sum of just what meets the condition.
-
-    What is divided by such a sum, a mean of some, has no value where there are none.
-    """
-    lets = {name: scope.find(name) for name in tensors(e)}
-    kinds = (scope.tensors[n].kind if let is None else let.dtype for n, let in lets.items())
-    if "float" not in kinds:
-        return False
-    missing = sorted(free_indices(condition) - free_indices(e), key=sort_key)
-    members = [c for c in conditions_of(condition) if free_indices(c) & set(missing)]
-    let = scope.find(e.tensor) if isinstance(e, Access) else None
-    if let is not None and let.kind == "sum":
-        assert isinstance(e, Access)
-        e = scope.nested(let.body_at(e.positions))
-    if not isinstance(e, Reduce) or e.kind != "sum":
-        return True
-    factors = e.body.args if isinstance(e.body, Mul) else (e.body,)
-    return not _meets(factors, {}, e.indices, members, missing)
-
-
-def _meets(
-    factors: Sequence[Expr],
-    there: Mapping[Index, Expr],
-    binders: Sequence[Index],
-    members: Sequence[Expr],
-    indices: Sequence[Index],
-) -> bool:
-    """Whether the brackets hold only where the indices, as their binders, meet the members."""
-    brackets = [f.condition for f in factors if isinstance(f, Iverson)]
-    known = [c for bracket in brackets for c in conditions_of(bracket)]
+    known = conditions_of(bracket.condition) if isinstance(bracket, Iverson) else ()
     outside = free_indices(conjunction(members))
-    for chosen in permutations(binders, len(indices)):
+    for chosen in permutations(let.binders, len(indices)):
         pairs = list(zip(chosen, indices, strict=True))
         if any((b.extent, b.group) != (i.extent, i.group) for b, i in pairs):
             continue
-        if not outside.isdisjoint(set(binders) - set(chosen)):
+        if not outside.isdisjoint(set(let.binders) - set(chosen)):
             continue
-        if {substitute(c, {**there, **dict(pairs)}) for c in known}.issuperset(members):
+        if {substitute(k, {**there, **dict(pairs)}) for k in known}.issuperset(members):
             return True
     return False
+
+
+def _is_won(scope: Scope, condition: Expr, indices: Sequence[Index]) -> bool:
+    """Whether it says that what an extremum of all is of is equal to it: some position wins."""
+    if not isinstance(condition, Rel) or condition.op != "==":
+        return False
+    for top, other in permutations((condition.left, condition.right)):
+        let = scope.find(top.tensor) if isinstance(top, Access) else None
+        if let is None or let.kind not in ("amax", "amin") or let.condition is not None:
+            continue
+        assert isinstance(top, Access)
+        there = dict(zip(let.formals, top.positions, strict=True))
+        for chosen in permutations(indices, len(let.binders)):
+            won = substitute(let.body, {**there, **dict(zip(let.binders, chosen, strict=True))})
+            if scope.nested(won) == other:
+                return True
+    return False
+
+
+def _reads_a_tensor(scope: Scope, e: Expr) -> bool:
+    """Whether e is no number, which is the same wherever the condition holds."""
+    return any(scope.find(n) is not None or not scope.tensors[n].scalar for n in tensors(e))
 
 
 def _unsafe_sum(scope: Scope, e: Access) -> Poly | None:
