@@ -64,7 +64,8 @@ _STEMS = {
 class Let:
     """One definition. ``internal`` ones were introduced by the engine, not by the spec.
 
-    A ``variable`` is an internal one that has an adjoint as the equations of the spec do.
+    A ``variable`` is an internal one that has an adjoint as the equations of the spec do. A
+    ``compared`` one is an extremum that is asked for nothing but whether what it is of is equal.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Let:
     dtype: Kind = "float"
     internal: bool = False
     variable: bool = False
+    compared: bool = False
 
     @property
     def is_through(self) -> bool:
@@ -220,11 +222,11 @@ class Lets:
         self.by_name[name] = replace(self.by_name[name], variable=True)
 
     def again(self, let: Let) -> Let:
-        """A second, internal definition of a let: computed anew where the first is an output."""
+        """A second definition of an extremum, to compare with: the first may be an output."""
         name = self._copies.get(let.name)
         if name is None:
             name = self.fresh_name(_STEMS[let.kind])
-            self.by_name[name] = replace(let, name=name, internal=True)
+            self.by_name[name] = replace(let, name=name, internal=True, compared=True)
             self._copies[let.name] = name
         return self.by_name[name]
 

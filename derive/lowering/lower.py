@@ -145,10 +145,9 @@ class Lowering(Scope):
             return segmented
         order = with_binders(let.formals, let.binders, let.body)
         body = self.nested(let.body)
-        if let.condition is None:
-            body = under_guards(self, body)
-        elif let.kind not in ("any", "all"):
-            body = protected(self, body, let.condition)
+        # An extremum equals what it is of to the last bit where one tensor is read for both.
+        if not let.compared:
+            body = self._kept_safe(let, body)
         value = self._truth(let, order) or self.lower(body, order)
         if let.kind not in ("any", "all", "argmax", "argmin"):
             value = self.as_float(value)
@@ -175,6 +174,12 @@ class Lowering(Scope):
             # (values, indices): the one whose gradient goes to the first winner.
             return replace(reduced, code=Attribute(reduced.code, "values"))
         return reduced
+
+    def _kept_safe(self, let: Let, body: Expr) -> Expr:
+        """The body, protected where it is not taken."""
+        if let.condition is None:
+            return under_guards(self, body)
+        return body if let.kind in ("any", "all") else protected(self, body, let.condition)
 
     def _bounded(self, value: Value, clamp: str, bound: str) -> Value:
         """What is taken before what is not, though both are infinite."""
