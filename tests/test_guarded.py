@@ -617,6 +617,32 @@ def test_an_extremum_under_a_mask_equals_one_of_what_it_is_of():
             torch.testing.assert_close(found, torch.autograd.grad(wanted, x)[0])
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "x[i,j]**2.3 == amax[k | m[k]](x[i,k]**2.3)",
+        "x[i,j]**2.3 == max[k | m[k]](x[i,k]**2.3)",
+        "x[i,j]**2.3 == q[i]",
+        "2*x[i,j]**2.3 + 1 == 2*q[i] + 1",
+        "x[i,j]**2.3 - q[i] == 0",
+        "x[i,j] + x[i,j]**2.3 == amax[k | m[k]](x[i,k]**2.3 + x[i,k])",
+    ],
+)
+def test_a_comparison_with_an_extremum_under_a_mask_finds_the_winner(condition):
+    """What is computed twice, in other layouts, may round otherwise: no place would win."""
+    equation = "q[i] = amax[k | m[k]](x[i,k]**2.3)\n" if "q[i]" in condition else ""
+    text = f"op f(x[i,j], m[j]: bool) -> y\n{equation}y[i] = sum[j]([m[j] and {condition}]*x[i,j])"
+    ours = derive.load(made(text))
+    torch.manual_seed(0)
+    m = torch.arange(19) < 12
+    for _ in range(20):
+        x = (torch.rand(9, 38) + 0.3)[:, ::2].requires_grad_()
+        wanted = torch.where(m, x, -torch.inf).amax(1)
+        torch.testing.assert_close(ours(x, m), wanted)
+        found = torch.autograd.grad(ours(x, m).sum(), x)[0]
+        torch.testing.assert_close(found, torch.autograd.grad(wanted.sum(), x)[0])
+
+
 def test_an_extremum_of_softmaxes_equals_one_of_them():
     op = derive.parse(
         "op f(x[i], a[k], c[j]) -> y\n"

@@ -53,7 +53,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import replace_inside_out, substitute
 from derive.calculus.conditions import conditions_of, grouped
 from derive.calculus.emptiness import guards_from_outside, is_certain, summed
 from derive.calculus.lets import Lets
@@ -140,7 +140,8 @@ def _is_guarded_twice(condition: Expr) -> bool:
 
 def _flat_condition(lets: Lets, e: Expr) -> Expr:
     if isinstance(e, Rel):
-        left, right, op = flatten(lets, e.left), flatten(lets, e.right), e.op
+        left, right = _to_compare(lets, e.left), _to_compare(lets, e.right)
+        op = e.op
         numbers = as_atom(left), as_atom(right)
         if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
             return And(()) if _RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
@@ -171,6 +172,26 @@ def _flat_condition(lets: Lets, e: Expr) -> Expr:
         body = atom(Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
     raise LoweringError(f"{type(e).__name__} has no meaning as a condition: {e!r}")
+
+
+def _to_compare(lets: Lets, e: Expr) -> Poly:
+    """A side of a comparison, where extrema under a condition are of the very tensors they are of.
+
+    What is computed twice may round otherwise, and no position would equal the extremum.
+    """
+
+    def compared(part: Expr) -> Expr:
+        let = lets.get(part.tensor) if isinstance(part, Access) else None
+        if let is None or let.kind not in ("amax", "amin", "max", "min"):
+            return part
+        if let.condition is None or lets.is_input(let.body):
+            return part
+        assert isinstance(part, Access)
+        return Access(lets.again(let).name, part.positions)
+
+    side = replace_inside_out(flatten(lets, e), compared)
+    assert isinstance(side, Poly)
+    return side
 
 
 def _pairs(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:

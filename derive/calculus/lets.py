@@ -27,6 +27,7 @@ from derive.algebra.expr import (
 from derive.algebra.poly import (
     Poly,
     Term,
+    as_atom,
     atom,
     base_and_power,
     make_term,
@@ -216,6 +217,11 @@ class Lets:
             self.by_name[name] = let
             self._shared[key] = name
         return atom(Access(name, formals))
+
+    def is_input(self, p: Poly) -> bool:
+        """Whether p is an entry of an input."""
+        entry = as_atom(p)
+        return isinstance(entry, Access) and self.get(entry.tensor) is None
 
     def as_variable(self, name: str) -> None:
         """Give an internal let an adjoint of its own."""

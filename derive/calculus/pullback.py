@@ -127,7 +127,7 @@ def partial_of_let(
             # The sum of the delta alone is 1, but over an empty axis it is 0.
             weight = mul(weight, atom(Iverson(Rel("<", ZERO, atom(Size(k.extent))))))
     elif let.kind in ("amax", "amin"):
-        if not _is_input(lets, body):
+        if not lets.is_input(body):
             # A saved value may round otherwise than what is computed again to compare with it.
             value = atom(Access(lets.again(let).name, tuple(positions)))
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
@@ -140,11 +140,6 @@ def partial_of_let(
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     shares = [mul(poly([t]), guarded_slope(lets, t.factors, inside)) for t in weight.terms]
     return sum_over(add(ZERO, *shares), binders)
-
-
-def _is_input(lets: Lets, body: Poly) -> bool:
-    atom_ = as_atom(body)
-    return isinstance(atom_, Access) and lets.get(atom_.tensor) is None
 
 
 def _substituted(p: Poly, mapping: dict[Index, Expr]) -> Poly:
