@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Param, Size, accesses, walk
-from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, array, evaluate
+from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, array, evaluate, every
 from derive.spec.operation import (
     AxisOf,
     Choice,
@@ -142,11 +142,12 @@ class _Spec(Machine):
 
     def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
         guards = [self.code(p.condition) for p in positions if isinstance(p, Guard)]
+        holds = every(guards)
         inside = tuple(p.position if isinstance(p, Guard) else p for p in positions)
         read = super().access(tensor, inside)
 
         def compute(s: Scope) -> Any:
-            if not all(holds(s) for holds in guards):
+            if not holds(s):
                 raise IndexError(f"{tensor} is read out of range where its guard holds")
             return read(s)
 

@@ -78,9 +78,9 @@ def verify_source(op: Operation, text: str) -> None:
 def gradients_of(op: Operation, function: Function) -> Iterator[Check]:
     """Values and gradients on every case, gradcheck and gradgradcheck on the typical one."""
     for case in cases(op):
-        yield from _against_oracle(op, function, case)
+        made = sample(op, case)
+        yield from _against_oracle(op, function, made)
         if case.label == "typical":
-            made = sample(op, case)
             for name, check in _of_derivatives(op):
                 yield _checked(op, case, name, check, function, made)
 
@@ -88,8 +88,8 @@ def gradients_of(op: Operation, function: Function) -> Iterator[Check]:
 def checks_of(op: Operation, function: Function) -> Iterator[Check]:
     """Everything that is known to go wrong in an autograd function, on every case."""
     for case in cases(op):
-        yield from _against_oracle(op, function, case)
         made = sample(op, case)
+        yield from _against_oracle(op, function, made)
         for name, check in (*_of_derivatives(op), *_CHECKS):
             yield _checked(op, case, name, check, function, made)
 
@@ -126,9 +126,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _against_oracle(op: Operation, function: Function, case: Case) -> Iterator[Check]:
+def _against_oracle(op: Operation, function: Function, made: Sample) -> Iterator[Check]:
     """Value and gradient where the oracle's loops give them."""
-    made = sample(op, case)
+    case = made.case
     yield _checked(op, case, "value", _value, function, made)
     _, *others = _SEEDS
     check = _checked(op, case, "gradient", lambda f, s: _gradient(op, f, s), function, made)

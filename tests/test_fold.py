@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from equations import numbers, operations, samples, with_lets
 from hypothesis import HealthCheck, given, settings
+from once import sample
 
 import derive
 from derive import catalog, oracle
@@ -23,7 +24,7 @@ from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline
 from derive.pipeline import derive_option, options
-from derive.samples import cases, sample
+from derive.samples import cases
 from derive.spec.split import is_plain
 
 CHOICES = [

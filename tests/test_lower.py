@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from equations import numbers, operations, samples, with_lets
 from hypothesis import HealthCheck, given, settings
+from once import sample
 
 torch = pytest.importorskip("torch")
 
@@ -18,7 +19,7 @@ from derive import catalog, oracle  # noqa: E402
 from derive.algebra.expr import Index, walk  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
 from derive.pipeline import derivation, derive_option, options  # noqa: E402
-from derive.samples import cases, sample  # noqa: E402
+from derive.samples import cases  # noqa: E402
 from derive.spec.split import is_plain  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")

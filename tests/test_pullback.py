@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from equations import marks, numbers, operations, samples, with_lets
 from hypothesis import HealthCheck, given, settings
+from once import sample
 
 import derive
 from derive import catalog, oracle
@@ -16,7 +17,7 @@ from derive.algebra.nested import to_tree
 from derive.calculus.equations import flatten_operation
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.pipeline import options
-from derive.samples import cases, sample
+from derive.samples import cases
 from derive.spec.split import is_plain
 
 CASES = [

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import ROOT
+from once import sample
 from programs import random_program
 
 from derive import catalog, oracle, parse
 from derive.errors import DeriveError
 from derive.pipeline import load
-from derive.samples import cases, sample
+from derive.samples import cases
 
 torch = pytest.importorskip("torch")
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from equations import marks, numbers
+from once import sample
 
 from derive import catalog, oracle
 from derive.algebra.expr import Delta, Expr, accesses, free_indices, walk
 from derive.pipeline import derivation, options
 from derive.result import Derivation, DerivationStep
-from derive.samples import cases, sample
+from derive.samples import cases
 
 CHOICES = [
     pytest.param(op, option, id=f"{op.name}-{option}", marks=marks(op.name))

@@ -9,11 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from once import sample
 
 import derive
 from derive import catalog, oracle
 from derive.pipeline import names_with_gradient, options
-from derive.samples import cases, sample
+from derive.samples import cases
 from derive.spec.operation import Choice
 
 CASES = [

@@ -102,7 +102,7 @@ class Node(metaclass=_Interned):
     def map(self, f: Callable[[Any], Any]) -> Any:
         """The same node over mapped children; itself when none changed."""
         parts = self.parts()
-        mapped = tuple(map(f, parts))
+        mapped = tuple(map(f, parts)) if parts else parts
         if mapped == parts:
             return self
         left = iter(mapped)

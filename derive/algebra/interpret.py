@@ -12,6 +12,7 @@ index is its position, of a group a multi-index, which as a number is its row-ma
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
@@ -46,8 +47,9 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS
+from derive.algebra.reductions import REDUCTIONS
 
-__all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate"]
+__all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate", "every"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]
@@ -58,12 +60,12 @@ _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 _DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 _OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 
 
@@ -124,10 +126,9 @@ class Machine:
             raise ValueError(f"an index stands twice among the axes {list(axes)}")
         shape = [n for axis in axes for n in self.shape(axis)]
         result: Array = np.empty(shape, _DTYPES[kind])
-        places = [self.place(axis) for axis in axes]
-        value = self.code(body)
+        place, value = self.places(axes, (None,) * len(axes)), self.code(body)
         for scope in self.scopes(indices, {}):
-            result[tuple(p for place in places for p in place(scope))] = value(scope)
+            result[place(scope)] = value(scope)
         return result
 
     def shape(self, axis: Expr) -> tuple[int, ...]:
@@ -152,6 +153,11 @@ class Machine:
     def scopes(self, indices: Sequence[Index], scope: Scope) -> Iterator[Scope]:
         """The scope with every value of the indices, the last one running fastest."""
         inner = dict(scope)
+        if len(indices) == 1 and not indices[0].group:
+            for value in range(self.extent(indices[0])):
+                inner[indices[0]] = value
+                yield inner
+            return
         ranges = []
         for i in indices:
             n = self.sizes[i.extent]
@@ -188,7 +194,7 @@ class Machine:
                 return self.access(tensor, positions)
             case Add(args):
                 parts = [self.code(a) for a in args]
-                return lambda s: sum(part(s) for part in parts)
+                return lambda s: sum([part(s) for part in parts])
             case Mul(_):
                 return self.product(e)
             case Pow(base, exponent):
@@ -211,8 +217,7 @@ class Machine:
                 relation, a, b = _RELATIONS[op], self.code(left), self.code(right)
                 return lambda s: bool(relation(a(s), b(s)))
             case And(args):
-                parts = [self.code(x) for x in args]
-                return lambda s: all(part(s) for part in parts)
+                return every([self.code(x) for x in args])
             case Or(args):
                 parts = [self.code(x) for x in args]
                 return lambda s: any(part(s) for part in parts)
@@ -232,33 +237,31 @@ class Machine:
         factors = _factors(e)
         brackets = [self.code(f) for f in factors if isinstance(f, Iverson)]
         deltas = [self.code(f) for f in factors if isinstance(f, Delta)]
-        masks = brackets + deltas
         others = [self.code(f) for f in factors if not isinstance(f, Iverson | Delta)]
-
-        def compute(s: Scope) -> Any:
-            if not all(mask(s) for mask in masks):
-                return 0
-            return math.prod(factor(s) for factor in others)
-
-        return compute
+        if not (masks := brackets + deltas):
+            return lambda s: math.prod([factor(s) for factor in others])
+        taken = every(masks)
+        return lambda s: math.prod([factor(s) for factor in others]) if taken(s) else 0
 
     def call(self, name: str, args: Sequence[Expr]) -> Code:
         if name == "detach":
             return self.still.code(args[0])
         f = FUNCTIONS[name].numpy
         parts = [self.code(a) for a in args]
+        if name == "floordiv":
+            number, divisor = parts
+            return lambda s: number(s) // divisor(s)
+        if name == "polygamma":
+            return lambda s: float(f(*[part(s) for part in parts]))
+        if name not in _OF_INTEGERS:
+            return lambda s: float(f(*[float(part(s)) for part in parts]))
 
         def compute(s: Scope) -> Any:
             values = [part(s) for part in parts]
-            integers = all(isinstance(v, int) for v in values)
-            if name == "floordiv":
-                return values[0] // values[1]
-            if integers and name in _OF_INTEGERS:
+            if all(isinstance(value, int) for value in values):
                 return int(f(*values))
-            return float(f(*(float(v) for v in values)))
+            return float(f(*map(float, values)))
 
-        if name == "polygamma":
-            return lambda s: float(f(*(part(s) for part in parts)))
         return compute
 
     def reduce(
@@ -267,13 +270,16 @@ class Machine:
         """The reduction of the values of body where the condition holds."""
         value = self.code(body)
         holds = None if condition is None else self.code(condition)
-        reduction = _REDUCTIONS[kind]
+        reduction = REDUCTIONS[kind]
 
         def compute(s: Scope) -> Any:
+            # All is read, as no condition excludes it, though the answer may be known before.
             return reduction(
-                (at, value(inner))
-                for at, inner in enumerate(self.scopes(indices, s))
-                if holds is None or holds(inner)
+                [
+                    (at, value(inner))
+                    for at, inner in enumerate(self.scopes(indices, s))
+                    if holds is None or holds(inner)
+                ]
             )
 
         return compute
@@ -283,20 +289,36 @@ class Machine:
         if tensor not in self.tensors:
             raise ValueError(f"no tensor named {tensor} is given")
         data = self.tensors[tensor]
-        axes: Sequence[Expr | None] = self.axes.get(tensor, (None,) * len(positions))
-        places = [self.place(p, a) for p, a in zip(positions, axes, strict=True)]
-        shape = data.shape
+        shape, item = data.shape, data.item
+        if positions and tuple(map(self.run, positions)) == shape:
+            # Indices that run along the axes are on them.
+            along = itemgetter(*positions)
+            return lambda s: item(along(s))
+        place = self.places(positions, self.axes.get(tensor, (None,) * len(positions)))
 
         def compute(s: Scope) -> Any:
-            at = tuple(p for place in places for p in place(s))
+            at = place(s)
             if len(at) != len(shape):
                 raise ValueError(f"{tensor} has {len(shape)} axes but {len(at)} positions")
-            for axis, (p, n) in enumerate(zip(at, shape, strict=True)):
+            for p, n in zip(at, shape, strict=True):
                 if not 0 <= p < n:
+                    axis = [0 <= p < n for p, n in zip(at, shape, strict=True)].index(False)
                     raise IndexError(f"{tensor}: position {p} on axis {axis} is not in [0, {n})")
-            return data.item(at)
+            return item(at)
 
         return compute
+
+    def run(self, position: Expr) -> int | None:
+        """The size of the axis that the position, an index of one, runs along."""
+        size = self.sizes[position.extent] if isinstance(position, Index) else None
+        return None if isinstance(size, tuple) else size
+
+    def places(
+        self, positions: Sequence[Expr], axes: Sequence[Expr | None]
+    ) -> Callable[[Scope], tuple[int, ...]]:
+        """The positions as one multi-index."""
+        places = [self.place(p, a) for p, a in zip(positions, axes, strict=True)]
+        return lambda s: tuple([p for place in places for p in place(s)])
 
     def place(self, position: Expr, axis: Expr | None = None) -> Callable[[Scope], tuple[int, ...]]:
         """The position as one number, or as a multi-index for a group."""
@@ -350,6 +372,18 @@ class Machine:
         return compute
 
 
+def every(conditions: Sequence[Code]) -> Code:
+    """Whether all hold; a later one is asked only if those before it do."""
+
+    def holds(s: Scope) -> bool:
+        for condition in conditions:
+            if not condition(s):
+                return False
+        return True
+
+    return holds
+
+
 def _constant(value: Any) -> Code:
     return lambda s: value
 
@@ -359,9 +393,10 @@ def _exact(value: Fraction) -> float | int:
 
 
 def _integer(value: Any, position: Expr) -> int:
-    if value != int(value):
+    whole = int(value)
+    if value != whole:
         raise IndexError(f"the position {position} is {value}, which is not an integer")
-    return int(value)
+    return whole
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -377,66 +412,3 @@ def _power(base: Any, exponent: Any) -> Any:
     if base == -math.inf and float(exponent) % 1:
         return math.nan  # as for every negative number; IEEE's pow has a value here
     return float(FUNCTIONS["pow"].numpy(float(base), float(exponent)))
-
-
-Taken: TypeAlias = Iterator[tuple[int, Any]]
-
-
-def _best(sign: int, taken: Taken) -> tuple[int, Any] | None:
-    """The first (position, value) with the largest sign*value; the first nan before all."""
-    best = None
-    for at, value in taken:
-        if value != value:
-            return at, value
-        if best is None or sign * value > sign * best[1]:
-            best = at, value
-    return best
-
-
-def _extreme(sign: int) -> Callable[[Taken], Any]:
-    def extreme(taken: Taken) -> Any:
-        best = _best(sign, taken)
-        return -sign * math.inf if best is None else best[1]
-
-    return extreme
-
-
-def _winner(sign: int) -> Callable[[Taken], int]:
-    """The row-major position of the first winner; 0 where nothing is taken."""
-
-    def winner(taken: Taken) -> int:
-        best = _best(sign, taken)
-        return 0 if best is None else best[0]
-
-    return winner
-
-
-def _mean(taken: Taken) -> float:
-    values = [value for _, value in taken]
-    return sum(values) / len(values) if values else math.nan
-
-
-def _logsumexp(taken: Taken) -> float:
-    """m + log Sum exp(x - m) with m the largest x."""
-    values = [float(value) for _, value in taken]
-    best = _best(1, enumerate(values))
-    if best is None or math.isnan(best[1]) or math.isinf(best[1]):
-        return -math.inf if best is None else float(best[1])
-    return float(best[1]) + math.log(sum(math.exp(value - best[1]) for value in values))
-
-
-_REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
-    "sum": lambda taken: sum(value for _, value in taken),
-    "prod": lambda taken: math.prod(value for _, value in taken),
-    "mean": _mean,
-    "max": _extreme(1),
-    "amax": _extreme(1),
-    "min": _extreme(-1),
-    "amin": _extreme(-1),
-    "argmax": _winner(1),
-    "argmin": _winner(-1),
-    "logsumexp": _logsumexp,
-    # All is read, as no condition excludes it, though the answer may be known before.
-    "any": lambda taken: any([value for _, value in taken]),
-    "all": lambda taken: all([value for _, value in taken]),
-}

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations, product
-from math import ceil
+from math import ceil, factorial, prod
 from typing import Any
 
 from derive.algebra.expr import (
@@ -172,11 +173,12 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
             powers[size] = powers.get(size, Fraction(0)) + 1
     powers = {base: exponent for base, exponent in powers.items() if exponent}
     final = [_factor(base, exponent) for base, exponent in powers.items()]
-    return Term(coef, *_canonical([i for i in binders if i in used], final))
+    return Term(coef, *_canonical(tuple(i for i in binders if i in used), tuple(final)))
 
 
+@lru_cache(maxsize=4096)
 def _canonical(
-    binders: list[Index], factors: list[Expr]
+    binders: tuple[Index, ...], factors: tuple[Expr, ...]
 ) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
     """Binders renamed and factors sorted so that alpha-equivalent terms become identical."""
     if not binders:
@@ -203,10 +205,10 @@ def _canonical(
     return best[1], best[2]
 
 
-def _orders(binders: list[Index], factors: list[Expr]) -> Iterable[tuple[Index, ...]]:
+def _orders(binders: tuple[Index, ...], factors: tuple[Expr, ...]) -> Iterable[tuple[Index, ...]]:
     """The orders of the binders worth trying: those that their own uses do not decide."""
     if len(binders) == 1:
-        return [tuple(binders)]
+        return [binders]
     bound = frozenset(binders)
     alike = Counter((i.extent, i.group) for i in binders)
     classes: dict[Any, list[Index]] = {}
@@ -216,11 +218,7 @@ def _orders(binders: list[Index], factors: list[Expr]) -> Iterable[tuple[Index, 
             uses = sorted(_skeleton(f, i, bound) for f in factors if i in free_indices(f))
         classes.setdefault((i.extent, i.group, tuple(uses)), []).append(i)
     groups = [classes[key] for key in sorted(classes)]
-    count = 1
-    for group in groups:
-        for n in range(2, len(group) + 1):
-            count *= n
-    if count > _MOST_PERMUTATIONS:
+    if prod(factorial(len(group)) for group in groups) > _MOST_PERMUTATIONS:
         return [tuple(i for group in groups for i in group)]
     return (
         tuple(i for part in parts for i in part)

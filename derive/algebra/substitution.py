@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from derive.algebra.expr import Expr, Index, free_indices
+from derive.algebra.expr import Expr, Index, Node, free_indices
 
 __all__ = ["fresh", "replace", "replace_inside_out", "substitute"]
+
+_Node = TypeVar("_Node", bound=Node)
 
 
 def fresh(index: Index, taken: Iterable[Index]) -> Index:
@@ -58,11 +61,11 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
     return result
 
 
-def replace(e: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
+def replace(e: _Node, f: Callable[[_Node], _Node | None]) -> _Node:
     """e with every node for which f gives a new one replaced, outermost first."""
-    known: dict[Expr, Expr] = {}
+    known: dict[_Node, _Node] = {}
 
-    def visit(part: Expr) -> Expr:
+    def visit(part: _Node) -> _Node:
         found = known.get(part)
         if found is None:
             new = f(part)

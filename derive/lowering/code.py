@@ -6,6 +6,7 @@ precedence and writes what a formatter would leave alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -28,6 +29,7 @@ __all__ = [
     "Unary",
     "count",
     "literal",
+    "occurrences",
     "subexpressions",
     "text",
 ]
@@ -197,13 +199,37 @@ _FREE = (
 
 
 def subexpressions(code: Code) -> Iterator[Code]:
-    """code and everything inside it, parents first."""
+    """code and everything inside it, each once, parents first."""
+    met: set[Code] = set()
     pending = [code]
     while pending:
         current = pending.pop()
-        yield current
-        if not isinstance(current, Dim | Shape):
-            pending += reversed(current.parts())
+        if current not in met:
+            met.add(current)
+            yield current
+            pending += reversed(_inside(current))
+
+
+def occurrences(code: Code) -> Counter[Code]:
+    """How often code and everything inside it stand there."""
+    children_first: dict[Code, None] = {}
+    pending = [(code, False)]
+    while pending:
+        current, seen_inside = pending.pop()
+        if seen_inside:
+            children_first[current] = None
+        elif current not in children_first:
+            pending.append((current, True))
+            pending += ((part, False) for part in _inside(current))
+    found = Counter({code: 1})
+    for current in reversed(children_first):
+        for part in _inside(current):
+            found[part] += found[current]
+    return found
+
+
+def _inside(code: Code) -> tuple[Code, ...]:
+    return () if isinstance(code, Dim | Shape) else code.parts()
 
 
 def literal(value: int | float) -> Literal:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from derive.algebra import substitution
 from derive.lowering.code import (
     Attribute,
     Binary,
@@ -23,6 +24,7 @@ from derive.lowering.code import (
     Subscript,
     Tuple,
     Unary,
+    occurrences,
     subexpressions,
     text,
 )
@@ -111,16 +113,11 @@ def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> li
         if new != name:
             renaming[Name(name)] = Name(new)
 
-    def renamed(code: Code) -> Code:
-        if code in renaming:
-            return renaming[code]
-        return code.map(renamed)  # type: ignore[no-any-return]
-
     result = []
     for line in lines:
-        target = renamed(Name(line.name))
+        target = _in_place(Name(line.name), renaming)
         assert isinstance(target, Name)
-        result.append(Line(target.id, renamed(line.code), line.kept))
+        result.append(Line(target.id, _in_place(line.code, renaming), line.kept))
     return result
 
 
@@ -144,9 +141,12 @@ def _inline(lines: Sequence[Line], width: int) -> list[Line]:
 
 
 def _replaced(code: Code, old: Code, new: Code) -> Code:
-    if code is old:
-        return new
-    return code.map(lambda part: _replaced(part, old, new))  # type: ignore[no-any-return]
+    return _in_place(code, {old: new})
+
+
+def _in_place(code: Code, new: Mapping[Code, Code]) -> Code:
+    """The code with what has another form in that, outermost first."""
+    return substitution.replace(code, lambda part: new.get(part))
 
 
 def is_slice(code: Code) -> bool:
@@ -199,7 +199,7 @@ class _Repeats:
         self._repeated: dict[int, dict[Code, None]] = {}
         """Size -> what has it, stands more than once and is worth a name."""
         for n, line in self.lines.items():
-            self._note(n, Counter(), Counter(subexpressions(line.code)))
+            self._note(n, Counter(), occurrences(line.code))
 
     def _note(self, n: int, old: Counter[Code], new: Counter[Code]) -> None:
         """Where ``old`` stood in a statement, ``new`` does."""
@@ -235,8 +235,8 @@ class _Repeats:
 
     def change(self, n: int, code: Code) -> None:
         """Give a statement other code."""
-        old = Counter(subexpressions(self.lines[n].code))
-        self._note(n, old, Counter(subexpressions(code)))
+        old = occurrences(self.lines[n].code)
+        self._note(n, old, occurrences(code))
         self.lines[n] = replace(self.lines[n], code=code)
 
     def insert(self, line: Line, before: int) -> int:
@@ -244,7 +244,7 @@ class _Repeats:
         n = len(self.lines)
         self.lines[n] = line
         self._order.insert(self._order.index(before), n)
-        self._note(n, Counter(), Counter(subexpressions(line.code)))
+        self._note(n, Counter(), occurrences(line.code))
         self._bring_forward(n)
         return n
 
@@ -294,12 +294,9 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
     same: dict[Code, Code] = {}
     made: dict[Code, Code] = {}
 
-    def said(code: Code) -> Code:
-        return same.get(code) or code.map(said)
-
     result = []
     for line in lines:
-        code = said(line.code)
+        code = _in_place(line.code, same)
         if isinstance(code, Name) and not line.kept:
             same[Name(line.name)] = code
         elif code in made and not line.kept and not _is_number(code):
