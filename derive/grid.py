@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
+from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
 from derive.points import EMPTY, Scope, digits, reduced, spread
 
 if TYPE_CHECKING:
@@ -52,14 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["Grid"]
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 class Grid:
@@ -246,7 +238,7 @@ class Grid:
         match e:
             case Rel(op, left, right):
                 a, b = self.arithmetic(left, scope), self.arithmetic(right, scope)
-                made: Tensor = _RELATIONS[op](a, b)
+                made: Tensor = RELATIONS[op](a, b)
                 return made
             case And(args):
                 return self.chain(args, True, scope)

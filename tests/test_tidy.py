@@ -23,6 +23,8 @@ from derive.lowering.code import (  # noqa: E402
     Subscript,
     Unary,
     literal,
+    occurrences,
+    subexpressions,
     text,
 )
 from derive.lowering.lazy import asked_once  # noqa: E402
@@ -70,6 +72,13 @@ def test_what_is_computed_twice_is_named_once():
     made = tidy(lines, TAKEN, 76)
     assert_same(lines, made)
     assert written(made) == ("total = x.exp().sum(1, keepdim=True)\na = total + y\nb = total * y\n")
+
+
+def test_what_stands_in_code_is_met_once_and_counted_each_time():
+    twice = Binary("*", exp(X), exp(X))
+    code = Binary("+", Method(twice, "sum"), exp(X))
+    assert list(subexpressions(code)) == [code, code.left, twice, exp(X), X]
+    assert occurrences(code) == {code: 1, code.left: 1, twice: 1, exp(X): 3, X: 3}
 
 
 def test_a_repeat_of_a_statement_reads_its_name():

@@ -9,6 +9,7 @@ The derivatives are closed: each is made of powers and of functions that are in 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -38,6 +39,7 @@ __all__ = [
     "OF_INTEGERS",
     "OF_NUMBERS",
     "POWERS",
+    "RELATIONS",
     "UNBOUNDED",
     "UNDEFINED_SOMEWHERE",
     "Function",
@@ -45,6 +47,16 @@ __all__ = [
 ]
 
 Partial = Callable[..., Expr]
+
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""What the op of a `Rel` asks of two numbers, or of two tensors elementwise."""
 
 
 @dataclass(frozen=True)

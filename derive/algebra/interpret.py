@@ -12,7 +12,6 @@ index is its position, of a group a multi-index, which as a number is its row-ma
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
@@ -46,7 +45,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import FUNCTIONS
+from derive.algebra.functions import FUNCTIONS, RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 
 __all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate", "every"]
@@ -59,14 +58,6 @@ Code: TypeAlias = Callable[[Scope], Any]
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 _DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 _OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def evaluate(
@@ -214,7 +205,7 @@ class Machine:
         """A truth value, or 1 and 0; a later part is evaluated only if it matters."""
         match e:
             case Rel(op, left, right):
-                relation, a, b = _RELATIONS[op], self.code(left), self.code(right)
+                relation, a, b = RELATIONS[op], self.code(left), self.code(right)
                 return lambda s: bool(relation(a(s), b(s)))
             case And(args):
                 return every([self.code(x) for x in args])

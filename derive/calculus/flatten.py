@@ -9,8 +9,7 @@ operation says ``stable``.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -39,6 +38,7 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
+from derive.algebra.functions import RELATIONS
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -105,16 +105,6 @@ def flatten(lets: Lets, e: Expr) -> Poly:
     raise LoweringError(f"{type(e).__name__} has no meaning as a number: {e!r}")
 
 
-_RELATIONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
     """A condition with flat sides, in one orientation for each comparison.
 
@@ -144,7 +134,7 @@ def _flat_condition(lets: Lets, e: Expr) -> Expr:
         op = e.op
         numbers = as_atom(left), as_atom(right)
         if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
-            return And(()) if _RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
+            return And(()) if RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
         if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _pairs(left, right)):
             return And(())
         if op in (">", ">="):
