@@ -291,9 +291,8 @@ class Machine:
             at = place(s)
             if len(at) != len(shape):
                 raise ValueError(f"{tensor} has {len(shape)} axes but {len(at)} positions")
-            for p, n in zip(at, shape, strict=True):
+            for axis, (p, n) in enumerate(zip(at, shape, strict=True)):
                 if not 0 <= p < n:
-                    axis = [0 <= p < n for p, n in zip(at, shape, strict=True)].index(False)
                     raise IndexError(f"{tensor}: position {p} on axis {axis} is not in [0, {n})")
             return item(at)
 
