@@ -13,8 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from derive import __version__, catalog
-from derive.comparison import compare_all
-from derive.console import (
+from derive.command.console import (
     count,
     print_differences,
     print_generated,
@@ -24,10 +23,12 @@ from derive.console import (
     shown,
     table,
 )
+from derive.command.modules import PACKAGE, compare, remove, write
+from derive.command.parallel import sources
+from derive.command.project import Project, find_project, lookup, operations_of, spec_files
+from derive.comparison import compare_all
 from derive.errors import DeriveError, DeriveWarning, VerificationError
 from derive.inputs import sizes_of
-from derive.modules import PACKAGE, compare, remove, write
-from derive.parallel import sources
 from derive.pipeline import (
     costs,
     derivation,
@@ -36,7 +37,6 @@ from derive.pipeline import (
     source,
     value_and_grad_source,
 )
-from derive.project import Project, find_project, lookup, operations_of, spec_files
 from derive.report import (
     as_json,
     as_text,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from derive.modules import Difference
+from derive.command.modules import Difference
 from derive.spec.operation import Operation
 
 __all__ = [
