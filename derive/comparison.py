@@ -7,7 +7,7 @@ the reference (`derive.reference`), which shares nothing with that code.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from derive.algebra.expr import accesses
 from derive.errors import DeriveError
 from derive.inputs import Inputs, random_inputs
+from derive.memory import imported
 from derive.pipeline import options, value_and_grad
 from derive.reference import selected, target, values
 from derive.spec.operation import Choice, KeepDim, Operation
@@ -218,12 +219,14 @@ def compare_generated(
     of: str,
     dtype: str = "float32",
     seed: int = 0,
+    module: Callable[..., Any] | None = None,
 ) -> Comparison:
     """Every adjoint and gradient of the generated code that keeps them all, against autograd.
 
     ``of`` is the output that is differentiated; its cotangent is 1 if it is a number, otherwise
     drawn at random. The rows are every input and every equation, but no output that nothing
-    reads: its gradient is the cotangent itself, or 0.
+    reads: its gradient is the cotangent itself, or 0. The gradients of inputs are those of
+    ``module`` where it is given, the function of a generated module.
     """
     import torch
 
@@ -248,7 +251,32 @@ def compare_generated(
         G = torch.randn(shape, generator=generator, dtype=torch.float64).to(getattr(torch, dtype))
         keywords[name] = G
     _, gradients = function(*tensors.values(), **keywords)
+    if module is not None:
+        place = [e.name for e in pruned.equations if e.name in pruned.outputs].index(of)
+        gradients |= _pulled_back(module, tensors, inputs.parameters, place, G)
     return compare(op, gradients, *tensors.values(), option=option, of=of, G=G, **own)
+
+
+def _pulled_back(
+    function: Callable[..., Any],
+    tensors: Mapping[str, Tensor | None],
+    parameters: Mapping[str, Any],
+    place: int,
+    G: Tensor | None,
+) -> dict[str, Tensor]:
+    """The gradients of the inputs, by the function's own backward."""
+    import torch
+
+    given = {
+        name: t.detach().requires_grad_() if t is not None and t.is_floating_point() else t
+        for name, t in tensors.items()
+    }
+    made = function(*given.values(), **parameters)
+    output = made[place] if isinstance(made, tuple) else made
+    leaves = {name: t for name, t in given.items() if t is not None and t.requires_grad}
+    weight = torch.ones_like(output) if G is None else G.reshape(output.shape)
+    found = torch.autograd.grad(output, list(leaves.values()), weight, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
 
 
 @dataclass(frozen=True)
@@ -261,16 +289,36 @@ class Compared:
     dtype: str
     sizes: Mapping[str, int | tuple[int, ...]]
     comparison: Comparison
+    module: str | None = None
+    """The path of the module that the gradients of inputs are of; None for code derived now."""
 
 
 def compare_all(
-    op: Operation, sizes: Mapping[str, Sequence[int]], dtype: str, seed: int
+    op: Operation,
+    sizes: Mapping[str, Sequence[int]],
+    dtype: str,
+    seed: int,
+    module: tuple[str, str] | None = None,
 ) -> Iterator[Compared]:
-    """The generated code of every option, on random inputs of these sizes."""
+    """The generated code of every option, on random inputs of these sizes.
+
+    ``module`` is the path and the text of its module; without one the code is derived now.
+    """
+    path, text = module or (None, "")
+    function = None
     for option, output in every_output(op):
         inputs = random_inputs(op, option, sizes, seed)
-        found = compare_generated(op, inputs, option, output, dtype, seed)
-        yield Compared(op.name, option, output, dtype, inputs.sizes, found)
+        try:
+            if path is not None and function is None:
+                function = getattr(imported(f"derive_generated_{op.name}", text), op.name)
+            found = compare_generated(op, inputs, option, output, dtype, seed, function)
+        except (DeriveError, MemoryError):
+            raise
+        except Exception as error:
+            if path is None:
+                raise
+            raise DeriveError(f"{op.name}: {path} fails: {type(error).__name__}: {error}") from None
+        yield Compared(op.name, option, output, dtype, inputs.sizes, found, path)
 
 
 def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:

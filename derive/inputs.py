@@ -9,6 +9,7 @@ a network with such weights is not saturated.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,17 @@ from derive.algebra.expr import (
 from derive.algebra.interpret import Array
 from derive.errors import DeriveError
 from derive.samples import Case, Sample, sample
-from derive.spec.operation import Choice, Operation, SizeOf, Tensor
+from derive.spec.operation import AxisOf, Choice, Operation, SizeOf, Tensor
 
 __all__ = ["Inputs", "random_inputs", "sizes_of"]
 
 Sizes = dict[str, "int | tuple[int, ...]"]
+
+_MOST = 2**63
+_BYTES = 8
+"""Of an element, in float64."""
+_COPIES = 4
+"""What is computed, what autograd keeps of it, its gradient, and what that is made of."""
 
 _ATTEMPTS = 4
 """How often integers are drawn: a segment that none of them names has no mean."""
@@ -45,13 +52,20 @@ _ATTEMPTS = 4
 
 def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
     """``n=32``, ``p=2,3`` for a group: the sizes of letters as they are written."""
-    found = {}
+    found: dict[str, list[int]] = {}
     for text in texts:
-        letter, _, numbers = text.partition("=")
+        letter, _, numbers = (part.strip() for part in text.partition("="))
         try:
-            found[letter] = [int(n) for n in numbers.split(",")]
+            sizes = [int(n) for n in numbers.split(",")]
         except ValueError:
-            raise DeriveError(f"the size {text}: write n=32, or p=2,3 for a group") from None
+            short = text if len(text) < 80 else f"{text[:80]}…"
+            raise DeriveError(f"the size {short}: write n=32, or p=2,3 for a group") from None
+        for n in sizes:
+            if not 0 <= n < _MOST:
+                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}: no axis has that size")
+        if letter in found:
+            raise DeriveError(f"size({letter}) is given twice")
+        found[letter] = sizes
     return found
 
 
@@ -83,10 +97,15 @@ def random_inputs(
     parameters = dict(small.parameters)
     found = _resized(op, known, dict(sizes or {}), parameters)
     shapes = {t.name: _shape(t.axes, found) for t in op.inputs}
+    _refuse_large(op, found)
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
         raise DeriveError(f"{op.name}: these sizes do not fit together: {error}") from None
+    letters = _letters(op)
+    for letter, given in (sizes or {}).items():
+        if _axes(found[letters[letter]]) != tuple(given):
+            raise DeriveError(f"{op.name}: these sizes do not fit together: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
         tensors = _integers(op, rng, small, shapes, parameters, found)
@@ -94,7 +113,7 @@ def random_inputs(
             if t.kind == "float":
                 tensors[t.name] = _floats(op, t, rng, small, shapes[t.name], found, way)
         if _clean(op, tensors, parameters, way == "normal"):
-            return Inputs(tensors, parameters, {n: found[e] for n, e in _letters(op).items()})
+            return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
     raise DeriveError(f"{op.name}: no inputs of these sizes were found that give no nan")
 
 
@@ -166,7 +185,44 @@ def _resized(
         if count == len(found) and missing:
             # Sizes that follow from each other: one of them stays as it is.
             found[missing[0]] = known[missing[0]]
+    for p in op.parameters:
+        if isinstance(p, AxisOf):
+            home = next(t for t in op.inputs if p.index in t.axes)
+            before = home.axes[: home.axes.index(p.index)]
+            parameters[p.name] = len(_shape(before, found))
     return found
+
+
+def _axes(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of the axes of an index, of which a group has any number."""
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _refuse_large(op: Operation, found: Sizes) -> None:
+    """A DeriveError where the reference, which makes every product of a sum, has no room."""
+    grids = [_over(t.axes) for t in op.inputs]
+    grids += [_over((*e.axes, e.body)) for e in op.equations]
+    elements = sum(
+        math.prod(math.prod(_axes(found.get(i.extent, 1))) for i in indices) for indices in grids
+    )
+    if elements * _BYTES * _COPIES > _memory():
+        raise DeriveError(
+            f"{op.name}: at these sizes the reference makes {elements:.3g} elements, "
+            f"{elements * _BYTES / 2**30:.3g} GiB and as much again several times for their "
+            "gradients, which is more than there is; give smaller sizes"
+        )
+
+
+def _over(expressions: Iterable[Expr]) -> set[Index]:
+    return {i for e in expressions for i in walk(e) if isinstance(i, Index)}
+
+
+def _memory() -> int:
+    """The bytes of this machine, as far as it says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**34
 
 
 def _varies(e: Expr) -> bool:
@@ -189,8 +245,7 @@ def _shape(axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]) -> 
     shape: list[int] = []
     for axis in axes:
         if isinstance(axis, Index):
-            size = found[axis.extent]
-            shape += size if isinstance(size, tuple) else (size,)
+            shape += _axes(found[axis.extent])
         else:
             shape.append(math.prod(_shape(axis.args, found)) if isinstance(axis, Composite) else 1)
     return tuple(shape)

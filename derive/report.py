@@ -198,10 +198,11 @@ def _step(step: DerivationStep) -> dict[str, str]:
 
 
 def comparison_title(made: Compared) -> str:
-    """What was compared: ``softmax: gradients of S, float32, k=3 p=2 q=4``."""
+    """What was compared: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
     name = made.operation if made.option is None else f"{made.operation} ({made.option})"
     sizes = " ".join(f"{letter}={_size(n)}" for letter, n in made.sizes.items())
-    parts = (f"{name}: gradients of {made.output}", made.dtype, sizes)
+    code = made.module or "code derived now"
+    parts = (f"{name}: gradients of {made.output} by {code}", made.dtype, sizes)
     return ", ".join(filter(None, parts))
 
 
@@ -217,6 +218,7 @@ def comparison_as_json(made: Compared) -> dict[str, Any]:
         "option": made.option,
         "output": made.output,
         "dtype": made.dtype,
+        "module": made.module,
         "sizes": dict(made.sizes),
         "exact": found.exact,
         "approximate": found.approximate,

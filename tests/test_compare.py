@@ -418,7 +418,8 @@ def test_the_command_prints_the_table():
     done = command("compare", "character_model", "--size", "n=6", "--size", "j=5")
     assert done.returncode == 0, done.stdout + done.stderr
     title, *rows = done.stdout.splitlines()
-    assert title.startswith("character_model: gradients of loss, float32, c=")
+    module = "generated/character_model.py"
+    assert title.startswith(f"character_model: gradients of loss by {module}, float32, c=")
     sizes = dict(word.split("=") for word in title.split(", ")[-1].split())
     assert (sizes["j"], sizes["n"]) == ("5", "6")
     assert int(sizes["k"]) == int(sizes["t"]) * int(sizes["d"])
@@ -448,10 +449,15 @@ def test_the_command_reads_a_file(tmp_path):
     )
     done = command("compare", "two.derive:f", "--size", "p=2,3", "--size", "n=4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "f: gradients of y, float32, n=4 p=2,3"
+    title = done.stdout.splitlines()[0]
+    assert title == "f: gradients of y by code derived now, float32, n=4 p=2,3"
 
 
-def test_the_command_fails_where_a_gradient_is_wrong(monkeypatch):
+def test_the_command_fails_where_a_gradient_is_wrong(tmp_path, monkeypatch):
+    (tmp_path / "two.derive").write_text(
+        "op product(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])\n"
+        "op same(A[n]) -> y; y[n] = exp(A[n])"
+    )
     made = comparison.value_and_grad
 
     def wrong(*args):
@@ -465,14 +471,72 @@ def test_the_command_fails_where_a_gradient_is_wrong(monkeypatch):
         return call
 
     monkeypatch.setattr(comparison, "value_and_grad", wrong)
-    done = command("compare", "matmul")
+    done = command("compare", "two.derive:product", cwd=tmp_path)
     assert done.returncode == 1
     assert "A               | exact: False | approximate: False | maxdiff: 0.00" in done.stdout
     monkeypatch.setattr(
         comparison, "value_and_grad", lambda *_: lambda A, G: (A, {"A": A * math.nan})
     )
-    (entry,) = json.loads(command("compare", "exp", "--json").stdout)
+    done = command("compare", "two.derive:same", "--json", cwd=tmp_path)
+    (entry,) = json.loads(done.stdout)
     assert (entry["approximate"], entry["maxdiff"]) == (False, None)
+
+
+def test_the_command_compares_the_module_on_disk(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.derive]\nspecs = ["two.derive"]\nout = "gen"\n')
+    (tmp_path / "two.derive").write_text(
+        "op cube(x[n]) -> y, k; z[n] = x[n]**2; y[n] = z[n]*x[n]; k = argmax[n](x[n])"
+    )
+    (tmp_path / "gen").mkdir()
+    path = tmp_path / "gen/cube.py"
+    text = derive.source(derive.parse((tmp_path / "two.derive").read_text()))
+    path.write_text(text)
+    done = command("compare", "cube", "--size", "n=7", cwd=tmp_path)
+    title, *rows = done.stdout.splitlines()
+    assert (done.returncode, title) == (0, "cube: gradients of y by gen/cube.py, float32, n=7")
+    assert [row.split()[0] for row in rows] == ["z", "x"]
+    wrong = text.replace("3 *", "3.01 *")
+    assert wrong != text
+    path.write_text(wrong)
+    done = command("compare", "cube", "--json", "--size", "n=7", cwd=tmp_path)
+    (entry,) = json.loads(done.stdout)
+    assert (done.returncode, entry["module"]) == (1, "gen/cube.py")
+    assert [row["approximate"] for row in entry["rows"]] == [True, False]
+    path.write_text(text.replace("return", "return missing +"))
+    done = command("compare", "cube", cwd=tmp_path)
+    assert (done.returncode, "gen/cube.py fails: NameError" in done.stderr) == (2, True)
+    path.write_bytes(b"\xff" + text.encode())
+    done = command("compare", "cube", cwd=tmp_path)
+    assert (done.returncode, "`derive generate` mends it" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "all_of_them"),
+    [
+        ("softmax", {"p": [2, 3], "k": [5]}, {"p": (2, 3), "k": 5}),
+        ("softmax", {"q": [], "k": [6], "p": [3]}, {"q": (), "k": 6, "p": (3,)}),
+        ("sum", {"p": [2, 4, 3], "q": [5, 6]}, {"p": (2, 4, 3), "q": (5, 6)}),
+        ("cosine_similarity", {"p": [3, 2], "k": [4]}, {"p": (3, 2), "k": 4}),
+        ("glu", {"p": [2, 5]}, {"p": (2, 5)}),
+    ],
+)
+def test_the_sizes_asked_for_are_those_used(name, sizes, all_of_them):
+    """Also where the run-time position of an axis depends on how many axes a group has."""
+    found = random_inputs(derive.catalog.find(name), sizes=sizes).sizes
+    assert {letter: found[letter] for letter in all_of_them} == all_of_them
+
+
+def test_sizes_beyond_all_memory_are_refused():
+    for size in ("n=99999999999999", f"n={10**40}", "n=-1", f"n={'9' * 5000}"):
+        done = command("compare", "embedding_bag", "--size", size)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr) < 300
+    done = command(
+        "compare", "matmul", "--size", "i=30000", "--size", "j=30001", "--size", "k=50000"
+    )
+    assert (done.returncode, "give smaller sizes" in done.stderr) == (2, True)
+    done = command("compare", "matmul", "--size", "i=3", "--size", "i=4")
+    assert (done.returncode, "size(i) is given twice" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
-    ("errors", "memory", "modules"),
+    ("errors", "memory"),
     ("algebra",),
     ("spec",),
     ("calculus",),
@@ -47,9 +47,8 @@ ROOMS = (
     ("calling", "detached", "grid", "inputs", "points", "reference", "verify"),
     ("catalog",),
     ("pipeline",),
-    ("parallel",),
-    ("comparison", "project", "report"),
-    ("console",),
+    ("comparison", "report"),
+    ("command",),
     ("cli",),
     ("__main__",),
     ("generated",),

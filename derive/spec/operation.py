@@ -6,7 +6,7 @@ read, every tensor and equation has its kind. Nothing after the spec stage infer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -186,6 +186,11 @@ class Operation:
         made._set(name, inputs, parameters, equations, outputs, extents, stable)
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its nodes stand first, each after what it is made of: pickle needs no deep recursion."""
+        parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
+        return _restored, (tuple(_inner_first(self)), (*parts, self.extents, self.stable))
+
     def _set(
         self,
         name: str,
@@ -203,3 +208,24 @@ class Operation:
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "extents", extents)
         object.__setattr__(self, "stable", stable)
+
+
+def _restored(nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
+    """The operation of these parts; the nodes in them are those that were made before."""
+    return Operation.resolved(*parts)
+
+
+def _inner_first(op: Operation) -> Iterator[Expr]:
+    """Every node of the bodies and sizes once, after all those inside it."""
+    pending = [e.body for e in op.equations] + [e.size for e in op.extents if e.size is not None]
+    met: set[Expr] = set()
+    while pending:
+        e = pending[-1]
+        inner = [part for part in e.parts() if part not in met]
+        if inner:
+            pending += inner
+            continue
+        pending.pop()
+        if e not in met:
+            met.add(e)
+            yield e

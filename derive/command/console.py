@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import typer
 
-from derive.modules import Difference
-from derive.spec.operation import Operation
+from derive.command.modules import Difference
 
 __all__ = [
     "count",
+    "mends",
     "print_differences",
     "print_generated",
     "print_json",
-    "print_lines",
+    "print_note",
     "print_warning",
     "progress",
     "shown",
@@ -27,22 +28,15 @@ __all__ = [
 
 _Item = TypeVar("_Item")
 
-_WHY = {
-    "missing": "",
-    "stale": " (generated, but no spec asks for it)",
-    "differs": " (edited by hand, or its spec has changed)",
-}
-
 
 def print_json(value: Any) -> None:
     """The value as JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """A result a line."""
-    for line in lines:
-        typer.echo(line)
+def print_note(text: str) -> None:
+    """What a person may want to know, beside the result."""
+    typer.echo(f"derive: {text}", err=True)
 
 
 def print_warning(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
@@ -55,34 +49,50 @@ def print_generated(
     written: Sequence[Path],
     removed: Sequence[Path],
     outcome: tuple[str, str],
+    keep_going: bool,
+    quiet: bool,
 ) -> None:
-    """What was written, or what did not verify; ``outcome`` is (of what, the last line)."""
+    """What was written, and what failed; ``outcome`` is (how many, what became of them)."""
     for failure in failures:
         typer.echo(f"wrong: {failure}")
-    for path in written:
-        typer.echo(f"wrote {shown(path)}")
-    for path in removed:
-        typer.echo(f"removed {shown(path)}: no spec asks for it")
     many, state = outcome
+    if not quiet:
+        for path in written:
+            typer.echo(f"wrote {shown(path)}")
+        for path in removed:
+            typer.echo(f"removed {shown(path)}: no spec asks for it")
     if failures:
-        typer.echo(f"{len(failures)} of {many} did not verify; nothing is written")
-    else:
-        typer.echo(f"{many} {state}")
+        rest = "are left as they were" if keep_going else "did not verify; nothing is written"
+        typer.echo(f"{len(failures)} of {many} {rest}")
+    if not quiet and (keep_going or not failures):
+        typer.echo(state)
 
 
-def print_differences(found: Sequence[Difference], mend: str, named: bool) -> None:
+def mends(found: Sequence[Difference]) -> bool:
+    """Whether generating mends it: nothing of a person's is in the way."""
+    return bool(found) and all(d.kind != "foreign" for d in found)
+
+
+def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet: bool) -> None:
     """What is not as the specs say, and what mends it; ``named`` where specs were named."""
     for d in found:
-        typer.echo(f"{d.kind}: {shown(d.path)}{_WHY[d.kind]}")
-        typer.echo(d.patch, nl=False)
-    if found:
+        typer.echo(f"{d.kind}: {shown(d.path)}" + (f" ({d.why})" if d.why else ""))
+        if not quiet:
+            typer.echo(d.patch, nl=False)
+    foreign = [d for d in found if d.kind == "foreign"]
+    if foreign:
+        typer.echo("to mend it: move these, rename the operations, or choose another --out;")
+        typer.echo(f"            then {mend}")
+        for d in foreign:
+            typer.echo(f"            {shown(d.path)}")
+    elif found:
         typer.echo(f"to mend it: {mend}")
     for d in found:
         if named and d.kind == "stale":
-            typer.echo(f"            rm {shown(d.path)}")
+            typer.echo(f"            rm {quote(shown(d.path))}")
 
 
-def count(operations: Sequence[Operation] | dict[str, str]) -> str:
+def count(operations: Sized) -> str:
     """How many operations."""
     return f"{len(operations)} operation{'' if len(operations) == 1 else 's'}"
 

@@ -1,0 +1,103 @@
+"""Modules made and verified, on all cores: a task for each operation, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.command.parallel import each
+from derive.errors import DeriveError
+from derive.pipeline import costs, source
+from derive.report import warnings_of
+from derive.spec.operation import Operation
+
+if TYPE_CHECKING:
+    from derive.verify import Check
+
+__all__ = ["Made", "checked", "made", "text_of", "unverified", "warned"]
+
+_DERIVED = 12
+"""So many operations are derived while a process starts."""
+_VERIFIED = 2
+"""So many are verified while one starts and imports torch."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An operation and the text of its module."""
+
+    operation: Operation
+    text: str
+    warnings: tuple[str, ...] = ()
+
+
+def made(operations: Sequence[Operation], costed: bool) -> Iterator[Made | DeriveError]:
+    """The module of each operation, in order; with ``costed`` what its cost warns of too."""
+    yield from each(_costed if costed else _made, operations, _name, _DERIVED)
+
+
+def _made(op: Operation) -> Made:
+    return Made(op, source(op))
+
+
+def _costed(op: Operation) -> Made:
+    return Made(op, source(op), tuple(warned(op)))
+
+
+def warned(op: Operation) -> Iterator[str]:
+    """The intermediates with more axes than anything that was written."""
+    for option, found in costs(op):
+        yield from warnings_of(op, option, found)
+
+
+def _name(op: Operation) -> str:
+    return op.name
+
+
+def unverified(modules: Sequence[Made]) -> Iterator[DeriveError | None]:
+    """What is wrong with each module, or None."""
+    yield from each(_verify, modules, _name_of, _VERIFIED)
+
+
+def _verify(module: Made) -> None:
+    from derive.verify import verify_source
+
+    verify_source(module.operation, module.text)
+
+
+def _name_of(module: Made) -> str:
+    return module.operation.name
+
+
+def checked(
+    operations: Iterable[tuple[Operation, Path | None]],
+) -> Iterator[list[Check] | DeriveError]:
+    """Every check on the module of each operation, which is derived now where there is none."""
+    modules = list(operations)
+    yield from each(_check, modules, _name_at, _VERIFIED)
+
+
+def _check(asked: tuple[Operation, Path | None]) -> list[Check]:
+    from derive.verify import checks_of, load_source
+
+    op, path = asked
+    text = source(op) if path is None else text_of(path)
+    try:
+        function = load_source(op, text)
+    except Exception as error:
+        raise DeriveError(f"{op.name}: {path} cannot be imported: {error}") from None
+    return list(checks_of(op, function))
+
+
+def _name_at(asked: tuple[Operation, Path | None]) -> str:
+    return asked[0].name
+
+
+def text_of(path: Path) -> str:
+    """The text of a module, which is UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DeriveError(f"{path} is no UTF-8 text; `derive generate` mends it") from None

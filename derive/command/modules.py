@@ -1,0 +1,113 @@
+"""The folder of generated modules: what should stand in it, what does, and writing it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from derive.command.marks import PACKAGE, foreign, ours, unified
+from derive.command.staging import replace
+from derive.errors import DeriveError
+
+__all__ = ["Difference", "compare", "files_of", "refuse_foreign", "write"]
+
+_PACKAGE = "__init__.py"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A file that is not what the specs say; ``why``, and ``patch`` where both texts are there."""
+
+    path: Path
+    kind: Literal["missing", "stale", "differs", "foreign"]
+    why: str = ""
+    patch: str = ""
+
+
+def files_of(texts: Mapping[str, str]) -> dict[str, str]:
+    """The text of every file, for those of the operations by name."""
+    return {_PACKAGE: PACKAGE, **{f"{name}.py": text for name, text in texts.items()}}
+
+
+def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
+    """What differs between the folder and ``wanted``, which has a text for each file name.
+
+    A file of the folder that no operation asks for is stale if it was generated. One of a
+    person's that stands where a module belongs is foreign.
+    """
+    found = []
+    for name, text in wanted.items():
+        path = out / name
+        what = foreign(path)
+        if what and name == _PACKAGE:
+            continue
+        if what:
+            found.append(Difference(path, "foreign", f"{what}, and it is left alone"))
+        elif not path.exists():
+            found.append(Difference(path, "missing"))
+        elif path.read_bytes() != text.encode():
+            found.append(_difference(path, text))
+    why = "generated, but no spec asks for it"
+    found += [Difference(path, "stale", why) for path in _stale(out, wanted)]
+    return found
+
+
+def _difference(path: Path, text: str) -> Difference:
+    data = path.read_bytes()
+    have = unified(data.decode(errors="backslashreplace"))
+    lines = difflib.unified_diff(
+        have.splitlines(keepends=True),
+        text.splitlines(keepends=True),
+        str(path),
+        f"{path} (from its spec)",
+    )
+    why = "edited by hand, or its spec has changed"
+    if have == text:
+        why = "its lines do not end in a newline alone, or it begins with a byte order mark"
+    return Difference(path, "differs", why, "".join(lines))
+
+
+def _stale(out: Path, wanted: Collection[str]) -> list[Path]:
+    """The generated files that no operation asks for."""
+    files = sorted(out.glob("*.py")) if out.is_dir() else []
+    return [path for path in files if path.name not in wanted and ours(path)]
+
+
+def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
+    """A DeriveError where a module would take the place of a person's file."""
+    for name in wanted:
+        what = "" if name == _PACKAGE else foreign(out / name)
+        if what:
+            raise DeriveError(
+                f"{out / name} is {what}; move it, rename the operation, or choose another "
+                "folder with --out; nothing is written"
+            )
+
+
+def write(
+    out: Path, wanted: Mapping[str, str], asked: Collection[str] | None = None
+) -> tuple[list[Path], list[Path]]:
+    """Write the files that differ, all or none; gives those written and those removed.
+
+    Removed are the generated files whose name is not in ``asked``, none where it is not given.
+    A person's ``__init__.py`` is left alone, and nothing is written where any other of a
+    person's files is in the way.
+    """
+    refuse_foreign(out, wanted)
+    texts = {name: text.encode() for name, text in wanted.items()}
+    changed = {
+        name: text
+        for name, text in texts.items()
+        if not foreign(out / name) and not _has(out / name, text)
+    }
+    removed = [] if asked is None else _stale(out, asked)
+    if changed or removed:
+        replace(out, changed, [path.name for path in removed])
+    return [out / name for name in changed], removed
+
+
+def _has(path: Path, text: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == text

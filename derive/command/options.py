@@ -1,0 +1,68 @@
+"""What several commands take: their options, and what these mean."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from importlib.util import find_spec
+from math import isnan
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from derive import catalog
+from derive.command.project import find_project, names_of
+from derive.errors import DeriveError, DeriveWarning
+
+__all__ = ["Json", "Limit", "Out", "Quiet", "Specs", "complete_name", "hush", "need_torch", "warn"]
+
+
+def complete_name(incomplete: str) -> list[str]:
+    """Names of operations; nothing is read but the texts of specs."""
+    try:
+        return [n for n in names_of(find_project(Path.cwd())) if n.startswith(incomplete)]
+    except (DeriveError, OSError):
+        return list(catalog.names())
+
+
+def _positive(seconds: float) -> float:
+    if isnan(seconds) or seconds <= 0:
+        raise typer.BadParameter("a time above 0, in seconds")
+    return seconds
+
+
+Specs = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[SPEC_FILE]...", help="Files or folders; else those of [tool.derive]."),
+]
+Out = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the modules.")]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only what is wrong.")]
+Limit = Annotated[
+    float,
+    typer.Option(
+        "--spec-timeout",
+        metavar="SECONDS",
+        callback=_positive,
+        help="What one spec file may take.",
+    ),
+]
+
+
+def hush(quiet: bool) -> None:
+    """Quiet is without warnings: what a spec may do is not wrong."""
+    if quiet:
+        warnings.simplefilter("ignore", DeriveWarning)
+
+
+def warn(texts: Iterable[str]) -> None:
+    """These warnings, each once it is known."""
+    for text in texts:
+        warnings.warn(text, DeriveWarning, stacklevel=2)
+
+
+def need_torch() -> None:
+    """A DeriveError where torch is not installed."""
+    if find_spec("torch") is None:
+        raise DeriveError("this needs torch: pip install 'derive-backward[torch]'")

@@ -1,0 +1,115 @@
+"""One task for many operations, on all processor cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from typing import TypeVar
+
+from derive.errors import DeriveError
+
+__all__ = ["each", "end_with_parent"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def each(
+    task: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    name: Callable[[_Item], str],
+    share: int,
+) -> Iterator[_Result | DeriveError]:
+    """What the task gives for each item, in order, or the error that it ends in.
+
+    A process is started for every ``share`` items: fewer are done sooner than it has started.
+    """
+    told = partial(_told, task, name)
+    processes = min(_cores(), len(items) // share)
+    if processes < 2:
+        yield from map(told, items)
+        return
+    with _pool(processes) as pool:
+        tasks = [pool.submit(told, item) for item in items]
+        for item, future in zip(items, tasks, strict=True):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                yield _by_itself(told, item, name)
+
+
+def _by_itself(
+    told: Callable[[_Item], _Result | DeriveError], item: _Item, name: Callable[[_Item], str]
+) -> _Result | DeriveError:
+    """A process ended without a word, and the others with it: is it this item that ends it?"""
+    with _pool(1) as pool:
+        future: Future[_Result | DeriveError] = pool.submit(told, item)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            return DeriveError(
+                f"{name(item)}: the process that worked on it was ended from outside, or by the "
+                "system for want of memory"
+            )
+
+
+def _told(
+    task: Callable[[_Item], _Result], name: Callable[[_Item], str], item: _Item
+) -> _Result | DeriveError:
+    """The result, or what went wrong with this item."""
+    try:
+        return task(item)
+    except DeriveError as error:
+        return error
+    except MemoryError:
+        return DeriveError(f"{name(item)}: it takes more memory than there is")
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}".strip(": ")
+        return DeriveError(f"{name(item)}: derive itself fails, which is a mistake of it: {found}")
+
+
+class _pool(ProcessPoolExecutor):
+    """Processes that end with this one, and at once where this one is interrupted."""
+
+    def __init__(self, processes: int) -> None:
+        super().__init__(processes, initializer=_begin)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool | None:
+        if kind is not None:
+            self.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.kill()
+        super().__exit__(kind, *rest)  # type: ignore[arg-type]
+        return None
+
+
+def _begin() -> None:
+    """In a new process: one thread of torch each, and Ctrl-C is its parent's to answer."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """This process ends when the one that started it does, however that ends."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_outlive, args=(parent.join,), daemon=True).start()
+
+
+def _outlive(wait: Callable[[], None]) -> None:
+    wait()
+    os._exit(1)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

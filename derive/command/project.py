@@ -1,0 +1,246 @@
+"""What a project asks for: the specs and the folder of ``[tool.derive]``, and names in them.
+
+```toml
+[tool.derive]
+specs = ["specs/attention.derive", "specs/losses"]  # files, or folders of them
+out = "generated"
+```
+Paths are relative to the pyproject.toml, which is the nearest one that has the table.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from os.path import realpath
+from pathlib import Path
+from typing import Any
+
+from derive import catalog
+from derive.command.reading import LIMIT, read_all
+from derive.errors import DeriveError, SpecError
+from derive.spec.operation import Operation
+
+__all__ = [
+    "SUFFIXES",
+    "Found",
+    "Project",
+    "find_project",
+    "folder_of",
+    "lookup",
+    "module_of",
+    "names_of",
+    "operations_of",
+    "spec_files",
+]
+
+SUFFIXES = (".derive", ".py")
+"""Of a spec file."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The specs of a project, files in order, and the folder of its generated modules."""
+
+    path: Path
+    specs: tuple[Path, ...]
+    out: Path
+
+
+@dataclass(frozen=True)
+class Found:
+    """An operation and its file; the catalog as shipped has none."""
+
+    operation: Operation
+    path: Path | None = None
+
+
+def find_project(start: Path) -> Project | None:
+    """The project of the nearest pyproject.toml with ``[tool.derive]``, from start upwards."""
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            table = _table(path)
+            if table is not None:
+                return _project(path, table)
+    return None
+
+
+def _table(path: Path) -> Any:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeriveError(f"{path}: {error}") from None
+    tools = content.get("tool", {})
+    if not isinstance(tools, dict):
+        raise DeriveError(f"{path}: tool is {tools!r}; it is a table, such as [tool.derive]")
+    return tools.get("derive")
+
+
+def _project(path: Path, table: Any) -> Project:
+    if not isinstance(table, dict):
+        raise DeriveError(f"{path}: [tool.derive] is a table of specs and out")
+    unknown = sorted(set(table) - {"specs", "out"})
+    if unknown:
+        raise DeriveError(
+            f"{path}: [tool.derive] has no key {', '.join(unknown)}; it has specs and out"
+        )
+    specs, out = table.get("specs", []), table.get("out", "generated")
+    if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
+        raise DeriveError(f"{path}: [tool.derive] specs is a list of files and folders")
+    if not isinstance(out, str):
+        raise DeriveError(f"{path}: [tool.derive] out is a folder")
+    root = path.parent
+    folder = root / _folder_name(out, f"{path}: [tool.derive] out")
+    try:
+        for spec in specs:
+            name = _folder_name(spec, "specs")
+            if (root / name).is_dir() and realpath(root / name) == realpath(folder):
+                raise DeriveError(
+                    f"out is {out!r}, a folder of specs, where its modules would be read as "
+                    "specs; choose a folder of their own"
+                )
+        return Project(path, spec_files(root / spec for spec in specs), folder)
+    except DeriveError as error:
+        raise DeriveError(f"{path}: [tool.derive] {error}") from None
+
+
+def _folder_name(text: str, what: str) -> str:
+    """The text, which names a file or folder."""
+    if not text.strip():
+        raise DeriveError(f"{what} is empty; name a folder, such as generated")
+    if "\0" in text:
+        raise DeriveError(f"{what} is {text!r}, and no path has a NUL character")
+    return text
+
+
+def folder_of(out: str | None, project: Project | None) -> Path:
+    """The folder that modules stand in: as given, as the project says, or ``generated``.
+
+    A DeriveError where no folder can stand.
+    """
+    if out is not None:
+        folder = Path(_folder_name(out, "--out"))
+    else:
+        folder = project.out if project is not None else Path("generated")
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise DeriveError(f"{folder}: {path} is a link that leads nowhere")
+        if path.exists():
+            if not path.is_dir():
+                raise DeriveError(f"{folder}: {path} is no folder; choose another for the modules")
+            break
+    return folder
+
+
+def spec_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The files, folders being opened."""
+    return tuple(file for path in paths for file in _files(path))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The file itself, or the specs of a folder in order of their names."""
+    if not path.is_dir():
+        yield path
+        return
+    found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != "_")
+    if not found:
+        raise SpecError(f"{path}: the folder has no spec, .derive or .py")
+    yield from found
+
+
+def operations_of(files: Sequence[Path], limit: float = LIMIT) -> dict[str, Found]:
+    """Every operation of the files by name, in order; two of one name are an error."""
+    found: dict[str, Found] = {}
+    lowered: dict[str, str] = {}
+    for file, operations in read_all(files, limit):
+        for op in operations:
+            if op.name in found:
+                raise SpecError(
+                    f"{file}: operation {op.name} is defined in {found[op.name].path} too; "
+                    "rename one"
+                )
+            other = lowered.setdefault(op.name.casefold(), op.name)
+            if other != op.name or op.name == "__init__":
+                raise SpecError(f"{file}: {op.name} gives no file of its own name; rename it")
+            found[op.name] = Found(op, file)
+    return found
+
+
+def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
+    """The operation of this name in the project, in the catalog, or in ``FILE:NAME``."""
+    path, colon, inner = name.rpartition(":")
+    if colon and Path(path).suffix in SUFFIXES:
+        found = _all_of(Path(path), limit)
+        if inner in found:
+            return found[inner]
+        raise SpecError(f"{path} has no operation {inner}{_nearest(inner, list(found))}")
+    for one in _named(name, project, limit):
+        return one
+    if Path(name).suffix in SUFFIXES and Path(name).is_file():
+        found = _all_of(Path(name), limit)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        raise SpecError(f"{name} has {len(found)} operations; name one: {name}:{next(iter(found))}")
+    near = get_close_matches(name, names_of(project), 3)
+    meant = [other for other in near if next(_named(other, project, limit), None)]
+    raise SpecError(f"there is no operation {name}{_nearest(name, meant)}")
+
+
+def _all_of(path: Path, limit: float) -> dict[str, Found]:
+    return {op.name: Found(op, path) for _, found in read_all([path], limit) for op in found}
+
+
+def _named(name: str, project: Project | None, limit: float) -> Iterator[Found]:
+    """The operations of this name, those of the project first.
+
+    A file in which the name does not stand is not read; those in which it looks like one of an
+    operation, "name" or op name, come first.
+    """
+    word = re.escape(name)
+    texts = _texts(project)
+    files = []
+    for pattern in (rf"[\"']{word}[\"']|\bop\s+{word}\b", rf"\b{word}\b"):
+        files += [f for f in texts if f not in files and re.search(pattern, texts[f])]
+    for file, operations in read_all(files, limit):
+        yield from (Found(op, file) for op in operations if op.name == name)
+    shipped = catalog.find(name)
+    if shipped is not None:
+        yield Found(shipped)
+
+
+def names_of(project: Project | None) -> list[str]:
+    """The names of the catalog, and what looks like one in the specs; nothing is imported."""
+    found = dict.fromkeys(catalog.names())
+    for file, text in _texts(project).items():
+        found |= dict.fromkeys(re.findall(r"\bop\s+(\w+)", text))
+        if file.suffix == ".py":
+            found |= dict.fromkeys(re.findall(r"\bOperation\(\s*[\"'](\w+)[\"']", text))
+    return list(found)
+
+
+def _texts(project: Project | None) -> dict[Path, str]:
+    files = [file for file in (project.specs if project else ()) if file.is_file()]
+    return {file: file.read_text(encoding="utf-8", errors="replace") for file in files}
+
+
+def module_of(found: Found, project: Project | None) -> Path | None:
+    """The generated module of an operation where there is one: of its project, or as shipped."""
+    folders: list[Path] = []
+    if found.path is None:
+        shipped = find_spec("derive.generated")
+        folders += map(Path, shipped.submodule_search_locations or ()) if shipped else ()
+    elif project is not None:
+        own = [file.resolve() for file in project.specs]
+        folders += [project.out] if found.path.resolve() in own else []
+    paths = [folder / f"{found.operation.name}.py" for folder in folders]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else "; `derive list` shows all"

@@ -1,0 +1,130 @@
+"""Spec files read in a process of their own, so that nothing that they do reaches this one.
+
+A Python module may raise whatever it likes, end its process, or never end: this process reads on
+for as long as the limit says, and tells what happened.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from pickle import PicklingError
+from time import monotonic
+
+from derive.command.parallel import end_with_parent
+from derive.errors import DeriveError, DeriveWarning, SpecError
+from derive.spec.operation import Operation
+from derive.spec.read import read
+
+__all__ = ["LIMIT", "read_all"]
+
+LIMIT = 30.0
+"""Seconds that one file may take."""
+
+_Told = tuple[int, int, "tuple[Operation, ...] | Exception", list[str]]
+"""Who tells it, of which file, its operations or what is wrong, and what it warns of."""
+
+
+def read_all(
+    paths: Sequence[Path], limit: float = LIMIT
+) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
+    """(file, its operations) of each file, as they are read; the first error ends it."""
+    if not paths:
+        return
+    with _reader(paths) as (process, pipe):
+        for n, path in enumerate(paths):
+            found, warned = _answer(process, pipe, n, path, limit)
+            for text in warned:
+                warnings.warn(text, DeriveWarning, stacklevel=2)
+            if isinstance(found, Exception):
+                raise found
+            yield path, found
+
+
+@contextmanager
+def _reader(paths: Sequence[Path]) -> Iterator[tuple[BaseProcess, Connection]]:
+    """A process that reads the files; it is gone afterwards, with all that it has started."""
+    # A copy of this process knows SymPy already. Elsewhere than on Linux copies are not safe.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    mine, its = context.Pipe(duplex=False)
+    process = context.Process(target=_serve, args=(paths, its), daemon=True)  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        # A copy has none of the other threads of this process, and asks nothing of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    its.close()
+    try:
+        with suppress(EOFError):
+            mine.recv()
+        yield process, mine
+    finally:
+        mine.close()
+        _kill(process)
+
+
+def _kill(process: BaseProcess) -> None:
+    if process.pid is not None and hasattr(os, "killpg"):
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+
+
+def _answer(
+    process: BaseProcess, pipe: Connection, n: int, path: Path, limit: float
+) -> tuple[tuple[Operation, ...] | Exception, list[str]]:
+    """What the process says of one file; a SpecError where it says nothing."""
+    end = monotonic() + limit
+    try:
+        while pipe.poll(None if limit == math.inf else max(0, end - monotonic())):
+            told: _Told = pipe.recv()
+            if told[:2] == (process.pid, n):
+                return told[2:]
+    except (EOFError, OSError):
+        process.join(1)
+        code = process.exitcode
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+        raise SpecError(
+            f"{path}: it ended the process that reads it, {how}; a spec defines operations, "
+            "and ends nothing"
+        ) from None
+    raise SpecError(
+        f"{path}: it was not read within {limit:g} s and was stopped; a spec only defines "
+        "operations. --spec-timeout sets the limit"
+    )
+
+
+def _serve(paths: Sequence[Path], pipe: Connection) -> None:
+    """In the process of its own: read file after file, and tell of each."""
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    # What a spec prints is no result of this program.
+    with suppress(OSError):
+        os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    pipe.send(os.getpid())
+    for n, path in enumerate(paths):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", DeriveWarning)
+            found: tuple[Operation, ...] | Exception
+            try:
+                found = read(path)
+            except (DeriveError, OSError) as error:
+                found = error
+        warned = [str(w.message) for w in caught if issubclass(w.category, DeriveWarning)]
+        try:
+            pipe.send((os.getpid(), n, found, warned))
+        except (PicklingError, ValueError, TypeError, AttributeError) as error:
+            found = SpecError(f"{path}: its operations cannot be passed on: {error}")
+            pipe.send((os.getpid(), n, found, warned))

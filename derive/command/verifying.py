@@ -1,0 +1,122 @@
+"""The commands that hold generated code against something: ``verify`` and ``compare``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from derive import catalog
+from derive.command.console import print_json, print_note, progress, shown, table
+from derive.command.making import checked, text_of
+from derive.command.options import Json, Limit, Quiet, complete_name, hush, need_torch
+from derive.command.project import Found, find_project, lookup, module_of, operations_of
+from derive.command.reading import LIMIT
+from derive.command.staging import settle
+from derive.comparison import compare_all
+from derive.errors import DeriveError
+from derive.inputs import sizes_of
+from derive.report import comparison_as_json, comparison_title
+
+__all__ = ["compare", "verify"]
+
+
+class Dtype(StrEnum):
+    """What ``compare`` computes in."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Operations; else all of the project, or of the catalog.",
+            autocompletion=complete_name,
+        ),
+    ] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """The gradcheck family on generated modules."""
+    hush(quiet)
+    project = find_project(Path.cwd())
+    need_torch()
+    if project is not None:
+        settle(project.out)
+    found = [lookup(name, project, limit) for name in names or ()]
+    if not names and project is not None:
+        found = list(operations_of(project.specs, limit).values())
+    elif not names:
+        found = [Found(op) for op in catalog.operations()]
+        if not quiet:
+            print_note(
+                f"there is no project here: verifying the {len(found)} operations of the catalog, "
+                "which takes minutes; name operations to verify those alone"
+            )
+    modules = [(one.operation, module_of(one, project)) for one in found]
+    rows = []
+    for checks in progress(checked(modules), "verifying", len(modules)):
+        if isinstance(checks, DeriveError):
+            raise checks
+        rows += checks
+    wrong = [row for row in rows if not row.ok]
+    if json_:
+        print_json([vars(row) for row in rows])
+    else:
+        if not quiet:
+            table(rows)
+        for row in wrong:
+            option = "" if row.option is None else f" ({row.option})"
+            typer.echo(f"wrong: {row.operation}{option}: {row.check}, {row.case}: {row.detail}")
+        if not quiet:
+            typer.echo(f"{len(rows) - len(wrong)} of {len(rows)} checks passed")
+    raise typer.Exit(1 if wrong else 0)
+
+
+# --------------------------------------------------------------------- compare
+
+
+def compare(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME | FILE:NAME", help="An operation.", autocompletion=complete_name
+        ),
+    ],
+    dtype: Annotated[Dtype, typer.Option("--dtype")] = Dtype.float32,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="n=32", help="The size of an index (p=2,3 of a group); repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the random inputs.")] = 0,
+    json_: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """Every intermediate gradient of the generated code against torch.autograd.
+
+    The gradients of inputs are those of the module on disk where there is one.
+    """
+    hush(quiet)
+    project = find_project(Path.cwd())
+    one = lookup(name, project, limit)
+    sizes = sizes_of(size or ())
+    need_torch()
+    if project is not None:
+        settle(project.out)
+    path = module_of(one, project)
+    module = None if path is None else (shown(path), text_of(path))
+    found = []
+    for compared in compare_all(one.operation, sizes, dtype.value, seed, module):
+        found.append(compared)
+        if not json_ and not (quiet and compared.comparison.approximate):
+            typer.echo(f"{comparison_title(compared)}\n{compared.comparison}")
+    if json_:
+        print_json([comparison_as_json(compared) for compared in found])
+    raise typer.Exit(0 if all(c.comparison.approximate for c in found) else 1)

@@ -1,0 +1,158 @@
+"""The commands that concern the folder of modules: ``generate`` and ``check``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from shlex import join
+from typing import Annotated
+
+import typer
+
+from derive.command.console import (
+    count,
+    mends,
+    print_differences,
+    print_generated,
+    print_json,
+    print_note,
+    progress,
+    shown,
+)
+from derive.command.making import Made, made, unverified
+from derive.command.modules import compare, files_of, refuse_foreign, write
+from derive.command.options import Json, Limit, Out, Quiet, Specs, hush, need_torch, warn
+from derive.command.project import Project, find_project, folder_of, operations_of, spec_files
+from derive.command.reading import LIMIT
+from derive.command.staging import alone, settle
+from derive.spec.operation import Operation
+
+__all__ = ["check", "generate"]
+
+
+def generate(
+    specs: Specs = None,
+    out: Out = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Only write.")] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Leave what fails, and write the others.")
+    ] = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """Verify the gradients of every operation, then write its module."""
+    hush(quiet)
+    project = find_project(Path.cwd())
+    folder = folder_of(out, project)
+    if not no_verify:
+        need_torch()
+    with alone(folder, print_note):
+        operations = _wanted(specs, project, limit)
+        refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
+        modules, failures = _modules(operations, keep_going)
+        for module in modules:
+            warn(module.warnings)
+        if not no_verify:
+            modules, wrong = _verified(modules)
+            failures += wrong
+        written: list[Path] = []
+        removed: list[Path] = []
+        if modules and (keep_going or not failures):
+            files = files_of({m.operation.name: m.text for m in modules})
+            asked = None if specs else files_of(dict.fromkeys(operations, ""))
+            written, removed = write(folder, files, asked)
+    if json_:
+        print_json(
+            {
+                "operations": list(operations),
+                "verified": not no_verify and not failures,
+                "failures": failures,
+                "written": [str(path) for path in written],
+                "removed": [str(path) for path in removed],
+            }
+        )
+    else:
+        verified = "not verified" if no_verify else "verified"
+        state = f"{verified}, {len(written)} files written to {shown(folder)}"
+        outcome = (count(operations), f"{count(modules)} {state}")
+        print_generated(failures, written, removed, outcome, keep_going, quiet)
+    raise typer.Exit(1 if failures else 0)
+
+
+def check(
+    specs: Specs = None,
+    out: Out = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """Whether the generated modules are what the specs say."""
+    hush(quiet)
+    project = find_project(Path.cwd())
+    folder = folder_of(out, project)
+    settle(folder)
+    operations = _wanted(specs, project, limit)
+    modules, _ = _modules(operations, False, costed=False)
+    files = files_of({m.operation.name: m.text for m in modules})
+    found = compare(folder, files)
+    if specs and project and project.out.resolve() == folder.resolve():
+        # The folder is the whole project's: the modules of its other specs are not stale.
+        others = operations_of(project.specs, limit)
+        found = [d for d in found if d.kind != "stale" or d.path.stem not in others]
+    mend = ["derive", "generate", *map(str, specs or ()), *(["--out", out] if out else [])]
+    if json_:
+        print_json(
+            {
+                "fresh": not found,
+                "operations": list(operations),
+                "differences": [
+                    {"file": str(d.path), "kind": d.kind, "why": d.why, "diff": d.patch}
+                    for d in found
+                ],
+                "mend": join(mend) if mends(found) else None,
+            }
+        )
+    else:
+        print_differences(found, join(mend), bool(specs), quiet)
+        if not found and not quiet:
+            typer.echo(f"{count(operations)} fresh in {shown(folder)}")
+    raise typer.Exit(1 if found else 0)
+
+
+def _wanted(
+    specs: Iterable[Path] | None, project: Project | None, limit: float
+) -> dict[str, Operation]:
+    """The operations of the files, or those of the project."""
+    if specs:
+        files = spec_files(specs)
+    elif project is not None:
+        files = project.specs
+    else:
+        raise typer.BadParameter(
+            "no pyproject.toml here or above has [tool.derive]; name the spec files"
+        )
+    return {name: one.operation for name, one in operations_of(files, limit).items()}
+
+
+def _modules(
+    operations: dict[str, Operation], keep_going: bool, costed: bool = True
+) -> tuple[list[Made], list[str]]:
+    """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
+    modules, failures = [], []
+    found = made(list(operations.values()), costed)
+    for one in progress(found, "deriving", len(operations)):
+        if isinstance(one, Made):
+            modules.append(one)
+        elif keep_going:
+            failures.append(str(one))
+        else:
+            raise one
+    return modules, failures
+
+
+def _verified(modules: list[Made]) -> tuple[list[Made], list[str]]:
+    """The modules that compute their operations and the gradients of them, and what others do."""
+    found = list(progress(unverified(modules), "verifying", len(modules)))
+    right = [module for module, wrong in zip(modules, found, strict=True) if wrong is None]
+    return right, [str(wrong) for wrong in found if wrong is not None]
