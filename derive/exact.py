@@ -12,7 +12,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
-from mpmath import mp, mpf
+from mpmath import mp, mpc, mpf
 
 from derive import oracle
 from derive.algebra.expr import Call, Const, Expr, Index, Num, Param, Pow
@@ -116,9 +116,9 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _real(value: Any) -> Any:
-    if not isinstance(value, mpf) or mp.isnan(value):
+    if isinstance(value, mpc) or mp.isnan(value):
         raise Unknown("a value is not a real number")
-    return value
+    return mpf(value)
 
 
 class Exact:

@@ -114,7 +114,12 @@ def _settled(op: Operation, name: str, check: Checking, function: Function, made
     """
     import torch
 
-    with torch.random.fork_rng(devices=()), _one_thread(), warnings.catch_warnings():
+    with (
+        torch.random.fork_rng(devices=()),
+        _one_thread(),
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+    ):
         # torch's own, on first use of forward mode.
         warnings.simplefilter("ignore", DeprecationWarning)
         detail, numerical = _asked(check, function, made)
