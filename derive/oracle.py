@@ -29,7 +29,7 @@ from derive.spec.operation import (
     Tensor,
 )
 
-__all__ = ["array", "evaluate", "gradient", "outputs", "run", "sizes"]
+__all__ = ["Judge", "Run", "array", "evaluate", "gradient", "outputs", "ran", "run", "sizes"]
 
 _STEP = 1e-3
 """The first step of a difference, relative to max(1, |x|)."""
@@ -39,14 +39,21 @@ def run(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Array]:
     """The array of every equation that the chosen outputs need, by name."""
-    return _run(op, tensors, parameters).made
+    return ran(op, tensors, parameters).made
 
 
 def outputs(
-    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    parameters: Mapping[str, Any],
+    still: Run | None = None,
+    judge: type[Judge] | None = None,
 ) -> dict[str, Array]:
-    """The outputs by name, in order: those chosen, with the axes that ``keepdim`` keeps."""
-    return _finished(op, _run(op, tensors, parameters), parameters)
+    """The outputs by name, in order: those chosen, with the axes that ``keepdim`` keeps.
+
+    ``still`` is the run that gives what stands under ``detach``; ``judge`` evaluates.
+    """
+    return _finished(op, ran(op, tensors, parameters, still, judge), parameters)
 
 
 def gradient(
@@ -103,10 +110,10 @@ class _Moved:
         base = tensors[wrt]
         if base is None:
             raise ValueError(f"{wrt} is None, so it has no gradient")
-        still = _run(op, tensors, parameters)
+        still = ran(op, tensors, parameters)
 
         def at(moved: Array) -> dict[str, Array]:
-            return _finished(op, _run(op, {**tensors, wrt: moved}, parameters, still), parameters)
+            return outputs(op, {**tensors, wrt: moved}, parameters, still)
 
         return cls(np.array(base, np.float64), at, cotangents)
 
@@ -133,7 +140,7 @@ def _minus(a: Array, b: Array) -> Array:
     return difference
 
 
-class _Spec(Machine):
+class Judge(Machine):
     """Evaluates what is written: nothing is read where a bracket or a branch excludes it.
 
     So a guard that fails where it is asked is of a bracket that holds, and does not keep the
@@ -154,7 +161,7 @@ class _Spec(Machine):
         return compute if guards else read
 
 
-class _Run:
+class Run:
     """The arrays of one run, and the machine that made them."""
 
     def __init__(self, machine: Machine, made: dict[str, Array]) -> None:
@@ -162,18 +169,20 @@ class _Run:
         self.made = made
 
 
-def _run(
+def ran(
     op: Operation,
     tensors: Mapping[str, Array | None],
     parameters: Mapping[str, Any],
-    still: _Run | None = None,
-) -> _Run:
+    still: Run | None = None,
+    judge: type[Judge] | None = None,
+) -> Run:
+    """Every equation that the chosen outputs need, by a machine of the kind ``judge``."""
     found = sizes(op, tensors, parameters)
     numbers = _numbers(op, parameters, found)
     known: dict[str, Array] = {}
     axes = {tensor.name: tensor.axes for tensor in op.inputs}
     axes |= {equation.name: equation.axes for equation in op.equations}
-    machine = _Spec(known, found, numbers, axes, still.machine if still else None)
+    machine = (judge or Judge)(known, found, numbers, axes, still.machine if still else None)
     for tensor in op.inputs:
         given = tensors.get(tensor.name)
         if given is None:
@@ -185,7 +194,7 @@ def _run(
     for equation in _needed(op, parameters):
         filled = machine.fill(equation.axes, equation.body, equation.kind)
         made[equation.name] = known[equation.name] = filled
-    return _Run(machine, made)
+    return Run(machine, made)
 
 
 def _number(value: Fraction | Expr | None) -> float | int:
@@ -237,18 +246,18 @@ def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
     return chosen[::-1]
 
 
-def _finished(op: Operation, ran: _Run, parameters: Mapping[str, Any]) -> dict[str, Array]:
+def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[str, Array]:
     """The selected outputs, an axis that ``keepdim`` names put back with size 1 where lost."""
     lost = [p.index for p in op.parameters if isinstance(p, KeepDim) and parameters.get(p.name)]
     axes = {equation.name: equation.axes for equation in op.equations}
     result = {}
     for name in _selected(op, parameters):
-        value, left = ran.made[name], list(axes[name])
+        value, left = whole.made[name], list(axes[name])
         for index in lost:
             if all(index not in walk(axis) for axis in left):
                 owner = next(tensor.axes for tensor in op.inputs if index in tensor.axes)
                 place = _place(left, owner, owner.index(index))
-                rank = sum(len(ran.machine.shape(axis)) for axis in left[:place])
+                rank = sum(len(whole.machine.shape(axis)) for axis in left[:place])
                 value = np.expand_dims(value, rank)
                 left.insert(place, index)
         result[name] = value

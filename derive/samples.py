@@ -47,9 +47,13 @@ __all__ = ["Case", "Sample", "cases", "sample"]
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
 _ASSIGNMENTS = 40
 _RANGES = ((-1.5, 1.5), (-0.9, 0.9), (0.3, 1.7), (0.1, 0.9), (1.1, 2.3))
+_LITTLE_WORK = 2_000
+"""Rounds of all loops, times the elements of all inputs."""
 _INTEGER = 2
 _REAL = 0.7
 _MODERATE = 1e4
+_SHOWN = 64
+"""Elements of a tensor that is shown whole."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,23 @@ class Sample:
     tensors: dict[str, Array | None]
     parameters: dict[str, Any]
     outputs: dict[str, Array]
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """Everything that a call needs; of a large tensor the shape and range."""
+        lines = [f"sample of seed {self.seed}:"]
+        for name, values in self.tensors.items():
+            if values is None:
+                lines.append(f"  {name} = None")
+                continue
+            shape = ", ".join(map(str, values.shape))
+            line = f"  {name}[{shape}] = " if values.ndim else f"  {name} = "
+            if values.size <= _SHOWN:
+                lines.append(line + repr(values.tolist()))
+            else:
+                lines.append(f"{line}{values.size} values in [{values.min()}, {values.max()}]")
+        lines += [f"  {name} = {value!r}" for name, value in self.parameters.items()]
+        return "\n".join(lines)
 
 
 def cases(op: Operation) -> Iterator[Case]:
@@ -123,7 +144,9 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
             if isinstance(made, Exception):
                 reason = f": {made}"
                 continue
-            whole = Sample(case, {t.name: values.get(t.name) for t in op.inputs}, parameters, made)
+            whole = Sample(
+                case, {t.name: values.get(t.name) for t in op.inputs}, parameters, made, seed
+            )
             if all(np.abs(v).max(initial=0) <= _MODERATE and v.size for v in made.values()):
                 return whole
             found.append(whole)
@@ -171,13 +194,18 @@ _Assignment = tuple[dict[str, tuple[int, ...]], dict[str, Any]]
 
 
 def _assignments(op: Operation, case: Case) -> list[_Assignment]:
-    """The shapes and parameters that fit op, those with the least work first."""
+    """The shapes and parameters that fit op, those with the least work first.
+
+    Of two elements a correlation is 1, and a product of all others one factor: no size is below
+    3 where that is little work, and none below 2 where it can be.
+    """
     rng = np.random.default_rng(0)
     found: list[tuple[tuple[int, int, int], _Assignment]] = []
     needed = len(_SIZES)
     for attempt in range(_ASSIGNMENTS):
         # The smallest sizes that all differ; every other time any, as some fit no equation.
-        pool = _SIZES[:needed] if attempt % 2 else _SIZES
+        first = attempt // 2 % 2
+        pool = _SIZES[first : first + needed] if attempt % 2 else _SIZES
         wanted = _Sizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
         try:
             shapes, parameters, least, work = _shapes(op, case, wanted)
@@ -185,7 +213,8 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
             continue
         finally:
             needed = min(needed, wanted.used or needed)
-        found.append(((-min(2, least), work, attempt), (shapes, parameters)))
+        enough = 3 if work <= _LITTLE_WORK else 2
+        found.append(((-min(enough, least), work, attempt), (shapes, parameters)))
     return [assignment for _, assignment in sorted(found, key=lambda pair: pair[0])]
 
 

@@ -44,7 +44,7 @@ ROOMS = (
         *("document", "emit", "emit_joint", "formula", "legible", "oracle", "result", "samples"),
         *("speech", "statements", "typeset"),
     ),
-    ("calling", "detached", "grid", "inputs", "points", "reference", "verify"),
+    ("calling", "detached", "doubt", "exact", "grid", "inputs", "points", "reference", "verify"),
     ("catalog",),
     ("pipeline",),
     ("comparison", "report"),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conditioned import TEXTS
+from mutants import mutants, wrong_at_second_order
 
 import derive
 from derive import oracle
+from derive.algebra.functions import FUNCTIONS
 from derive.samples import cases, sample
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from derive.verify import checks_of, gradients_of, load_source, verify_source
+from derive.exact import Exact, Unknown  # noqa: E402
+from derive.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
 
 SOFTMAX = """
 op softmax(A[*p,k,*q]; dim=axis(k)) -> S
@@ -142,3 +146,133 @@ def test_cases_vary_everything():
         "axes from the end",
         "axes kept",
     }
+
+
+def wrong(op: derive.Operation, source: str, seed: int = 0) -> list[str]:
+    """What `verify_source` would raise of."""
+    checks = gradients_of(op, load_source(op, source), seed)
+    return [f"{c.check}, {c.case}: {c.detail}" for c in checks if not c.ok]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_a_right_operation_is_right_however_badly_it_is_conditioned(text):
+    op = derive.parse(text)
+    source = derive.source(op)
+    for seed in (0, 2):
+        assert wrong(op, source, seed) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_fifty_samples_of_a_right_operation_give_no_alarm(text):
+    op = derive.parse(text)
+    source = derive.source(op)
+    for seed in range(50):
+        torch.manual_seed(seed)
+        assert wrong(op, source, seed) == []
+
+
+def passes(op: derive.Operation, source: str) -> bool:
+    return all(c.ok for c in gradients_of(op, load_source(op, source)))
+
+
+def assert_killed(text: str, least: int = 1) -> None:
+    op = derive.parse(text)
+    source = derive.source(op)
+    changed = [*mutants(source), *wrong_at_second_order(source)]
+    assert len(changed) >= least
+    assert [what for what, code in changed if passes(op, code)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [(TEXTS[0], 10), (TEXTS[4], 10), (TEXTS[5], 10), (TEXTS[15], 20), (CUBE, 3)],
+    ids=("kalman", "ratio", "log_of_difference", "inverse", "cube"),
+)
+def test_every_wrong_gradient_is_found(text, least):
+    """Also of operations that are judged twice: their samples are ill-conditioned."""
+    assert_killed(text, least)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_every_wrong_gradient_of_what_is_ill_conditioned_is_found(text):
+    assert_killed(text)
+
+
+def test_verification_is_the_same_each_time_and_leaves_the_generator_alone():
+    op = derive.parse(TEXTS[0])
+    source = derive.source(op)
+    wrong_source = next(code for _, code in mutants(source))
+    seen = []
+    for seed in (10, 11):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        seen.append([*wrong(op, source), *wrong(op, wrong_source)])
+        assert torch.equal(torch.get_rng_state(), before)
+    assert seen[0] == seen[1]
+
+
+def test_a_failure_shows_the_sample():
+    op = derive.parse(CONV)
+    source = derive.source(op).replace("grad_w = ", "grad_w = 2 * ")
+    (made,) = [sample(op, case) for case in cases(op) if case.label == "typical"]
+    with pytest.raises(derive.VerificationError) as caught:
+        verify_source(op, source)
+    message = str(caught.value)
+    assert "sample of seed 0:" in message
+    assert f"w[{made.tensors['w'].size}] = {made.tensors['w'].tolist()}" in message
+    assert f"s = {made.parameters['s']}" in message
+
+
+def test_a_large_tensor_is_shown_by_its_range():
+    op = derive.parse("op f(x[a,b,c,d]) -> y; y = sum[a,b,c,d](x[a,b,c,d]**2)")
+    text = str(sample(op, next(cases(op)), 3))
+    assert text.startswith("sample of seed 3:")
+    assert "120 values in [" in text
+
+
+def test_a_wrong_forward_mode_is_found():
+    """The plain forward is what forward mode differentiates."""
+    source = edited(
+        CUBE, "return _cube_forward(x)\n    return", "return 2 * _cube_forward(x)\n    return"
+    )
+    assert "gradcheck" in failed(CUBE, source)
+
+
+def exactly(text: str, **tensors) -> Exact:
+    op = derive.parse(text)
+    made = sample(op, next(cases(op)))
+    for name, value in tensors.items():
+        made.tensors[name][...] = value
+    return Exact(op, made, {name: np.ones_like(v) for name, v in made.outputs.items()})
+
+
+def test_many_digits_judge_what_differences_cannot():
+    """d/dx 1/(x - y) at 1e-6 from the pole, where a step of 1e-3 jumps over it."""
+    exact = exactly("op f(x, y) -> z; z = 1/(x - y)", x=1 + 2.0**-20, y=1.0)
+    one = {"x": np.ones(())}
+    assert exact.slope(one) == -(2.0**40)
+    assert exact.curvature(one, one) == 2.0**61
+    assert exact.slope({"x": np.ones(()), "y": np.ones(())}) == 0
+
+
+@pytest.mark.parametrize("body", ("abs(x - y)", "maximum(x, y)", "relu(y - x)"))
+def test_many_digits_tell_a_kink(body):
+    exact = exactly(f"op f(x, y) -> z; z = {body}", x=0.5, y=0.5)
+    with pytest.raises(Unknown, match="kink"):
+        exact.slope({"x": np.ones(())})
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"detach", "floordiv", "polygamma"}))
+def test_every_function_has_many_digits(name):
+    arguments = {1: "x", 2: "x, y", 3: "x, y, 2*y"}[FUNCTIONS[name].arity]
+    call = "x**y" if name == "pow" else f"{name}({arguments})"
+    exact = exactly(f"op f(x, y) -> z; z = {call} + 0*y", x=0.6, y=0.4)
+    found = exact.outputs()["z"]
+    assert found == pytest.approx(exact.made.outputs["z"] * 0 + oracle_at(call), rel=1e-14)
+
+
+def oracle_at(call: str) -> float:
+    op = derive.parse(f"op f(x, y) -> z; z = {call} + 0*y")
+    return float(oracle.outputs(op, {"x": np.array(0.6), "y": np.array(0.4)}, {})["z"])

@@ -56,7 +56,6 @@ Scope: TypeAlias = dict[Index, Any]
 Code: TypeAlias = Callable[[Scope], Any]
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
-_DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 _OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
 
 
@@ -95,6 +94,9 @@ class Machine:
     ``still`` is the machine that evaluates what stands under ``detach``; this one by default.
     """
 
+    dtypes: Mapping[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_}
+    """Of the arrays that are filled, by their kind."""
+
     def __init__(
         self,
         tensors: Mapping[str, Array],
@@ -116,7 +118,7 @@ class Machine:
         if len(set(indices)) < len(indices):
             raise ValueError(f"an index stands twice among the axes {list(axes)}")
         shape = [n for axis in axes for n in self.shape(axis)]
-        result: Array = np.empty(shape, _DTYPES[kind])
+        result: Array = np.empty(shape, self.dtypes[kind])
         place, value = self.places(axes, (None,) * len(axes)), self.code(body)
         for scope in self.scopes(indices, {}):
             result[place(scope)] = value(scope)
