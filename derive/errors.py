@@ -2,11 +2,58 @@
 
 from __future__ import annotations
 
-__all__ = ["DeriveError", "DeriveWarning", "LoweringError", "SpecError", "VerificationError"]
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+__all__ = [
+    "DeriveError",
+    "DeriveWarning",
+    "LoweringError",
+    "SpecError",
+    "VerificationError",
+    "no_recursion_leaves",
+    "shortened",
+]
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+_LONGEST = 3_900
+"""The characters of an error: a person reads the first and the last of them."""
+
+
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """The text, or its beginning and end with the number of characters between them."""
+    if len(text) <= most:
+        return text
+    left_out = f" … ({len(text) - most} characters are left out) … "
+    return text[: most * 2 // 3] + left_out + text[len(text) - most // 3 :]
 
 
 class DeriveError(Exception):
     """Base of every error that an operation can cause: what is wrong, where, and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(message))
+
+
+def no_recursion_leaves(f: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """f, with a `DeriveError` that names its first argument where Python's stack is too small."""
+
+    @wraps(f)
+    def bounded(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        try:
+            return f(*args, **kwargs)
+        except RecursionError:
+            name = getattr(args[0], "name", "the operation") if args else "the operation"
+            raise DeriveError(
+                f"{name}: an equation, or what is derived from it, is nested too deeply for "
+                "Python's recursion limit; name parts by equations of their own, or raise the limit"
+                " with sys.setrecursionlimit"
+            ) from None
+
+    return bounded
 
 
 class SpecError(DeriveError):
@@ -17,7 +64,7 @@ class SpecError(DeriveError):
     """
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
-        self.message = message
+        self.message = shortened(message)
         self.line = line
         self.column = column
         place = "" if line is None else f"line {line}, column {column}: "

@@ -20,7 +20,7 @@ from derive.calculus.lets import Lets
 from derive.document import document, document_joint
 from derive.emit import Variant, emit
 from derive.emit_joint import emit_joint
-from derive.errors import DeriveError, LoweringError
+from derive.errors import DeriveError, LoweringError, no_recursion_leaves
 from derive.lowering.checks import checks
 from derive.lowering.code import count
 from derive.lowering.cost import Costs, costs_of
@@ -85,6 +85,7 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
     return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
+@no_recursion_leaves
 @lru_cache(maxsize=256)
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
@@ -124,6 +125,7 @@ def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
         raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
 
 
+@no_recursion_leaves
 def derivation(
     op: Operation, option: str | None = None, wrt: Sequence[str] | None = None
 ) -> Derivation:
@@ -219,6 +221,7 @@ def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | 
     return tuple(dict.fromkeys(wrt))
 
 
+@no_recursion_leaves
 def source(op: Operation) -> str:
     """The Python source of the module of op."""
     variants = []
@@ -228,6 +231,7 @@ def source(op: Operation) -> str:
     return emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
 
 
+@no_recursion_leaves
 @lru_cache(maxsize=256)
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option: with the axes as given, or with each group as one axis."""
@@ -263,6 +267,7 @@ def load(op: Operation) -> Any:
     return getattr(imported(f"derive_generated_{op.name}", source(op)), op.name)
 
 
+@no_recursion_leaves
 def value_and_grad_source(
     op: Operation,
     wrt: Sequence[str] | None = None,

@@ -446,7 +446,7 @@ WRONG = [
     ),
     (
         "op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]",
-        "line 1, column 12: index i has two sizes; remove one",
+        "line 1, column 12: index i has two sizes, size(i)=... and n; remove one",
     ),
     (
         "op f(a[n,k], b[n,k]) -> y; y[n,k] = concat[k](a[n,k], b[n,k])",

@@ -283,10 +283,12 @@ def _text(code: Code) -> tuple[str, int]:
         case Binary(op, left, right):
             level = _PRECEDENCE[op]
             comparison = op in ("==", "!=", "<", "<=", ">", ">=")
-            return (
-                f"{_at(left, level + comparison)} {op} {_at(right, level + 1)}",
-                level,
-            )
+            # A chain of operators of one precedence, a + b - c, is one level, however long.
+            rest = [f" {op} {_at(right, level + 1)}"]
+            while not comparison and isinstance(left, Binary) and _PRECEDENCE[left.op] == level:
+                rest.append(f" {left.op} {_at(left.right, level + 1)}")
+                left = left.left
+            return _at(left, level + comparison) + "".join(reversed(rest)), level
         case Conditional(test, then, other):
             return f"{_at(then, 1)} if {_at(test, 1)} else {_at(other, 0)}", 0
     raise AssertionError(f"no text for {code!r}")

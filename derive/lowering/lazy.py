@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
+from derive.algebra.recursion import Recursion
 from derive.lowering.code import (
     Attribute,
     Binary,
@@ -35,18 +36,23 @@ def asked_once(
     code: Code, true: frozenset[Code] = frozenset(), false: frozenset[Code] = frozenset()
 ) -> Code:
     """The code without questions whose answer is known where it stands."""
-    if not isinstance(code, Conditional):
-        return code.map(lambda part: asked_once(part, true, false))  # type: ignore[no-any-return]
-    test = asked_once(code.test, true, false)
-    parts = frozenset(_conjuncts(test))
-    if parts <= true:
-        return asked_once(code.then, true, false)
-    if parts & false:
-        return asked_once(code.other, true, false)
-    other = false | parts if len(parts) == 1 else false
-    return Conditional(
-        test, asked_once(code.then, true | parts, false), asked_once(code.other, true, other)
-    )
+
+    def asked(key: tuple[Code, frozenset[Code], frozenset[Code]]) -> Code:
+        code, true, false = key
+        if not isinstance(code, Conditional):
+            return code.map(lambda part: visit((part, true, false)))  # type: ignore[no-any-return]
+        test = visit((code.test, true, false))
+        parts = frozenset(_conjuncts(test))
+        if parts <= true:
+            return visit((code.then, true, false))
+        if parts & false:
+            return visit((code.other, true, false))
+        other = false | parts if len(parts) == 1 else false
+        then = visit((code.then, true | parts, false))
+        return Conditional(test, then, visit((code.other, true, other)))
+
+    visit = Recursion(asked)
+    return visit((code, true, false))
 
 
 def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
@@ -84,11 +90,13 @@ def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Cod
 
 
 def _conjuncts(test: Code) -> Iterator[Code]:
-    if isinstance(test, Binary) and test.op == "and":
-        yield from _conjuncts(test.left)
-        yield from _conjuncts(test.right)
-    else:
-        yield test
+    pending = [test]
+    while pending:
+        test = pending.pop()
+        if isinstance(test, Binary) and test.op == "and":
+            pending += (test.right, test.left)
+        else:
+            yield test
 
 
 _AT_POSITIONS = (

@@ -125,6 +125,12 @@ class Affine:
         found = {i: c * by for i, c in self.coefficients.items()}
         return Affine({i: c for i, c in found.items() if c.terms}, self.constant * by, self.tensors)
 
+    @property
+    def largest(self) -> Fraction:
+        """The largest number in it, without its sign."""
+        parts = (self.constant, *self.coefficients.values())
+        return max((abs(x) for part in parts for x in part.terms.values()), default=Fraction(0))
+
     def least(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
         """The smallest value over all indices; None where signs are unknown."""
         return self._extreme(-1, size)

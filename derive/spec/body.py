@@ -32,12 +32,12 @@ from derive.algebra.expr import (
 from derive.algebra.functions import POWERS
 from derive.algebra.substitution import fresh
 from derive.spec import advice, raw
-from derive.spec.build import flat, power, product, total, whole
+from derive.spec.build import LARGEST, flat, power, product, total, whole
+from derive.spec.capacity import JOINED
 from derive.spec.composed import joined, normalised
 from derive.spec.declare import Declared, Letter
 from derive.spec.names import (
     CONSTANTS,
-    FORMS,
     KEEPING,
     REDUCTIONS,
     SCALAR,
@@ -47,6 +47,7 @@ from derive.spec.names import (
 )
 from derive.spec.raw import Place, Raw, fail, show
 from derive.spec.scope import Env, Reading, enter, in_either, letter_of
+from derive.spec.unknown import no_function, no_reduction
 
 __all__ = ["Bodies"]
 
@@ -94,6 +95,8 @@ class Bodies:
                     f"size({letter}) must be a whole number or made of sizes and integer "
                     f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
                 )
+            if any(isinstance(part, Num) and abs(part.value) > LARGEST for part in walk(size)):
+                fail(parameter.at, f"size({letter})={show(parameter.value)}: at most {LARGEST}")
             self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
@@ -183,6 +186,14 @@ class Bodies:
 
     def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         """e where a number is meant."""
+        try:
+            return self._value(e, env, guarded)
+        except ZeroDivisionError:
+            fail(e.at, f"division by zero in {show(e)}")
+        except OverflowError as error:
+            fail(e.at, f"{show(e)}: {error}")
+
+    def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         match e:
             case raw.Number(value):
                 return num(value)
@@ -194,9 +205,7 @@ class Bodies:
             case raw.Product() | raw.Negative():
                 return self._product(e, env, guarded)
             case raw.Power(base, exponent):
-                return self._power(
-                    e, self.value(base, env, guarded), self.value(exponent, env, guarded)
-                )
+                return power(self.value(base, env, guarded), self.value(exponent, env, guarded))
             case raw.Bracket(condition):
                 return Iverson(self.condition(condition, env, guarded))
             case raw.Apply():
@@ -206,12 +215,6 @@ class Bodies:
             case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
                 fail(e.at, advice.no_number(show(e), self._item is not None))
         fail(e.at, f"{show(e)} cannot stand here; groups and composites are whole axis positions")
-
-    def _power(self, e: Raw, base: Expr, exponent: Expr) -> Expr:
-        try:
-            return power(base, exponent)
-        except ZeroDivisionError:
-            fail(e.at, f"division by zero in {show(e)}")
 
     def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
         assert isinstance(e, raw.Name | raw.Item)
@@ -303,7 +306,7 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
-            result.append(self._power(e, value, num(-1)) if inverse else value)
+            result.append(power(value, num(-1)) if inverse else value)
         return product(result)
 
     def _is_bracket(self, e: Raw) -> bool:
@@ -327,26 +330,12 @@ class Bodies:
             self.readings[start:] = either
             return Where(condition, then, other)
         if name not in SCALAR:
-            self._no_function(e)
+            no_function(e, self.declared)
         self._arguments(e, arity(name))
         values = tuple(self.value(a, env, guarded) for a in args)
         if name in POWERS:
-            return self._power(e, values[0], num(POWERS[name]))
+            return power(values[0], num(POWERS[name]))
         return Call(name, values)
-
-    def _no_function(self, e: raw.Apply) -> None:
-        name = e.function
-        if name in ("max", "min"):
-            full = name + "imum"
-            how = f"{name} reduces over an index, {name}[k](...)"
-            fail(e.at, f"{how}; of two numbers, {full}(a, b)")
-        if name in REDUCTIONS or name in KEEPING or name == "concat":
-            fail(e.at, f"{name} needs its index: {name}[k](...)")
-        if name in FORMS:
-            fail(e.at, f"{name}(...) stands only among the parameters of an op line")
-        if name in self.declared.tensors or name in self.declared.equations:
-            fail(e.at, f"{name} is a tensor; write {name}[...]")
-        fail(e.at, f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}")
 
     def _arguments(self, e: raw.Apply, n: int) -> None:
         if len(e.args) != n:
@@ -370,11 +359,7 @@ class Bodies:
         if e.kind in REDUCTIONS:
             reduced = self._reduction(e, env, guarded)
             return Iverson(reduced) if e.kind in ("any", "all") else reduced
-        if e.kind in SCALAR:
-            fail(e.at, f"{e.kind} takes no indices: {e.kind}(...)")
-        if e.kind in self.declared.tensors or e.kind in self.declared.equations:
-            fail(e.at, f"{e.kind} is a tensor and cannot be called")
-        fail(e.at, f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}")
+        no_reduction(e, self.declared)
 
     def _bound(self, e: raw.Bind, arguments: bool = True) -> tuple[raw.Name | raw.Star, ...]:
         if arguments and len(e.args) != 1:
@@ -429,6 +414,12 @@ class Bodies:
             fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
         if not e.args:
             fail(e.at, "concat[...] needs something to join")
+        if len(e.args) > JOINED:
+            fail(
+                e.at,
+                f"concat joins at most {JOINED}, not {len(e.args)}: join some of them in an "
+                "equation of its own",
+            )
         k = self._kept(e, self._bound(e, arguments=False)[0], env)
         pieces: list[tuple[Index, Expr]] = []
         for n, arg in enumerate(e.args, start=1):

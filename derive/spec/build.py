@@ -1,20 +1,41 @@
 """Sums, products and powers that fold numbers, and nothing else.
 
 Nested sums and products are flattened, the numbers of a product are one factor in front and
-those of a sum one term: the form that SymPy gives too.
+those of a sum one term: the form that SymPy gives too. A number beyond float64, above 1.8e308 or
+below 1/1.8e308, is an OverflowError, which is raised before the number is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from math import lcm
+from math import lcm, log10
 
-from derive.algebra.expr import Add, And, Call, Expr, Iverson, Mul, Num, Or, Param, Pow, Size, num
+from derive.algebra.expr import (
+    Add,
+    And,
+    Call,
+    Const,
+    Expr,
+    Iverson,
+    Mul,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Size,
+    num,
+)
 
-__all__ = ["difference", "flat", "power", "product", "total", "whole"]
+__all__ = ["LARGEST", "difference", "flat", "power", "product", "total", "whole"]
 
+_BEYOND = "the number is beyond float64, above 1.8e308 or below 1/1.8e308; write inf or 0"
 _LARGEST = 64
+LARGEST = 2**62
+"""The largest position, size and exponent, which are 64-bit integers at run time."""
+
+_BITS = 1024
+"""Every number of float64 has fewer before its point."""
 
 
 def total(terms: Iterable[Expr]) -> Expr:
@@ -30,6 +51,7 @@ def total(terms: Iterable[Expr]) -> Expr:
         flat[first] = num(value)
         if value == 0 and len(flat) > 1:
             del flat[first]
+        _bounded(num(value))
     return flat[0] if len(flat) == 1 else Add(tuple(flat))
 
 
@@ -44,8 +66,8 @@ def product(factors: Iterable[Expr]) -> Expr:
             else:
                 flat.append(part)
     if value != 1 or not flat:
-        flat.insert(0, num(value))
-    return flat[0] if len(flat) == 1 else Mul(tuple(flat))
+        flat.insert(0, _bounded(num(value)))
+    return _bounded(flat[0] if len(flat) == 1 else Mul(tuple(flat)))
 
 
 def difference(a: Expr, b: Expr) -> Expr:
@@ -64,10 +86,52 @@ def power(base: Expr, exponent: Expr) -> Expr:
     if isinstance(base, Num):
         if base.value == 0 and n < 0:
             raise ZeroDivisionError
+        if base.value in (0, 1):
+            return base
         small = max(abs(base.value.numerator), base.value.denominator) < 2**_LARGEST
         if n.denominator == 1 and (n == -1 or (abs(n) <= _LARGEST and small)):
-            return num(base.value ** int(n))
-    return Pow(base, exponent)
+            return _bounded(num(base.value ** int(n)))
+    if max(abs(n.numerator), n.denominator) > LARGEST:
+        raise OverflowError(f"an exponent is at most {LARGEST}")
+    return _bounded(Pow(base, exponent))
+
+
+def _bounded(e: Expr) -> Expr:
+    """e; OverflowError for a number that is none of float64."""
+    bits = _bits(e)
+    if bits is not None and abs(bits) > _BITS:
+        raise OverflowError(_BEYOND)
+    return e
+
+
+def _bits(e: Expr) -> float | None:
+    """About log2 |e| where e is made of rationals and pi by products and powers, else None.
+
+    A fraction is as large as the larger of its two numbers.
+    """
+    match e:
+        case Num(value):
+            above, below = value.numerator.bit_length(), value.denominator.bit_length()
+            return float(above if above >= below else -below)
+        case Const("pi"):
+            return 1.7
+        case Pow(base, Num(exponent)):
+            bits = _bits(base)
+            if isinstance(base, Num) and base.value:
+                fraction = abs(base.value)
+                bits = (log10(fraction.numerator) - log10(fraction.denominator)) / log10(2)
+            if bits is None:
+                return None
+            # Neither factor alone is beyond float64.
+            return max(min(bits * float(exponent), _FAR), -_FAR)
+        case Mul(args):
+            every = [_bits(arg) for arg in args]
+            known = [bits for bits in every if bits is not None]
+            return sum(known) if len(known) == len(every) else None
+    return None
+
+
+_FAR = 10.0 * _BITS
 
 
 def flat(parts: Iterable[Expr], kind: type[And] | type[Or]) -> Iterator[Expr]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from derive.algebra.expr import Const, Expr, Num, num
 from derive.spec import raw
@@ -251,6 +250,15 @@ class _Survey:
 
 def constant(e: Raw, what: str) -> Expr:
     """The number or constant that e is; nothing but numbers, ``pi``, ``inf`` and - + * / **."""
+    try:
+        return _constant(e, what)
+    except ZeroDivisionError:
+        fail(e.at, "division by zero")
+    except OverflowError as error:
+        fail(e.at, f"{what}: {error}")
+
+
+def _constant(e: Raw, what: str) -> Expr:
     match e:
         case raw.Number(value):
             return num(value)
@@ -263,13 +271,12 @@ def constant(e: Raw, what: str) -> Expr:
                 e, what, total(product((num(-1 if s else 1), constant(t, what))) for s, t in terms)
             )
         case raw.Product(factors):
-            parts = [_inverse(e, constant(f, what)) if s else constant(f, what) for s, f in factors]
+            parts = [
+                power(constant(f, what), num(-1)) if s else constant(f, what) for s, f in factors
+            ]
             return _exact(e, what, product(parts))
         case raw.Power(base, exponent):
-            try:
-                return _exact(e, what, power(constant(base, what), constant(exponent, what)))
-            except ZeroDivisionError:
-                fail(e.at, "division by zero")
+            return _exact(e, what, power(constant(base, what), constant(exponent, what)))
     fail(e.at, f"{what} must be a number, not {show(e)}")
 
 
@@ -277,9 +284,3 @@ def _exact(e: Raw, what: str, value: Expr) -> Expr:
     if not isinstance(value, Num):
         fail(e.at, f"{what} must be one number, not {show(e)}")
     return value
-
-
-def _inverse(e: Raw, value: Expr) -> Expr:
-    if value is num(0):
-        fail(e.at, "division by zero")
-    return num(Fraction(1) / value.value) if isinstance(value, Num) else power(value, num(-1))

@@ -24,7 +24,17 @@ from derive.spec.build import product
 from derive.spec.declare import Declared
 from derive.spec.shapes import Shapes
 
-__all__ = ["atoms", "compared", "composed", "factors", "letters", "pinned", "shown"]
+__all__ = [
+    "atoms",
+    "compared",
+    "composed",
+    "composition",
+    "factors",
+    "letters",
+    "pinned",
+    "places",
+    "shown",
+]
 
 
 def atoms(position: Affine) -> Iterable[Size]:
@@ -53,6 +63,24 @@ def letters(composite: Composite) -> list[str]:
 def composed(composite: Composite) -> Expr:
     """The size of a composite axis."""
     return product(map(Size, letters(composite)))
+
+
+def composition(composite: Composite) -> str:
+    """(t d), for messages."""
+    parts = (p.name if isinstance(p, Index) else shown(p, str) for p in composite.args)
+    return f"({' '.join(parts)})"
+
+
+def places(axes: Iterable[str]) -> str:
+    """``axis 0 of x and axis 1 of y`` for x@0 and y@1, at most four of them."""
+    split = (axis.rpartition("@") for axis in dict.fromkeys(axes))
+    said = [f"axis {n} of {tensor}" for tensor, _, n in split]
+    if len(said) > _SAID:
+        said = [*said[: _SAID - 1], f"{len(said) - _SAID + 1} others"]
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+
+
+_SAID = 4
 
 
 def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
@@ -95,8 +123,11 @@ def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr 
     for name, parameter in d.parameters.items():
         match parameter.value:
             case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
-                if found.get(letter) is not None or letter in d.fixed:
-                    raw.fail(parameter.at, f"index {letter} has two sizes; remove one")
+                other = found.get(letter)
+                if other is not None or letter in d.fixed:
+                    one = shown(other, str) if other is not None else f"size({letter})=..."
+                    text = f"index {letter} has two sizes, {one} and {name}; remove one"
+                    raw.fail(parameter.at, text)
                 found[letter] = Param(name)
     for letter in given:
         found.setdefault(letter, None)

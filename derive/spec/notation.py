@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
-from derive.errors import SpecError
+from derive.errors import SpecError, no_recursion_leaves
 from derive.spec import raw
 from derive.spec.advice import KEYWORDS, SIGNS
+from derive.spec.capacity import check_count, check_length, check_size, check_statement
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
 
@@ -26,7 +27,7 @@ __all__ = ["parse", "parse_all"]
 
 _CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
 _SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
-_LONGEST = 400  # digits and decimal exponent of a number
+_LONGEST = 308  # digits and decimal exponent of a number
 
 
 def parse(text: str) -> Operation:
@@ -34,16 +35,20 @@ def parse(text: str) -> Operation:
     operations = parse_all(text)
     if len(operations) != 1:
         names = ", ".join(op.name for op in operations)
-        raise SpecError(f"expected one operation, got {len(operations)} ({names}); use parse_all")
+        raise SpecError(
+            f"expected one operation, got {len(operations)} ({names}); derive.read(path) gives all "
+            "of a file"
+        )
     return operations[0]
 
 
+@no_recursion_leaves
 def parse_all(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
-    try:
-        operations = tuple(_resolved(written, text) for written in _split(_read(text)))
-    except RecursionError:
-        raise SpecError("the expression is nested too deeply") from None
+    check_length(text)
+    written = list(_split(_read(text)))
+    check_count(len(written))
+    operations = tuple(_resolved(each, text) for each in written)
     seen: set[str] = set()
     for operation in operations:
         if operation.name in seen:
@@ -63,6 +68,7 @@ def _read(text: str) -> list[raw.Raw]:
 def _resolved(written: raw.Operation, text: str) -> Operation:
     """The operation; an error in one of its equations names the equation."""
     try:
+        check_size(written)
         return resolve(written)
     except SpecError as error:
         place = (error.line or 0, error.column or 0)
@@ -75,9 +81,21 @@ def _showing(text: str, error: SpecError, where: str) -> SpecError:
     """The error with the line of the text that it is about."""
     if error.line is None:
         return error
-    shown = text.splitlines()[error.line - 1].strip()
+    shown = _around(text.split("\n")[error.line - 1], error.column or 1)
     message = f"{error.message}\n  {where}{shown}"
     return SpecError(message, line=error.line, column=error.column)
+
+
+def _around(line: str, column: int) -> str:
+    """The line, or of a long one what stands around the column."""
+    start = max(0, min(column - _SHOWN_LINE // 2, len(line) - _SHOWN_LINE))
+    part = line[start : start + _SHOWN_LINE].strip()
+    before, after = "… " if start else "", " …" if start + _SHOWN_LINE < len(line) else ""
+    return f"{before}{part}{after}"
+
+
+_SHOWN_LINE = 400
+"""The characters that an error shows of a line."""
 
 
 def _statements(text: str) -> list[raw.Raw]:
@@ -149,6 +167,7 @@ class _Lines:
         tokens = list(stream)
         opened: list[Token] = []
         starts = True
+        first: Token | None = None
         result: list[Token] = []
         for n, token in enumerate(tokens):
             kind = token.type
@@ -160,7 +179,10 @@ class _Lines:
                     raise _at(token, f"{_SIGN[kind]} closes nothing")
                 opened.pop()
             if kind in ("NEWLINE", "SEMI") and not opened:
-                result.append(Token.new_borrow_pos("END", token.value, token))
+                if first is not None:
+                    check_statement(first, token)
+                    result.append(Token.new_borrow_pos("END", token.value, token))
+                first = None
                 starts = True
                 continue
             if kind == "NEWLINE":
@@ -168,7 +190,10 @@ class _Lines:
             if starts and kind == following == "NAME" and token == "op":
                 token = Token.new_borrow_pos("OP", token.value, token)
             starts = False
+            first = first or token
             result.append(token)
+        if first is not None:
+            check_statement(first, tokens[-1])
         if opened:
             raise _at(opened[-1], f"{_SIGN[opened[-1].type]} is never closed")
         return iter(result)
@@ -212,7 +237,7 @@ def _unexpected(text: str, error: UnexpectedToken) -> SpecError:
     for sign in (text[at : at + 1], text[max(at - 1, 0) : at + 1]):
         if sign in SIGNS and not accepts & {"END", "EQUAL"}:
             hint = f"; {SIGNS[sign]}"
-    for word in re.findall(r"[^\W\d]\w*", text.splitlines()[(token.line or 1) - 1]):
+    for word in re.findall(r"[^\W\d]\w*", text.split("\n")[(token.line or 1) - 1]):
         if word in KEYWORDS:
             hint = f"; {KEYWORDS[word]}"
     return _at(token, f"unexpected {str(token)!r}{hint}")

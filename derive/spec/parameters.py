@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import Const, Expr, Index, Num, walk
 from derive.spec import raw
+from derive.spec.build import LARGEST
 from derive.spec.declare import Declared, constant
 from derive.spec.names import nearest
 from derive.spec.operation import (
@@ -81,6 +82,8 @@ def _of_index(
         if not isinstance(number, Fraction) or number.denominator != 1:
             fail(value.at, f"the default of {name} must be a whole number")
         given = int(number)
+    if given is not None and abs(given) > LARGEST:
+        fail(value.at, f"the default of {name} is {given}: at most {LARGEST}")
     if function == "size":
         if given is not None and given < 1:
             fail(value.at, f"the default of {name} must be positive, not {given}")

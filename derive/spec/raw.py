@@ -5,9 +5,10 @@ A node says nothing about sizes, kinds or which names are indices; `derive.spec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from math import log10
 from typing import NoReturn
 
 from derive.errors import SpecError
@@ -43,11 +44,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Place:
-    """A 1-based line and column of the text, or the ``equation`` itself where there is none."""
+    """A 1-based line and column of the text; where there is none, what gives the equation's."""
 
     line: int
     column: int
-    equation: str = ""
+    equation: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -242,8 +243,8 @@ def fail(at: Place | None, message: str) -> NoReturn:
     """Raise the error, with its place if there is one."""
     if at is None:
         raise SpecError(message)
-    if at.equation:
-        raise SpecError(f"{message}\n  in {at.equation}")
+    if at.equation is not None:
+        raise SpecError(f"{message}\n  in {at.equation()}")
     raise SpecError(message, line=at.line, column=at.column)
 
 
@@ -275,7 +276,7 @@ def show(e: Raw, level: int = 0) -> str:
 def _text(e: Raw, own: int) -> str:
     match e:
         case Number(value):
-            return str(value)
+            return _digits(value)
         case Name(name):
             return name
         case Star(name):
@@ -309,6 +310,18 @@ def _text(e: Raw, own: int) -> str:
             where = "" if condition is None else f" | {show(condition)}"
             return f"{kind}[{_list(indices)}{where}]({_list(args)})"
     return type(e).__name__.lower()
+
+
+def _digits(value: Fraction) -> str:
+    """A number; of a long one the first digits of each part and how many there are."""
+    parts = []
+    for whole in (value.numerator, value.denominator)[: 1 if value.denominator == 1 else 2]:
+        digits = int(whole.bit_length() * log10(2)) + 1
+        parts.append(str(whole) if digits <= _LONGEST else f"({digits} digits)")
+    return "/".join(parts)
+
+
+_LONGEST = 40
 
 
 def _list(items: tuple[Raw, ...]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
 from derive.errors import DeriveWarning
@@ -42,6 +42,7 @@ def resolve(written: raw.Operation) -> Operation:
     for equation in d.equations.values():
         left[equation.name], bodies[equation.name] = translated.equation(equation)
     readings = translated.readings
+    _stand(d, left, bodies, translated.definitions)
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
@@ -69,6 +70,33 @@ def resolve(written: raw.Operation) -> Operation:
     _warn(d, readings, results, equations, made, extents)
     parts = (tensors, made, tuple(equations), results, extents)
     return Operation.resolved(written.name, *parts, stable=written.stable)
+
+
+def _stand(
+    d: Declared,
+    left: Mapping[str, tuple[Expr, ...]],
+    bodies: Mapping[str, Expr],
+    definitions: Sequence[tuple[str, Expr, Place | None]],
+) -> None:
+    """Refuse the size of an index that stands nowhere, not even as a number."""
+    seen = {e.extent for _, size, _ in definitions for e in walk(size) if isinstance(e, Size)}
+    every = (*bodies.values(), *(axis for axes in left.values() for axis in axes))
+    seen |= {i.extent for e in every for i in walk(e) if isinstance(i, Index | Size)}
+    for tensor in d.tensors.values():
+        parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
+        seen |= {p.name for p in parts if isinstance(p, raw.Name | raw.Star)}
+    given = {letter: fixed.at for letter, fixed in d.fixed.items()}
+    for parameter in d.parameters.values():
+        if isinstance(parameter.value, raw.Apply) and parameter.value.function == "size":
+            names = (a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star))
+            given |= dict.fromkeys(names, parameter.at)
+    for letter, at in given.items():
+        if letter not in seen and d.letters[letter].own:
+            fail(
+                at,
+                f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
+                "equation has its size",
+            )
 
 
 def _tensor(
@@ -187,6 +215,8 @@ def _check_bounds(guards: Guards, sizes: Sizes, readings: Sequence[Reading]) -> 
     """An unguarded position that is out of bounds for every size is an error."""
     for reading in readings:
         for n, position in enumerate(reading.positions):
+            if isinstance(position, Index) and sizes.same(position.extent, reading.tensor, n):
+                continue
             found = None if reading.guarded else affine(sizes.named(position))
             if found is None or found.tensors or isinstance(position, Num):
                 continue

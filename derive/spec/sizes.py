@@ -14,9 +14,21 @@ from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size
 from derive.algebra.substitution import replace
 from derive.spec.advice import no_number
 from derive.spec.affine import Affine, Polynomial, affine
-from derive.spec.build import product
+from derive.spec.build import LARGEST, product
+from derive.spec.circular import not_by_themselves, not_of_themselves
+from derive.spec.classes import Known
 from derive.spec.declare import Declared
-from derive.spec.measure import atoms, compared, composed, factors, letters, pinned, shown
+from derive.spec.measure import (
+    atoms,
+    compared,
+    composed,
+    composition,
+    factors,
+    letters,
+    pinned,
+    places,
+    shown,
+)
 from derive.spec.operation import Extent
 from derive.spec.ranges import Bound, bound, ordered, smallest
 from derive.spec.raw import Place, fail
@@ -45,19 +57,17 @@ class Sizes:
     readings: Sequence[Reading]
     comparisons: Sequence[tuple[Expr, Expr]]
     definitions: Sequence[tuple[str, Expr, Place | None]]
-    _parent: dict[str, str] = field(default_factory=dict)
-    _order: dict[str, int] = field(default_factory=dict)
-    _given: dict[str, Expr] = field(default_factory=dict)
+    _known: Known = field(default_factory=Known)
     _names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for letter in self.declared.letters:
-            self._add(letter)
+            self._known.add(letter)
         for tensor, axes in self.shapes.axes.items():
             for n in range(len(axes)):
-                self._add(f"{tensor}@{n}")
+                self._known.add(f"{tensor}@{n}")
         for a, b in self.declared.written.same:
-            self._union(a, b)
+            self._known.join(a, b)
         self._ones: set[str] = set()
         self._composites: list[tuple[str, Composite, Place | None]] = []
         given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
@@ -66,28 +76,6 @@ class Sizes:
         self._give(given)
         self._solve(derived)
         self._name()
-
-    # union-find
-
-    def _add(self, key: str) -> None:
-        self._parent[key] = key
-        self._order[key] = len(self._order)
-
-    def _root(self, key: str) -> str:
-        while self._parent[key] != key:
-            key = self._parent[key]
-        return key
-
-    def _union(self, a: str, b: str) -> None:
-        a, b = sorted((self._root(a), self._root(b)), key=self._order.__getitem__)
-        if a == b:
-            return
-        self._parent[b] = a
-        if b in self._given:
-            self._set(a, self._given.pop(b), None)
-
-    def _members(self, root: str) -> list[str]:
-        return [key for key in self._parent if self._root(key) == root]
 
     # what is known
 
@@ -145,6 +133,8 @@ class Sizes:
                 f"{where} is read at a position that is no integer combination of indices, sizes, "
                 "integer parameters and integer tensors; give it an equation of its own",
             )
+        if found.largest > LARGEST:
+            fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")
         if not found.coefficients and not found.tensors and isinstance(position, Num):
             if position.value < 0:
                 fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
@@ -171,7 +161,7 @@ class Sizes:
             for n, axis in enumerate(self.shapes.declared.get(tensor, ())):
                 key = f"{tensor}@{n}"
                 if isinstance(axis, Index):
-                    self._union(axis.extent, key)
+                    self._known.join(axis.extent, key)
                 elif isinstance(axis, Composite):
                     at = d.equations[tensor].at if tensor in d.equations else d.tensors[tensor].at
                     self._composites.append((key, axis, at))
@@ -186,7 +176,7 @@ class Sizes:
                 elif isinstance(position, Index):
                     letter = position.extent
                     if letter not in derived:
-                        self._union(letter, key)
+                        self._known.join(letter, key)
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(_Affine(alone, key, (letter,), reading))
@@ -194,33 +184,24 @@ class Sizes:
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():
             if size is not None:
-                self._set(letter, size, self.declared.letters[letter].at)
-        for key in sorted(self._ones, key=self._order.__getitem__):
-            self._set(key, num(1), None)
+                why = f"as {shown(size, self._known.say)}=size({letter}) says"
+                self._known.set(letter, size, self.declared.letters[letter].at, why)
+        for key in sorted(self._ones, key=self._known.place):
+            self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
         for letter, size, at in self.definitions:
-            self._set(letter, size, at)
-
-    def _set(self, key: str, size: Expr, at: Place | None) -> None:
-        root = self._root(key)
-        size = self._canonical(size)
-        known = self._given.setdefault(root, size)
-        if known is not size:
-            name = next((x for x in self._members(root) if "@" not in x and "#" not in x), root)
-            fail(at, f"index {name} has two sizes; rename one of the two indices")
-
-    def _canonical(self, e: Expr) -> Expr:
-        def root(part: Expr) -> Expr | None:
-            return Size(self._root(part.extent)) if isinstance(part, Size) else None
-
-        return replace(e, root)
+            fixed = letter in self.declared.fixed
+            why = f"as size({letter})=... says" if fixed else "joined by concat"
+            self._known.set(letter, size, at, why)
 
     def _sized(self, key: str) -> bool:
-        root = self._root(key)
-        return root in self._given or bool(self._sources(root))
+        root = self._known.root(key)
+        inputs = self.declared.tensors
+        read = (key.rpartition("@")[0] in inputs for key in self._known.members(root))
+        return root in self._known.given or any(read)
 
     def _sources(self, root: str) -> list[tuple[str, int]]:
         found = []
-        for key in self._members(root):
+        for key in self._known.members(root):
             tensor, at, n = key.partition("@")
             if at and tensor in self.declared.tensors:
                 found.append((tensor, int(n)))
@@ -234,18 +215,19 @@ class Sizes:
             self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
         ):
             pass
+        self._no_circles()
         for key, composite, at in self._composites:
             if all(self._sized(x) for x in letters(composite)):
                 self._compose(key, composite, at)
         for name in self.declared.letters:
             if not self._sized(name):
                 self._unsized(name)
-        for root, size in self._given.items():
+        for root, size in self._known.given.items():
             if not self._sources(root) or isinstance(size, Call | Size):
                 self._acyclic(root, [root])
         for letter, _, at in self.definitions:
-            own = self._root(letter)
-            size = self._canonical(self._given[own])
+            own = self._known.root(letter)
+            size = self._known.canonical(self._known.given[own])
             if any(part is Size(own) for part in walk(size)):
                 fail(
                     at,
@@ -253,35 +235,36 @@ class Sizes:
                     "declare the arguments of concat with other indices",
                 )
 
+    def _no_circles(self) -> None:
+        """No axis is composed of itself, and no size is given by itself."""
+        not_of_themselves(self._known, self._composites)
+        fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
+        not_by_themselves(self._known, fixed)
+
     def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
         """The size of an axis is that of all parts, which its axes are checked against."""
-        root = self._root(key)
-        size = self._canonical(composed(composite))
-        known = self._given.get(root)
+        root = self._known.root(key)
+        size = self._known.canonical(composed(composite))
+        known = self._known.given.get(root)
         if known is None:
-            if size is not Size(root):
-                self._given[root] = size
+            if Size(root) not in walk(size):
+                self._known.given[root] = size
             return
-        parts = [self._given.get(self._root(x)) for x in letters(composite)]
+        parts = [self._known.given.get(self._known.root(x)) for x in letters(composite)]
         quotient = any(
-            isinstance(p, Call) and Size(root) in walk(self._canonical(p)) for p in parts
+            isinstance(p, Call) and Size(root) in walk(self._known.canonical(p)) for p in parts
         )
         if len(parts) < len(composite.args) or quotient:
             return
-        known = self._canonical(known)
-        if factors(known, self._given.get) != factors(size, self._given.get):
+        known = self._known.canonical(known)
+        if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
-            one, other = shown(known, self._say), shown(size, self._say)
+            one, other = shown(known, self._known.say), shown(size, self._known.say)
             fail(
                 at,
-                f"index {self._say(root)} has two sizes: {one} and, on axis {n} of {tensor}, "
+                f"index {self._known.say(root)} has two sizes: {one} and, on axis {n} of {tensor}, "
                 f"{other}; read what is composed of other parts by an index of its own",
             )
-
-    def _say(self, root: str) -> str:
-        """A letter with this size, or the axis itself."""
-        members = self._members(root)
-        return next((m for m in members if "@" not in m and "#" not in m), root.replace("@", ""))
 
     def _unsized(self, name: str) -> None:
         letter = self.declared.letters[name]
@@ -295,9 +278,9 @@ class Sizes:
         )
 
     def _acyclic(self, root: str, path: list[str]) -> None:
-        for part in walk(self._canonical(self._given[root])):
+        for part in walk(self._known.canonical(self._known.given[root])):
             if isinstance(part, Size):
-                inner = self._root(part.extent)
+                inner = self._known.root(part.extent)
                 if inner in path:
                     shown = [p.partition("#")[0] for p in path if "@" not in p] or [path[0]]
                     at = self.declared.letters[path[0]].at if "@" not in path[0] else None
@@ -306,25 +289,28 @@ class Sizes:
                         f"the size of {', '.join(shown)} depends on itself; declare the index on "
                         "the op line",
                     )
-                if inner in self._given and not self._sources(inner):
+                if inner in self._known.given and not self._sources(inner):
                     self._acyclic(inner, [*path, inner])
 
     def _solve_derived(self, waiting: dict[str, list[_Affine]]) -> bool:
         for letter, found in waiting.items():
-            own = self._root(letter)
+            own = self._known.root(letter)
             needed = {r.axis for r in found} | {s.extent for r in found for s in atoms(r.position)}
-            if not all(self._sized(key) for key in needed if self._root(key) != own):
+            if not all(self._sized(key) for key in needed if self._known.root(key) != own):
                 continue
             bounds: list[Bound] = []
             for reading in found:
-                if self._root(reading.axis) == own and len(reading.position.coefficients) == 1:
+                if (
+                    self._known.root(reading.axis) == own
+                    and len(reading.position.coefficients) == 1
+                ):
                     if not reading.position.constant.terms:
                         continue
                 bounds += bound(
                     reading.position,
                     own,
-                    self._root(reading.axis),
-                    self._root,
+                    self._known.root(reading.axis),
+                    self._known.root,
                     reading.reading.at,
                     f"axis {reading.axis.rpartition('@')[2]} of {reading.reading.tensor}",
                 )
@@ -333,9 +319,10 @@ class Sizes:
             if size is None:
                 return True
             if isinstance(size, Size):
-                self._union(letter, size.extent)
+                self._known.join(letter, size.extent)
             else:
-                self._set(letter, size, self.declared.letters[letter].at)
+                axes = places([r.axis for r in found])
+                self._known.set(letter, size, self.declared.letters[letter].at, f"from {axes}")
             return True
         return False
 
@@ -345,16 +332,17 @@ class Sizes:
             unsized = [x for x in parts if not self._sized(x)]
             if not self._sized(key):
                 if not unsized:
-                    self._set(key, composed(composite), None)
+                    self._known.set(key, composed(composite), None, f"as {composition(composite)}")
                     return True
             elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
                 others = [x for x in parts if x != unsized[0]]
                 if len(parts) == len(composite.args):
                     if not others:
-                        self._union(unsized[0], key)
+                        self._known.join(unsized[0], key)
                     else:
                         rest = product(Size(x) for x in others)
-                        self._set(unsized[0], Call("floordiv", (Size(key), rest)), None)
+                        size = Call("floordiv", (Size(key), rest))
+                        self._known.set(unsized[0], size, None, f"from {places([key])}")
                     return True
         return False
 
@@ -365,7 +353,7 @@ class Sizes:
             unsized = [x for x in letters if not self._sized(x)]
             sized = [x for x in letters if self._sized(x)]
             if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:
-                self._union(unsized[0], sized[0])
+                self._known.join(unsized[0], sized[0])
                 return True
         return False
 
@@ -374,8 +362,8 @@ class Sizes:
     def _name(self) -> None:
         d = self.declared
         taken = {*d.letters, *d.tensors, *d.equations, *d.parameters}
-        for root in dict.fromkeys(map(self._root, self._parent)):
-            members = self._members(root)
+        for root in self._known.roots():
+            members = self._known.members(root)
             letters = [m for m in members if m in d.letters and d.letters[m].own]
             if letters:
                 self._names[root] = letters[0]
@@ -389,21 +377,27 @@ class Sizes:
 
     def letter(self, letter: str) -> str:
         """The extent of a letter."""
-        return self._names[self._root(letter)]
+        return self._names[self._known.root(letter)]
 
     def axis(self, tensor: str, n: int) -> str:
         """The extent of an axis."""
-        return self._names[self._root(f"{tensor}@{n}")]
+        return self._names[self._known.root(f"{tensor}@{n}")]
+
+    def same(self, letter: str, tensor: str, n: int) -> bool:
+        """Whether the axis has the size of the letter."""
+        return self._known.root(letter) == self._known.root(f"{tensor}@{n}")
 
     def number(self, extent: str) -> int | None:
         """The size of an extent where it is a number."""
-        found = [self._given.get(root) for root, name in self._names.items() if name == extent]
+        found = [
+            self._known.given.get(root) for root, name in self._names.items() if name == extent
+        ]
         return next((int(size.value) for size in found if isinstance(size, Num)), None)
 
     def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
         """The parts of an axis, as some tensor with the same axis has them; none if it has none."""
-        root = self._root(f"{tensor}@{n}")
-        own = (c for key, c, _ in self._composites if self._root(key) == root)
+        root = self._known.root(f"{tensor}@{n}")
+        own = (c for key, c, _ in self._composites if self._known.root(key) == root)
         return next((c.args for c in own), ())
 
     def named(self, e: Expr) -> Expr:
@@ -414,7 +408,7 @@ class Sizes:
                 case Index(name, letter, group):
                     return Index(name, self.letter(letter), group)
                 case Size(key):
-                    return Size(self._names[self._root(key)])
+                    return Size(self._names[self._known.root(key)])
             return None
 
         return replace(e, extent)
@@ -424,13 +418,13 @@ class Sizes:
         d = self.declared
         result = []
         order = {name: n for n, name in enumerate(d.tensors)}
-        roots = dict.fromkeys(map(self._root, self._parent))
+        roots = self._known.roots()
         for root in roots:
             sources = tuple(self._sources(root))
-            size = self._given.get(root)
-            group = any(m in d.letters and d.letters[m].group for m in self._members(root))
+            size = self._known.given.get(root)
+            group = any(m in d.letters and d.letters[m].group for m in self._known.members(root))
             if sources or size is not None:
-                named = None if size is None else self.named(self._canonical(size))
+                named = None if size is None else self.named(self._known.canonical(size))
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
         return tuple(ordered(result))

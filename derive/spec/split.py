@@ -140,7 +140,9 @@ def splits(op: Operation) -> dict[str, tuple[str, ...]]:
         size = sizes.get(extent)
         for parts in forms:
             whole = product(map(Size, parts))
-            if size is not None and factors(size, sizes.get) == factors(whole, sizes.get):
+            same = size is not None and factors(size, sizes.get) == factors(whole, sizes.get)
+            # A part of a part may be the axis itself, where all beside it have size 1.
+            if same and all(extent not in _leaves(part, found) for part in parts):
                 found.setdefault(extent, parts)
     return {extent: tuple(_leaves(extent, found)) for extent in found}
 

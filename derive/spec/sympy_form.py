@@ -15,6 +15,7 @@ from sympy import Basic, Idx, Indexed, IndexedBase, Symbol
 
 from derive.errors import SpecError
 from derive.spec import heads, raw
+from derive.spec.capacity import DEPTH, check_depth, check_size
 from derive.spec.limits import whole_range
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
@@ -24,6 +25,9 @@ from derive.spec.sympy_terms import Terms, number
 from derive.spec.to_sympy import to_sympy
 
 __all__ = ["operation", "to_sympy", "whole_range"]
+
+_LEVELS = 2 * DEPTH
+"""Levels of a SymPy expression, which has one more for a sign, a quotient and limits."""
 
 
 def operation(
@@ -39,6 +43,7 @@ def operation(
         raise SpecError(f"the name of an operation is text, not {name!r}")
     for equation in equations:
         _check_equation(name, equation)
+        check_depth(equation, lambda e: e.args, _place(name, equation), _LEVELS)
     declared = [_name_of(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
     scalars = [_name_of(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
     scalars += [_name_of(i) for i in inputs if isinstance(_plain(i).tensor, Symbol)]
@@ -58,6 +63,7 @@ def operation(
             scalars=False,
             stable=stable,
         )
+        check_size(written)
         return resolve(written)
     except RecursionError:
         raise SpecError(f"an equation of {name} is nested too deeply") from None
@@ -77,12 +83,24 @@ def _check_equation(name: str, equation: Any) -> None:
 
 
 def _equation(terms: Terms, name: str, e: Any) -> raw.Equation:
-    terms.at = raw.Place(0, 0, f"{name}: {e.lhs} = {e.rhs}")
+    terms.at = _place(name, e)
     left = e.lhs
     if isinstance(left, Symbol):
         return raw.Equation(_name_of(left), (), terms.value(e.rhs), at=terms.at)
     axes = tuple(terms.position(index) for index in left.indices)
     return raw.Equation(_name_of(left), axes, terms.value(e.rhs), at=terms.at)
+
+
+def _place(name: str, e: Any) -> raw.Place:
+    return raw.Place(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
+
+
+def _said(e: Any) -> str:
+    """SymPy's text of what is not too large to have one."""
+    try:
+        return str(e)
+    except (RecursionError, ValueError):
+        return "…"
 
 
 def _plain(item: Any) -> heads.SpecialInput:
@@ -105,7 +123,7 @@ def _input(terms: Terms, item: Any) -> raw.Tensor:
 
 def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
     if isinstance(key, heads.SizeSymbol):
-        terms.at = raw.Place(0, 0, f"{key} = {value}")
+        terms.at = raw.Place(0, 0, lambda: f"{key} = {_said(value)}")
         given = isinstance(value, sympy.Expr) and not value.is_Number
         size = terms.value(value) if given else number(value)
         return raw.Parameter(key.letter, size, fixes=True, at=terms.at)

@@ -52,12 +52,19 @@ _INSTEAD = {
 """What to write instead of what has no meaning here."""
 
 
+_BITS = 1024
+"""Every number of float64 has fewer before its point."""
+
+
 def number(value: Any) -> Raw:
     """A constant: a Python or SymPy number, exact; floats are their shortest decimal."""
     if isinstance(value, bool):
         raise SpecError(f"{value} is no number; give a number")
     if isinstance(value, int | Fraction):
-        return raw.Number(Fraction(value), isinstance(value, int))
+        exact = Fraction(value)
+        if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
+            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
+        return raw.Number(exact, isinstance(value, int))
     if isinstance(value, float):
         if isnan(value):
             raise SpecError("nan is no number that an operation can have")
@@ -65,9 +72,12 @@ def number(value: Any) -> Raw:
             return raw.Name("inf") if value > 0 else raw.Negative(raw.Name("inf"))
         return raw.Number(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
+        if isinf(float(value)) or (value != 0 and float(value) == 0):
+            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
         return number(float(value))
     if isinstance(value, sympy.Rational):
-        return raw.Number(Fraction(int(value.p), int(value.q)), bool(value.is_integer))
+        fraction = Fraction(int(value.p), int(value.q))
+        return number(int(fraction) if value.is_integer else fraction)
     if value is sympy.pi:
         return raw.Name("pi")
     if value is sympy.oo:
