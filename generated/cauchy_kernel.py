@@ -12,8 +12,12 @@ from torch.autograd import Function, forward_ad
 
 
 def _cauchy_kernel_forward(x1, x2, gamma):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    return 1 / (1 + gamma * (part - 2 * (x1 @ x2.mT)).clamp_min(0))
+    centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    return 1 / (1 + gamma * (part - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0))
 
 
 class _CauchyKernel(Function):
@@ -35,12 +39,17 @@ class _CauchyKernel(Function):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         grad_x1 = grad_x2 = None
+        centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
         part = G * K.square()
         part2 = 2 * gamma
         if ctx.needs_input_grad[0]:
-            grad_x1 = part2 * (part @ x2 - part.sum(-1, keepdim=True) * x1)
+            part3 = part @ x2_centred - part.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = part2 * part3
         if ctx.needs_input_grad[1]:
-            grad_x2 = part2 * (part.mT @ x1 - part.sum(-2).unsqueeze(-1) * x2)
+            part4 = part.mT @ x1_centred - part.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = part2 * part4
         return grad_x1, grad_x2, None
 
 

@@ -12,8 +12,12 @@ from torch.autograd import Function, forward_ad
 
 
 def _cdist_squared_forward(x1, x2):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    return (part - 2 * (x1 @ x2.mT)).clamp_min(0)
+    centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    return (part - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
 
 
 class _CdistSquared(Function):
@@ -32,10 +36,13 @@ class _CdistSquared(Function):
     def backward(ctx, G):
         x1, x2 = ctx.saved_tensors
         grad_x1 = grad_x2 = None
+        centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1 - G @ x2)
+            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - G @ x2_centred)
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2 - G.mT @ x1)
+            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - G.mT @ x1_centred)
         return grad_x1, grad_x2
 
 

@@ -18,20 +18,25 @@ from torch.autograd import Function, forward_ad
 
 
 def _mmd_forward(X, Y, gamma):
-    squared = X.square()
-    total = squared.sum(1, keepdim=True)
+    X_centred = X - X.detach().mean(0).nan_to_num(0, 0, 0)
     part = -gamma
-    part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
-    Kxx = (part * part2).exp()
-    squared2 = Y.square()
-    total2 = squared2.sum(1)
-    part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
-    Kxy = part3.exp()
-    part4 = squared2.sum(1, keepdim=True) + total2
-    part5 = torch.addmm(part4, Y, Y.mT, alpha=-2)
-    Kyy = (part * part5.clamp_min(0)).exp()
-    part6 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return part6 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
+    squared = X_centred.square()
+    part2 = squared.sum(1, keepdim=True) + squared.sum(1)
+    part3 = torch.addmm(part2, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+    Kxx = (part * part3).exp()
+    centre2 = Y.detach().mean(0).nan_to_num(0, 0, 0)
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    squared2 = Y_centred.square()
+    total = squared2.sum(1)
+    part4 = X_centred2.square().sum(1, keepdim=True) + total
+    part5 = torch.addmm(part4, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part * part5).exp()
+    part6 = squared2.sum(1, keepdim=True) + total
+    part7 = torch.addmm(part6, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kyy = (part * part7).exp()
+    part8 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    return part8 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
 
 
 class _Mmd(Function):
@@ -52,30 +57,35 @@ class _Mmd(Function):
         X, Y = ctx.saved_tensors
         gamma = ctx.gamma
         grad_X = grad_Y = None
-        squared = X.square()
-        total = squared.sum(1, keepdim=True)
         part = -gamma
-        squared2 = Y.square()
-        total2 = squared2.sum(1)
-        part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
-        Kxy = part3.exp()
-        part4 = gamma * G
+        centre2 = Y.detach().mean(0).nan_to_num(0, 0, 0)
+        X_centred2 = X - centre2
+        Y_centred = Y - centre2
+        squared2 = Y_centred.square()
+        total = squared2.sum(1)
+        part4 = X_centred2.square().sum(1, keepdim=True) + total
+        part5 = torch.addmm(part4, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        Kxy = (part * part5).exp()
+        part6 = gamma * G
         if ctx.needs_input_grad[0]:
-            part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
-            Kxx = (part * part2).exp()
-            part5 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part6 = (2 * ((Kxx + Kxx.mT) @ X) - part5) / X.shape[0]
-            part7 = Kxy.sum(1, keepdim=True) * X - Kxy @ Y
-            grad_X = part4 / X.shape[0] * (part6 + 4 / (Y.shape[0] or math.nan) * part7)
+            X_centred = X - X.detach().mean(0).nan_to_num(0, 0, 0)
+            squared = X_centred.square()
+            part2 = squared.sum(1, keepdim=True) + squared.sum(1)
+            part3 = torch.addmm(part2, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+            Kxx = (part * part3).exp()
+            part7 = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
+            part8 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            part9 = (2 * ((Kxx + Kxx.mT) @ X_centred) - part8) / X.shape[0]
+            grad_X = part6 / X.shape[0] * (part9 + 4 / (Y.shape[0] or math.nan) * part7)
         if ctx.needs_input_grad[1]:
-            part8 = squared2.sum(1, keepdim=True) + total2
-            part9 = torch.addmm(part8, Y, Y.mT, alpha=-2)
-            Kyy = (part * part9.clamp_min(0)).exp()
-            part10 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part11 = (2 * ((Kyy + Kyy.mT) @ Y) - part10) / Y.shape[0]
-            part12 = Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X
-            part13 = part11 + 4 / (X.shape[0] or math.nan) * part12
-            grad_Y = part4 / Y.shape[0] * part13
+            part10 = squared2.sum(1, keepdim=True) + total
+            part11 = torch.addmm(part10, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+            Kyy = (part * part11).exp()
+            part12 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
+            part13 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            part14 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - part13) / Y.shape[0]
+            part15 = part14 + 4 / (X.shape[0] or math.nan) * part12
+            grad_Y = part6 / Y.shape[0] * part15
         return grad_X, grad_Y, None
 
 
