@@ -8,16 +8,19 @@ Gradients, G the cotangent of D:
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ G[*b,i,j] − Σᵢ G[*b,i,j]·x1[*b,i,k])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
 def _cdist_squared_forward(x1, x2):
-    centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    return (part - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    return (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
 
 
 class _CdistSquared(Function):
@@ -36,7 +39,9 @@ class _CdistSquared(Function):
     def backward(ctx, G):
         x1, x2 = ctx.saved_tensors
         grad_x1 = grad_x2 = None
-        centre = x2.detach().mean(-2).nan_to_num(0, 0, 0)
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:

@@ -18,25 +18,30 @@ from torch.autograd import Function, forward_ad
 
 
 def _mmd_forward(X, Y, gamma):
-    X_centred = X - X.detach().mean(0).nan_to_num(0, 0, 0)
-    part = -gamma
+    part = X.detach()
+    mean = part.mean(0)
+    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    X_centred = X - centre
+    part2 = -gamma
     squared = X_centred.square()
-    part2 = squared.sum(1, keepdim=True) + squared.sum(1)
-    part3 = torch.addmm(part2, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-    Kxx = (part * part3).exp()
-    centre2 = Y.detach().mean(0).nan_to_num(0, 0, 0)
+    part3 = squared.sum(1, keepdim=True) + squared.sum(1)
+    part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+    Kxx = (part2 * part4).exp()
+    part5 = Y.detach()
+    mean2 = part5.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
     X_centred2 = X - centre2
     Y_centred = Y - centre2
     squared2 = Y_centred.square()
     total = squared2.sum(1)
-    part4 = X_centred2.square().sum(1, keepdim=True) + total
-    part5 = torch.addmm(part4, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kxy = (part * part5).exp()
-    part6 = squared2.sum(1, keepdim=True) + total
-    part7 = torch.addmm(part6, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kyy = (part * part7).exp()
-    part8 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return part8 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
+    part6 = X_centred2.square().sum(1, keepdim=True) + total
+    part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part2 * part7).exp()
+    part8 = squared2.sum(1, keepdim=True) + total
+    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kyy = (part2 * part9).exp()
+    part10 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    return part10 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
 
 
 class _Mmd(Function):
@@ -57,35 +62,41 @@ class _Mmd(Function):
         X, Y = ctx.saved_tensors
         gamma = ctx.gamma
         grad_X = grad_Y = None
-        part = -gamma
-        centre2 = Y.detach().mean(0).nan_to_num(0, 0, 0)
+        part2 = -gamma
+        part5 = Y.detach()
+        mean2 = part5.mean(0)
+        centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
         X_centred2 = X - centre2
         Y_centred = Y - centre2
         squared2 = Y_centred.square()
         total = squared2.sum(1)
-        part4 = X_centred2.square().sum(1, keepdim=True) + total
-        part5 = torch.addmm(part4, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kxy = (part * part5).exp()
-        part6 = gamma * G
+        part6 = X_centred2.square().sum(1, keepdim=True) + total
+        part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        Kxy = (part2 * part7).exp()
+        part8 = gamma * G
         if ctx.needs_input_grad[0]:
-            X_centred = X - X.detach().mean(0).nan_to_num(0, 0, 0)
+            part = X.detach()
+            mean = part.mean(0)
+            centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+            X_centred = X - centre
             squared = X_centred.square()
-            part2 = squared.sum(1, keepdim=True) + squared.sum(1)
-            part3 = torch.addmm(part2, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-            Kxx = (part * part3).exp()
-            part7 = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-            part8 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-            part9 = (2 * ((Kxx + Kxx.mT) @ X_centred) - part8) / X.shape[0]
-            grad_X = part6 / X.shape[0] * (part9 + 4 / (Y.shape[0] or math.nan) * part7)
+            part3 = squared.sum(1, keepdim=True) + squared.sum(1)
+            part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+            Kxx = (part2 * part4).exp()
+            part9 = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
+            part10 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            part11 = (2 * ((Kxx + Kxx.mT) @ X_centred) - part10) / X.shape[0]
+            part12 = part11 + 4 / (Y.shape[0] or math.nan) * part9
+            grad_X = part8 / X.shape[0] * part12
         if ctx.needs_input_grad[1]:
-            part10 = squared2.sum(1, keepdim=True) + total
-            part11 = torch.addmm(part10, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-            Kyy = (part * part11).exp()
-            part12 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-            part13 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-            part14 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - part13) / Y.shape[0]
-            part15 = part14 + 4 / (X.shape[0] or math.nan) * part12
-            grad_Y = part6 / Y.shape[0] * part15
+            part13 = squared2.sum(1, keepdim=True) + total
+            part14 = torch.addmm(part13, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+            Kyy = (part2 * part14).exp()
+            part15 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
+            part16 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            part17 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - part16) / Y.shape[0]
+            part18 = part17 + 4 / (X.shape[0] or math.nan) * part15
+            grad_Y = part8 / Y.shape[0] * part18
         return grad_X, grad_Y, None
 
 

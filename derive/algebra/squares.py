@@ -41,9 +41,15 @@ class Nonnegative(Expr):
 
 @node
 class Centre(Expr):
-    """The body, a mean that any number may stand for: 0 where it is infinite or no number."""
+    """The mean where most of what it is the mean of lies about it, and 0 elsewhere.
 
-    body: Expr
+        mean if 2*mean^2 > square else 0
+
+    with the mean of the squares. A few points far away, or one that is infinite, are no centre.
+    """
+
+    mean: Expr
+    square: Expr
 
 
 @dataclass(frozen=True)

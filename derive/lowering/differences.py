@@ -4,22 +4,20 @@
     Sum_j G[i,j]*(X - Y)   =  X'*Sum_j G - Sum_j G*Y'               X' = X - c, Y' = Y - c
 
 hold for every c[d]. Far from the origin the right sides lose the digits that X and Y share, so c
-is the mean of one side: without gradient, since no derivative of any order depends on it, and 0
-where it is no number, for nothing else to become one. Where a factor beside the square may be
-infinite, inf - inf would be no number: there the difference is formed.
+is the mean of one side where that lies about it, and has no gradient, since no derivative of any
+order depends on it. Where a factor beside the square may be infinite, inf - inf would be no
+number: there the difference is formed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
-from typing import Any
+from itertools import chain
 
 from derive.algebra.expr import Access, Call, Composite, Expr, Index, Size, accesses, free_indices
-from derive.algebra.match import Binding, match
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -27,43 +25,49 @@ from derive.algebra.poly import (
     add,
     as_atom,
     atom,
-    base_and_power,
     mul,
     poly,
     power,
     scale,
     sum_over,
 )
+from derive.algebra.rules import Rules
+from derive.algebra.simplify import simplify
 from derive.algebra.squares import Centre, Square, square_to_open
-from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Let, Lets
 from derive.lowering.moderate import Moderate
+from derive.lowering.multiples import Multiple, multiples
 from derive.spec.operation import Operation
 
 __all__ = ["with_centres"]
 
 
 def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, Backward]:
-    """The definitions and gradients with every difference centred or formed."""
-    work = _Differences.of(op, lets, backward)
+    """The definitions and gradients with every difference centred or formed.
+
+    What is given stays as it is: formulas are told of it.
+    """
+    work = _Differences.of(op, lets.apart(), backward)
     for let in lets:
         work.look(let.body)
+    made: dict[str, Let] = {}
+    rules = fold_rules(work.lets, made)
+
+    def rewritten(a: Adjoint) -> Adjoint:
+        body = work.body(a.body, rules)
+        made[a.name] = a.as_let()
+        return replace(a, body=body)
+
+    new = {}
     for let in lets:
-        body, condition = work.rewritten(let.body), let.condition
-        if condition is not None:
-            condition = work.visit(condition)
-        work.lets.by_name[let.name] = replace(let, body=body, condition=condition)
-
-    def centred(a: Adjoint) -> Adjoint:
-        return replace(a, body=work.rewritten(a.body))
-
-    return work.lets, replace(
-        backward,
-        lets=work.lets,
-        adjoints=tuple(map(centred, backward.adjoints)),
-        gradients=tuple(map(centred, backward.gradients)),
-    )
+        condition = None if let.condition is None else work.nested(let.condition)
+        new[let.name] = replace(let, body=work.body(let.body, ()), condition=condition)
+    adjoints = tuple(map(rewritten, backward.adjoints))
+    gradients = tuple(map(rewritten, backward.gradients))
+    work.lets.by_name.update(new)
+    return work.lets, replace(backward, lets=work.lets, adjoints=adjoints, gradients=gradients)
 
 
 @dataclass
@@ -83,7 +87,7 @@ class _Differences:
 
     @classmethod
     def of(cls, op: Operation, lets: Lets, backward: Backward) -> _Differences:
-        """``lets`` stay as they are: formulas are told of them."""
+        """With the facts of forward and backward; ``lets`` is added to."""
         adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
         given = frozenset(op.outputs)
 
@@ -92,7 +96,7 @@ class _Differences:
 
         kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
         integers = frozenset(name for name, kind in kinds.items() if kind != "float")
-        return cls(lets.apart(), integers, Moderate(lets.get), Moderate(find))
+        return cls(lets, integers, Moderate(lets.get), Moderate(find))
 
     # ---------------------------------------------------------------- squares
 
@@ -111,23 +115,29 @@ class _Differences:
     def _is_formed(self, base: Poly) -> bool:
         return bool(self.formed) and self._as_let(base).tensor in self.formed
 
-    def rewritten(self, body: Poly) -> Poly:
-        """A body with every difference in it centred or formed."""
-        new = self.visit(body)
+    def body(self, body: Poly, rules: Rules) -> Poly:
+        """A body with every difference in it centred or formed.
+
+        The rules are those by which what the body was made of has been simplified.
+        """
+        for base in self._bases:
+            body = self._recombined(body, base, lambda p: simplify(p, rules, []))
+        new = self.nested(body)
         assert isinstance(new, Poly)
         return new
 
-    def visit(self, e: Expr) -> Expr:
+    def nested(self, e: Expr) -> Expr:
         """e, flat, with every difference in it centred or formed."""
         found = self._known.get(e)
         if found is None:
             found = e
-            if not isinstance(e, Access):
-                found = e.map(self.visit)
+            if isinstance(found, Poly):
+                for base in self._bases:
+                    found = self._recombined(found, base, lambda p: p)
+            if not isinstance(found, Access):
+                found = found.map(self.nested)
             if isinstance(found, Poly):
                 found = add(ZERO, *map(self._opened, found.terms))
-                for base in self._bases:
-                    found = self._recombined(found, base)
             self._known[e] = found
         return found
 
@@ -149,27 +159,32 @@ class _Differences:
 
     def _around_centre(self, base: Poly) -> Poly | None:
         sides = _sides(base)
-        read = [a.tensor for a in accesses(base)]
-        if len(sides) < 2 or all(name in self.integers for name in read):
+        read = [[a.tensor for a in accesses(side)] for side in sides]
+        if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
             return None
         if not all(_is_plain(position) for a in accesses(base) for position in a.positions):
             return None
         common = frozenset.intersection(*map(free_indices, sides))
         first, *others = sorted(sides, key=_simplicity)
-        moved, whole = first, ZERO
+        moves, whole = ZERO, ZERO
         for side in others:
             sign = _sign(side)
             centre = scale(self._centre(scale(side, sign), common), sign)
-            moved = add(moved, centre)
+            moves = add(moves, centre)
             whole = add(whole, self._named(add(side, scale(centre, -1)), side))
-        return add(self._named(moved, first), whole)
+        if len(others) > 1:
+            # Means are added to one another first: they may be larger than their sum.
+            moves = self._let(moves, first, "centre", "centre")
+        return add(self._named(add(first, moves), first), whole)
 
     def _centre(self, side: Poly, common: frozenset[Index]) -> Poly:
-        """The mean over all axes but the common ones."""
+        """The mean over all axes but the common ones, if most of the side lies about it."""
         over = sorted(free_indices(side) - common, key=lambda i: i.name)
-        sizes = (power(atom(Size(i.extent)), Fraction(-1)) for i in over)
-        mean = mul(sum_over(atom(Call("detach", (side,))), over), *sizes)
-        return self._let(atom(Centre(mean)), side, "centre", "centre")
+        sizes = [power(atom(Size(i.extent)), Fraction(-1)) for i in over]
+        still = Call("detach", (side,))
+        mean, square = (mul(sum_over(atom(still, n), over), *sizes) for n in (1, 2))
+        mean = self._let(mean, side, "mean", "mean")
+        return self._let(atom(Centre(mean, square)), side, "centre", "centre")
 
     def _named(self, centred: Poly, side: Poly) -> Poly:
         """A side about 0 as a tensor of its own, with the sign of what it is of."""
@@ -189,29 +204,19 @@ class _Differences:
         every = reversed(self.lets.distributed)
         return sorted(every, key=lambda base: not self._is_formed(base))
 
-    def _recombined(self, p: Poly, base: Poly) -> Poly:
+    def _recombined(self, p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Poly:
         """p where products that were distributed over the base are so over its centred sides."""
-        new = None
-        while (found := self._found(p, base)) is not None:
-            if new is None:
-                new = atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
-                if new is None:
-                    return p
-            p = found(new)
-        return p
+        while True:
+            found = multiples(p, base, said)
+            which = next(((m, rest) for m, rest in found if _loses_digits(m)), None)
+            new = None if which is None else self._in_place_of(base)
+            if which is None or new is None:
+                return p
+            multiple, rest = which
+            p = add(rest, said(multiple.of(new)))
 
-    def _found(self, p: Poly, base: Poly) -> Callable[[Poly], Poly] | None:
-        """What puts another base in the place of this one, where p has a multiple of it."""
-        held = {(t.binders, t.factors): t.coef for t in p.terms}
-        for lead in base.terms:
-            for t in p.terms if any(accesses(lead)) else ():
-                for outer, mapping in _quotients(p, t, lead, base):
-                    multiple = _times(outer, base, mapping)
-                    if len(multiple.terms) > 1 and _has(held, multiple):
-                        if _loses_digits(outer, base, mapping):
-                            rest = add(p, scale(multiple, -1))
-                            return lambda new: add(rest, _times(outer, new, mapping))
-        return None
+    def _in_place_of(self, base: Poly) -> Poly | None:
+        return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
 
 
 def _is_safe(square: Square, moderate: Moderate) -> bool:
@@ -220,74 +225,18 @@ def _is_safe(square: Square, moderate: Moderate) -> bool:
     return all(map(moderate, (*square.inside, *beside)))
 
 
-def _times(outer: Term, base: Poly, mapping: Binding) -> Poly:
-    """Sum over the binders of the other factors times the base at these indices."""
-    instance = substitute(base, mapping)
-    assert isinstance(instance, Poly)
-    whole = mul(poly([Term(outer.coef, (), outer.factors)]), instance)
-    return sum_over(whole, outer.binders)
-
-
-def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term, Binding]]:
-    """(t without the lead term of the base, and the indices at which it has it)."""
-    if lead.binders:
-        return
-    near = sorted(free_indices(p) | set(t.binders), key=lambda i: i.name)
-    for found in _within(lead.factors, t.factors, free_indices(base), {}):
-        left = sorted(free_indices(base) - set(found), key=lambda i: i.name)
-        taken = set(found.values())
-        choices = (
-            [i for i in near if (i.extent, i.group) == (own.extent, own.group) and i not in taken]
-            for own in left
-        )
-        for images in product(*choices):
-            if len(set(images)) == len(images):
-                mapping: Mapping[Index, Expr] = {**found, **dict(zip(left, images, strict=True))}
-                divided = mul(
-                    poly([Term(t.coef / lead.coef, (), t.factors)]),
-                    power(poly([Term(Fraction(1), (), _at(lead.factors, mapping))]), Fraction(-1)),
-                )
-                (outer,) = divided.terms
-                yield Term(outer.coef, t.binders, outer.factors), mapping
-
-
-def _at(factors: tuple[Expr, ...], mapping: Binding) -> tuple[Expr, ...]:
-    return tuple(substitute(f, mapping) for f in factors)
-
-
-def _within(
-    patterns: tuple[Expr, ...], factors: tuple[Expr, ...], free: frozenset[Index], found: Binding
-) -> Iterator[Binding]:
-    """The indices at which the factors have those of a product."""
-    if not patterns:
-        yield found
-        return
-    base, exponent = base_and_power(patterns[0])
-    for f in factors:
-        other, power_of_it = base_and_power(f)
-        if exponent * power_of_it > 0 and abs(power_of_it) >= abs(exponent):
-            for extended in match(base, other, free, found):
-                yield from _within(patterns[1:], factors, free, extended)
-
-
-def _has(held: Mapping[Any, Fraction], multiple: Poly) -> bool:
-    """Whether each of these terms is at least as often in what is held."""
-    return all(held.get((t.binders, t.factors), Fraction(0)) / t.coef >= 1 for t in multiple.terms)
-
-
-def _loses_digits(outer: Term, base: Poly, mapping: Binding) -> bool:
+def _loses_digits(multiple: Multiple) -> bool:
     """Whether the sides of a difference are summed one by one.
 
     They are put together again where nothing is summed, or beside a tensor of all their axes.
     """
-    if len({t.coef > 0 for t in base.terms}) < 2:
+    if len({t.coef > 0 for t in multiple.base.terms}) < 2:
         return False
-    sides = [free_indices(substitute(side, mapping)) for side in _sides(base)]
+    sides = [free_indices(multiple.at(side)) for side in _sides(multiple.base)]
     axes = frozenset().union(*sides)
-    common = frozenset.intersection(*sides)
-    bound = axes & set(outer.binders)
-    covered = any(axes <= free_indices(f) for f in outer.factors)
-    return bool(bound - common) or (bool(bound) and not covered)
+    bound = axes & set(multiple.outer.binders)
+    covered = any(axes <= free_indices(f) for f in multiple.outer.factors)
+    return bool(bound - frozenset.intersection(*sides)) or (bool(bound) and not covered)
 
 
 def _sides(base: Poly) -> list[Poly]:

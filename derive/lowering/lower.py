@@ -273,13 +273,17 @@ class Lowering(Scope):
             case Nonnegative(body):
                 whole = self.lower(body, order)
                 return replace(whole, code=Method(whole.code, "clamp_min", (literal(0),)))
-            case Centre(body):
-                mean = self.lower(body, order)
-                zeros = (literal(0),) * 3
-                return replace(mean, code=Method(mean.code, "nan_to_num", zeros))
+            case Centre(mean, square):
+                return self._centre(self.lower(mean, order), self.lower(square, order))
             case Normal():
                 return lower_normal(self, e, order)
         raise LoweringError(f"no torch code for {e!r}")
+
+    def _centre(self, mean: Value, square: Value) -> Value:
+        """No comparison with what is infinite or no number holds."""
+        twice = Binary("*", literal(2), Method(mean.code, "square"))
+        near = Binary(">", twice, square.code)
+        return replace(mean, code=Function("torch.where", (near, mean.code, literal(0))))
 
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:
         key = e, tuple(order)
