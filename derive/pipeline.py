@@ -24,6 +24,7 @@ from derive.errors import DeriveError, LoweringError, no_recursion_leaves
 from derive.lowering.checks import checks
 from derive.lowering.code import count
 from derive.lowering.cost import Costs, costs_of
+from derive.lowering.differences import with_centres
 from derive.lowering.facade import through_facade
 from derive.lowering.joint import Joint, joint
 from derive.lowering.joint_facade import joint_through_facade
@@ -108,8 +109,9 @@ def _differentiated(
 
 def _lowered(op: Operation, derived: Derived) -> Program:
     """The code of what was derived from op."""
-    with _told_of(op, derived.lets.spoken):
-        return program(derived.operation, derived.lets, derived.backward)
+    lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    with _told_of(op, lets.spoken):
+        return program(derived.operation, lets, backward)
 
 
 @contextmanager
@@ -335,8 +337,9 @@ def _jointly_inside(
 
 def _jointly(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
     derived = _differentiated(op, wrt, of)
-    with _told_of(op, derived.lets.spoken):
-        return derived, joint(derived.operation, derived.lets, derived.backward)
+    lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    with _told_of(op, lets.spoken):
+        return derived, joint(derived.operation, lets, backward)
 
 
 def value_and_grad(

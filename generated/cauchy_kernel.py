@@ -8,12 +8,20 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = 2·gamma·(Σᵢ G[*b,i,j]·x1[*b,i,k]·K[*b,i,j]² − x2[*b,j,k]·Σᵢ G[*b,i,j]·K[*b,i,j]²)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
 def _cauchy_kernel_forward(x1, x2, gamma):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    return 1 / (1 + gamma * (part - 2 * (x1 @ x2.mT)).clamp_min(0))
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    part3 = 1 + gamma * (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
+    return 1 / part3
 
 
 class _CauchyKernel(Function):
@@ -35,12 +43,19 @@ class _CauchyKernel(Function):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         grad_x1 = grad_x2 = None
-        part = G * K.square()
-        part2 = 2 * gamma
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        part2 = G * K.square()
+        part3 = 2 * gamma
         if ctx.needs_input_grad[0]:
-            grad_x1 = part2 * (part @ x2 - part.sum(-1, keepdim=True) * x1)
+            part4 = part2 @ x2_centred - part2.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = part3 * part4
         if ctx.needs_input_grad[1]:
-            grad_x2 = part2 * (part.mT @ x1 - part.sum(-2).unsqueeze(-1) * x2)
+            part5 = part2.mT @ x1_centred - part2.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = part3 * part5
         return grad_x1, grad_x2, None
 
 

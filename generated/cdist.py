@@ -15,9 +15,14 @@ from torch.autograd import Function, forward_ad
 
 
 def _cdist_forward(x1, x2):
-    total = x1.square().sum(-1, keepdim=True)
-    part = total + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
-    squared = part.clamp_min(0)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    squared = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
     mask = squared > 0
     return torch.where(mask, torch.where(mask, squared, 1).sqrt(), 0)
 
@@ -39,16 +44,22 @@ class _Cdist(Function):
     def backward(ctx, G):
         x1, x2, D = ctx.saved_tensors
         grad_x1 = grad_x2 = None
-        total = x1.square().sum(-1, keepdim=True)
-        part = total + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
-        squared = part.clamp_min(0)
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        total = x1_centred.square().sum(-1, keepdim=True)
+        part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+        squared = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
         mask = squared > 0
         grad_squared = torch.where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1 - grad_squared @ x2)
+            part3 = grad_squared.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = 2 * (part3 - grad_squared @ x2_centred)
         if ctx.needs_input_grad[1]:
-            part2 = grad_squared.sum(-2).unsqueeze(-1) * x2 - grad_squared.mT @ x1
-            grad_x2 = 2 * part2
+            part4 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = 2 * (part4 - grad_squared.mT @ x1_centred)
         return grad_x1, grad_x2
 
 

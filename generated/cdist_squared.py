@@ -8,12 +8,19 @@ Gradients, G the cotangent of D:
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ G[*b,i,j] − Σᵢ G[*b,i,j]·x1[*b,i,k])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
 def _cdist_squared_forward(x1, x2):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    return (part - 2 * (x1 @ x2.mT)).clamp_min(0)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    return (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
 
 
 class _CdistSquared(Function):
@@ -32,10 +39,15 @@ class _CdistSquared(Function):
     def backward(ctx, G):
         x1, x2 = ctx.saved_tensors
         grad_x1 = grad_x2 = None
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1 - G @ x2)
+            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - G @ x2_centred)
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2 - G.mT @ x1)
+            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - G.mT @ x1_centred)
         return grad_x1, grad_x2
 
 

@@ -18,20 +18,30 @@ from torch.autograd import Function, forward_ad
 
 
 def _mmd_forward(X, Y, gamma):
-    squared = X.square()
-    total = squared.sum(1, keepdim=True)
-    part = -gamma
-    part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
-    Kxx = (part * part2).exp()
-    squared2 = Y.square()
-    total2 = squared2.sum(1)
-    part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
-    Kxy = part3.exp()
-    part4 = squared2.sum(1, keepdim=True) + total2
-    part5 = torch.addmm(part4, Y, Y.mT, alpha=-2)
-    Kyy = (part * part5.clamp_min(0)).exp()
-    part6 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return part6 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
+    part = X.detach()
+    mean = part.mean(0)
+    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    X_centred = X - centre
+    part2 = -gamma
+    squared = X_centred.square()
+    part3 = squared.sum(1, keepdim=True) + squared.sum(1)
+    part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+    Kxx = (part2 * part4).exp()
+    part5 = Y.detach()
+    mean2 = part5.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    squared2 = Y_centred.square()
+    total = squared2.sum(1)
+    part6 = X_centred2.square().sum(1, keepdim=True) + total
+    part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part2 * part7).exp()
+    part8 = squared2.sum(1, keepdim=True) + total
+    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kyy = (part2 * part9).exp()
+    part10 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    return part10 / X.shape[0] + Kyy.sum() / Y.shape[0] ** 2
 
 
 class _Mmd(Function):
@@ -52,30 +62,41 @@ class _Mmd(Function):
         X, Y = ctx.saved_tensors
         gamma = ctx.gamma
         grad_X = grad_Y = None
-        squared = X.square()
-        total = squared.sum(1, keepdim=True)
-        part = -gamma
-        squared2 = Y.square()
-        total2 = squared2.sum(1)
-        part3 = part * torch.addmm(total + total2, X, Y.mT, alpha=-2).clamp_min(0)
-        Kxy = part3.exp()
-        part4 = gamma * G
+        part2 = -gamma
+        part5 = Y.detach()
+        mean2 = part5.mean(0)
+        centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+        X_centred2 = X - centre2
+        Y_centred = Y - centre2
+        squared2 = Y_centred.square()
+        total = squared2.sum(1)
+        part6 = X_centred2.square().sum(1, keepdim=True) + total
+        part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        Kxy = (part2 * part7).exp()
+        part8 = gamma * G
         if ctx.needs_input_grad[0]:
-            part2 = torch.addmm(total + squared.sum(1), X, X.mT, alpha=-2).clamp_min(0)
-            Kxx = (part * part2).exp()
-            part5 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X
-            part6 = (2 * ((Kxx + Kxx.mT) @ X) - part5) / X.shape[0]
-            part7 = Kxy.sum(1, keepdim=True) * X - Kxy @ Y
-            grad_X = part4 / X.shape[0] * (part6 + 4 / (Y.shape[0] or math.nan) * part7)
+            part = X.detach()
+            mean = part.mean(0)
+            centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+            X_centred = X - centre
+            squared = X_centred.square()
+            part3 = squared.sum(1, keepdim=True) + squared.sum(1)
+            part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+            Kxx = (part2 * part4).exp()
+            part9 = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
+            part10 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            part11 = (2 * ((Kxx + Kxx.mT) @ X_centred) - part10) / X.shape[0]
+            part12 = part11 + 4 / (Y.shape[0] or math.nan) * part9
+            grad_X = part8 / X.shape[0] * part12
         if ctx.needs_input_grad[1]:
-            part8 = squared2.sum(1, keepdim=True) + total2
-            part9 = torch.addmm(part8, Y, Y.mT, alpha=-2)
-            Kyy = (part * part9.clamp_min(0)).exp()
-            part10 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y
-            part11 = (2 * ((Kyy + Kyy.mT) @ Y) - part10) / Y.shape[0]
-            part12 = Kxy.sum(0).unsqueeze(1) * Y - Kxy.mT @ X
-            part13 = part11 + 4 / (X.shape[0] or math.nan) * part12
-            grad_Y = part4 / Y.shape[0] * part13
+            part13 = squared2.sum(1, keepdim=True) + total
+            part14 = torch.addmm(part13, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+            Kyy = (part2 * part14).exp()
+            part15 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
+            part16 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            part17 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - part16) / Y.shape[0]
+            part18 = part17 + 4 / (X.shape[0] or math.nan) * part15
+            grad_Y = part8 / Y.shape[0] * part18
         return grad_X, grad_Y, None
 
 

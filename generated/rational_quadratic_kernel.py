@@ -12,12 +12,19 @@ Gradients, G the cotangent of K:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    D = (part - 2 * (x1 @ x2.mT)).clamp_min(0)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
     return (1 + gamma / alpha * D) ** -alpha
 
 
@@ -41,14 +48,22 @@ class _RationalQuadraticKernel(Function):
         gamma = ctx.gamma
         alpha = ctx.alpha
         grad_x1 = grad_x2 = None
-        part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-        D = (part - 2 * (x1 @ x2.mT)).clamp_min(0)
-        part2 = -gamma * G * (1 + gamma / (alpha or math.nan) * D) ** -(1 + alpha)
-        grad_D = part2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        total = x1_centred.square().sum(-1, keepdim=True)
+        part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+        D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
+        part3 = -gamma * G * (1 + gamma / (alpha or math.nan) * D) ** -(1 + alpha)
+        grad_D = part3 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1 - grad_D @ x2)
+            part4 = grad_D.sum(-1, keepdim=True) * x1_centred - grad_D @ x2_centred
+            grad_x1 = 2 * part4
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (grad_D.sum(-2).unsqueeze(-1) * x2 - grad_D.mT @ x1)
+            part5 = grad_D.sum(-2).unsqueeze(-1) * x2_centred - grad_D.mT @ x1_centred
+            grad_x2 = 2 * part5
         return grad_x1, grad_x2, None, None
 
 

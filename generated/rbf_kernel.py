@@ -8,12 +8,19 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = 2·gamma·(Σᵢ G[*b,i,j]·x1[*b,i,k]·K[*b,i,j] − x2[*b,j,k]·Σᵢ G[*b,i,j]·K[*b,i,j])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
 def _rbf_kernel_forward(x1, x2, gamma):
-    part = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
-    return (-gamma * (part - 2 * (x1 @ x2.mT)).clamp_min(0)).exp()
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    return (-gamma * (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)).exp()
 
 
 class _RbfKernel(Function):
@@ -35,12 +42,19 @@ class _RbfKernel(Function):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         grad_x1 = grad_x2 = None
-        part = 2 * gamma
-        part2 = G * K
+        part = x2.detach()
+        mean = part.mean(-2)
+        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        part2 = 2 * gamma
+        part3 = G * K
         if ctx.needs_input_grad[0]:
-            grad_x1 = part * (part2 @ x2 - part2.sum(-1, keepdim=True) * x1)
+            part4 = part3 @ x2_centred - part3.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = part2 * part4
         if ctx.needs_input_grad[1]:
-            grad_x2 = part * (part2.mT @ x1 - part2.sum(-2).unsqueeze(-1) * x2)
+            part5 = part3.mT @ x1_centred - part3.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = part2 * part5
         return grad_x1, grad_x2, None
 
 

@@ -13,8 +13,9 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 
 import derive  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
-from derive.algebra.squares import Nonnegative, squares_multiplied_out  # noqa: E402
-from derive.calculus.equations import flatten_operation  # noqa: E402
+from derive.algebra.squares import Nonnegative  # noqa: E402
+from derive.lowering.differences import with_centres  # noqa: E402
+from derive.pipeline import derive_option  # noqa: E402
 
 n, m, d, e = 7, 5, 3, 4
 
@@ -177,9 +178,10 @@ def test_the_gradient_where_points_are_equal(said):
 
 def computed(text: str) -> str:
     """The last equation as it is computed."""
-    op = derive.parse(text)
-    let = list(flatten_operation(op))[-1]
-    return repr(factor(squares_multiplied_out(let.body)))
+    derived = derive_option(derive.parse(text), None)
+    op = derived.operation
+    lets, _ = with_centres(op, derived.lets, derived.backward)
+    return repr(factor(lets[op.outputs[0]].body))
 
 
 def opens(text: str) -> bool:

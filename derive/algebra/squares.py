@@ -3,16 +3,17 @@
     Sum_d (X[i,d] - Y[j,d])^2  =  Sum_d X[i,d]^2 + Sum_d Y[j,d]^2 - 2*Sum_d X[i,d]*Y[j,d]
 
 The left side needs every difference, a tensor of the axes i, j and d; the right side is a matrix
-product. It rounds more: an operation that says ``stable`` names its differences, and nothing is
-left here to multiply out. The formulas that a person sees stay as they are.
+product, which rounds more: `derive.lowering.differences` says where it stands, and around which
+centre. The formulas that a person sees stay as they are.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 
-from derive.algebra.expr import Access, Call, Expr, Index, accesses, free_indices, node
+from derive.algebra.expr import Call, Expr, Index, accesses, free_indices, node
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -28,7 +29,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 
-__all__ = ["Nonnegative", "squares_multiplied_out"]
+__all__ = ["Centre", "Nonnegative", "Square", "square_to_open"]
 
 
 @node
@@ -38,24 +39,54 @@ class Nonnegative(Expr):
     body: Expr
 
 
-def squares_multiplied_out(e: Expr) -> Expr:
-    """e, flat, with sums of squares multiplied out where that needs tensors of fewer axes."""
-    if isinstance(e, Access):
-        return e
-    inner: Expr = e.map(squares_multiplied_out)
-    if not isinstance(inner, Poly):
-        return inner
-    return add(poly(()), *(_opened(t) for t in inner.terms))
+@node
+class Centre(Expr):
+    """The mean where most of what it is the mean of lies about it, and 0 elsewhere.
+
+        mean if 2*mean^2 > square else 0
+
+    with the mean of the squares. A few points far away, or one that is infinite, are no centre.
+    """
+
+    mean: Expr
+    square: Expr
 
 
-def _opened(t: Term) -> Poly:
-    """The term with a square multiplied out that alone has all of its axes."""
-    found = (_without(t, f) for f in t.factors if t.binders)
-    return next((p for p in found if p is not None), poly([t]))
+@dataclass(frozen=True)
+class Square:
+    """Sum_bound inside * base^2, and what stands around it in its term: Sum_left outside * ..."""
+
+    base: Poly
+    bound: tuple[Index, ...]
+    inside: tuple[Expr, ...]
+    outside: Term
+    left: tuple[Index, ...]
+
+    def opened(self, base: Poly) -> Poly:
+        """The term with base, which is equal to its own, multiplied out."""
+        total = _multiplied(base, self.inside, self.bound)
+        if all(_is_nonnegative(f) for f in self.inside):
+            total = atom(Nonnegative(total))
+        elif self.outside.factors or self.left:
+            total = atom(Group(total))
+        return self._around(total)
+
+    def with_base(self, base: Poly) -> Poly:
+        """The term with base, one factor that is equal to its own."""
+        return self._around(_multiplied(base, self.inside, self.bound))
+
+    def _around(self, total: Poly) -> Poly:
+        return sum_over(mul(poly([self.outside]), total), self.left)
 
 
-def _without(t: Term, square: Expr) -> Poly | None:
-    """The term with the square multiplied out, if no tensor of as many axes is needed then."""
+def square_to_open(t: Term) -> Square | None:
+    """The square that alone has all axes of the term, where multiplied out nothing has as many."""
+    found = (_opening(t, f) for f in t.factors if t.binders)
+    return next((square for square in found if square is not None), None)
+
+
+def _opening(t: Term, square: Expr) -> Square | None:
+    """The square in its term, if no tensor of as many axes is needed once it is multiplied out."""
     base, exponent = base_and_power(square)
     if exponent != 2 or not isinstance(base, Poly):
         return None
@@ -71,14 +102,9 @@ def _without(t: Term, square: Expr) -> Poly | None:
     for pair in combinations_with_replacement(base.terms, 2):
         if _widest([free_indices(f) for f in (*inside, *pair)], frozenset(bound)) >= len(axes):
             return None
-    outside = [f for f in rest if f not in inside]
-    left = [i for i in t.binders if i not in bound]
-    total = _multiplied(base, inside, bound)
-    if all(_is_nonnegative(f) for f in inside):
-        total = atom(Nonnegative(total))
-    elif outside or left:
-        total = atom(Group(total))
-    return sum_over(mul(poly([make_term(t.coef, (), outside)]), total), left)
+    outside = make_term(t.coef, (), [f for f in rest if f not in inside])
+    left = tuple(i for i in t.binders if i not in bound)
+    return Square(base, tuple(bound), tuple(inside), outside, left)
 
 
 def _widest(operands: list[frozenset[Index]], bound: frozenset[Index]) -> int:
@@ -104,7 +130,7 @@ def _step(
     return len(both), len(result), [*others, result]
 
 
-def _multiplied(base: Poly, inside: list[Expr], bound: list[Index]) -> Poly:
+def _multiplied(base: Poly, inside: tuple[Expr, ...], bound: tuple[Index, ...]) -> Poly:
     """Sum_bound inside * base * base, a sum in the base being one factor."""
     whole = add(poly(()), *(atom(Group(poly([x]))) if x.binders else poly([x]) for x in base.terms))
     return sum_over(mul(poly([make_term(Fraction(1), (), inside)]), whole, whole), bound)

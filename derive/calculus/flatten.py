@@ -286,6 +286,7 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     if reading < 1:
         return _kept(lets, p) if lets.stable else p
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
+        lets.distributed[p] = None
         return p
     return lets.reduction("sum", (), p)
 

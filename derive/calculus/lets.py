@@ -9,7 +9,8 @@ Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from derive.algebra.expr import (
@@ -135,6 +136,8 @@ class Lets:
     """Equations of the spec that were rewritten, and by which identities."""
     derived_from: dict[str, str] = field(default_factory=dict)
     """The name of an adjoint -> the tensor that it has the axes of."""
+    distributed: dict[Poly, None] = field(default_factory=dict)
+    """Sums that products were distributed over though no term has all of their axes."""
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
     _totals: dict[tuple[str, ...], list[Let]] = field(default_factory=dict)
@@ -197,10 +200,12 @@ class Lets:
         condition: Expr | None = None,
         dtype: Kind = "float",
         stem: str | None = None,
+        spoken: str | None = None,
     ) -> Poly:
         """The access to a let of that content, made with a name like ``stem`` if there is none yet.
 
-        In a branch that leaves a part of an index, it runs over that part.
+        A reader knows it by a name like ``spoken``, where that is another. In a branch that leaves
+        a part of an index, it runs over that part.
         """
         read = free_indices(body) | (free_indices(condition) if condition else frozenset())
         part = part_in_branch(self.bounds, self.around, read, binders)
@@ -208,15 +213,27 @@ class Lets:
             test = None if condition is None else part.inside(condition)
             inner = part.inside(body)
             assert isinstance(inner, Poly)
-            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem))
+            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem, spoken))
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:
             name = self.fresh_name(stem or _STEMS[kind])
+            if spoken is not None:
+                self.spoken[name] = self.fresh_name(spoken)
+                self.reserved.add(self.spoken[name])
             let = Let(name, formals, body, kind, binders, condition, dtype, internal=True)
             self.by_name[name] = let
             self._shared[key] = name
         return atom(Access(name, formals))
+
+    def apart(self) -> Lets:
+        """The same definitions, to which others may be added."""
+        made = copy(self)
+        for f in fields(self):
+            held = getattr(self, f.name)
+            if isinstance(held, dict | set | list):
+                setattr(made, f.name, copy(held))
+        return made
 
     def is_input(self, p: Poly) -> bool:
         """Whether p is an entry of an input."""

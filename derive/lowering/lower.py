@@ -31,7 +31,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly, as_atom
-from derive.algebra.squares import Nonnegative, squares_multiplied_out
+from derive.algebra.squares import Centre, Nonnegative
 from derive.algebra.substitution import substitute
 from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let
@@ -225,8 +225,7 @@ class Lowering(Scope):
 
     def nested(self, body: Expr) -> Expr:
         """A flat body in the form that is computed."""
-        known = recognise(body, self.find, self.absent)
-        return factor(squares_multiplied_out(known))
+        return factor(recognise(body, self.find, self.absent))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
         """e as code that fits ``order``, which lists every free index of e."""
@@ -274,9 +273,17 @@ class Lowering(Scope):
             case Nonnegative(body):
                 whole = self.lower(body, order)
                 return replace(whole, code=Method(whole.code, "clamp_min", (literal(0),)))
+            case Centre(mean, square):
+                return self._centre(self.lower(mean, order), self.lower(square, order))
             case Normal():
                 return lower_normal(self, e, order)
         raise LoweringError(f"no torch code for {e!r}")
+
+    def _centre(self, mean: Value, square: Value) -> Value:
+        """No comparison with what is infinite or no number holds."""
+        twice = Binary("*", literal(2), Method(mean.code, "square"))
+        near = Binary(">", twice, square.code)
+        return replace(mean, code=Function("torch.where", (near, mean.code, literal(0))))
 
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:
         key = e, tuple(order)

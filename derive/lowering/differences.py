@@ -1,0 +1,281 @@
+"""Differences X[i,d] - Y[j,d] whose axes no tensor has: around a centre, or formed as written.
+
+    Sum_d (X - Y)^2        =  Sum_d X'^2 + Sum_d Y'^2 - 2*Sum_d X'*Y'
+    Sum_j G[i,j]*(X - Y)   =  X'*Sum_j G - Sum_j G*Y'               X' = X - c, Y' = Y - c
+
+hold for every c[d]. Far from the origin the right sides lose the digits that X and Y share, so c
+is the mean of one side where that lies about it, and has no gradient, since no derivative of any
+order depends on it. Where a factor beside the square may be infinite, inf - inf would be no
+number: there the difference is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+
+from derive.algebra.expr import Access, Call, Composite, Expr, Index, Size, accesses, free_indices
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    mul,
+    poly,
+    power,
+    scale,
+    sum_over,
+)
+from derive.algebra.rules import Rules
+from derive.algebra.simplify import simplify
+from derive.algebra.squares import Centre, Square, square_to_open
+from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.fold import fold_rules
+from derive.calculus.lets import Let, Lets
+from derive.lowering.moderate import Moderate
+from derive.lowering.multiples import Multiple, multiples
+from derive.spec.operation import Operation
+
+__all__ = ["with_centres"]
+
+
+def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, Backward]:
+    """The definitions and gradients with every difference centred or formed.
+
+    What is given stays as it is: formulas are told of it.
+    """
+    work = _Differences.of(op, lets.apart(), backward)
+    for let in lets:
+        work.look(let.body)
+    made: dict[str, Let] = {}
+    rules = fold_rules(work.lets, made)
+
+    def rewritten(a: Adjoint) -> Adjoint:
+        body = work.body(a.body, rules)
+        made[a.name] = a.as_let()
+        return replace(a, body=body)
+
+    new = {}
+    for let in lets:
+        condition = None if let.condition is None else work.nested(let.condition)
+        new[let.name] = replace(let, body=work.body(let.body, ()), condition=condition)
+    adjoints = tuple(map(rewritten, backward.adjoints))
+    gradients = tuple(map(rewritten, backward.gradients))
+    work.lets.by_name.update(new)
+    return work.lets, replace(backward, lets=work.lets, adjoints=adjoints, gradients=gradients)
+
+
+@dataclass
+class _Differences:
+    """The work on one operation.
+
+    ``formed`` names the lets of differences beside which an equation has what may be infinite.
+    """
+
+    lets: Lets
+    integers: frozenset[str]
+    forward: Moderate
+    backward: Moderate
+    formed: set[str] = field(default_factory=set)
+    _known: dict[Expr, Expr] = field(default_factory=dict)
+    _centred: dict[Poly, Poly | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, op: Operation, lets: Lets, backward: Backward) -> _Differences:
+        """With the facts of forward and backward; ``lets`` is added to."""
+        adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
+        given = frozenset(op.outputs)
+
+        def find(name: str) -> Let | None:
+            return None if name in given else adjoints.get(name) or lets.get(name)
+
+        kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
+        integers = frozenset(name for name, kind in kinds.items() if kind != "float")
+        return cls(lets, integers, Moderate(lets.get), Moderate(find))
+
+    # ---------------------------------------------------------------- squares
+
+    def look(self, body: Poly) -> None:
+        """Note the differences of an equation that are to be formed."""
+        for t in _terms(body):
+            square = square_to_open(t)
+            if square is not None and not _is_safe(square, self.forward):
+                self.formed.add(self._as_let(square.base).tensor)
+
+    def _as_let(self, base: Poly) -> Access:
+        found = as_atom(self.lets.reduction("sum", (), base))
+        assert isinstance(found, Access)
+        return found
+
+    def _is_formed(self, base: Poly) -> bool:
+        return bool(self.formed) and self._as_let(base).tensor in self.formed
+
+    def body(self, body: Poly, rules: Rules) -> Poly:
+        """A body with every difference in it centred or formed.
+
+        The rules are those by which what the body was made of has been simplified.
+        """
+        for base in self._bases:
+            body = self._recombined(body, base, lambda p: simplify(p, rules, []))
+        new = self.nested(body)
+        assert isinstance(new, Poly)
+        return new
+
+    def nested(self, e: Expr) -> Expr:
+        """e, flat, with every difference in it centred or formed."""
+        found = self._known.get(e)
+        if found is None:
+            found = e
+            if isinstance(found, Poly):
+                for base in self._bases:
+                    found = self._recombined(found, base, lambda p: p)
+            if not isinstance(found, Access):
+                found = found.map(self.nested)
+            if isinstance(found, Poly):
+                found = add(ZERO, *map(self._opened, found.terms))
+            self._known[e] = found
+        return found
+
+    def _opened(self, t: Term) -> Poly:
+        square = square_to_open(t)
+        if square is None:
+            return poly([t])
+        if self._is_formed(square.base) or not _is_safe(square, self.backward):
+            return square.with_base(atom(self._as_let(square.base)))
+        return square.opened(self.centred(square.base) or square.base)
+
+    # ---------------------------------------------------------------- centres
+
+    def centred(self, base: Poly) -> Poly | None:
+        """The sum of its sides, each about 0; None where they have no centre in common."""
+        if base not in self._centred:
+            self._centred[base] = self._around_centre(base)
+        return self._centred[base]
+
+    def _around_centre(self, base: Poly) -> Poly | None:
+        sides = _sides(base)
+        read = [[a.tensor for a in accesses(side)] for side in sides]
+        if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
+            return None
+        if not all(_is_plain(position) for a in accesses(base) for position in a.positions):
+            return None
+        common = frozenset.intersection(*map(free_indices, sides))
+        first, *others = sorted(sides, key=_simplicity)
+        moves, whole = ZERO, ZERO
+        for side in others:
+            sign = _sign(side)
+            centre = scale(self._centre(scale(side, sign), common), sign)
+            moves = add(moves, centre)
+            whole = add(whole, self._named(add(side, scale(centre, -1)), side))
+        if len(others) > 1:
+            # Means are added to one another first: they may be larger than their sum.
+            moves = self._let(moves, first, "centre", "centre")
+        return add(self._named(add(first, moves), first), whole)
+
+    def _centre(self, side: Poly, common: frozenset[Index]) -> Poly:
+        """The mean over all axes but the common ones, if most of the side lies about it."""
+        over = sorted(free_indices(side) - common, key=lambda i: i.name)
+        sizes = [power(atom(Size(i.extent)), Fraction(-1)) for i in over]
+        still = Call("detach", (side,))
+        mean, square = (mul(sum_over(atom(still, n), over), *sizes) for n in (1, 2))
+        mean = self._let(mean, side, "mean", "mean")
+        return self._let(atom(Centre(mean, square)), side, "centre", "centre")
+
+    def _named(self, centred: Poly, side: Poly) -> Poly:
+        """A side about 0 as a tensor of its own, with the sign of what it is of."""
+        sign = _sign(side)
+        said = f"{self.lets.say(_main(side).tensor)}_centred"
+        return scale(self._let(scale(centred, sign), side, "centred", said), sign)
+
+    def _let(self, e: Poly, side: Poly, stem: str, spoken: str) -> Poly:
+        stem = f"{_main(side).tensor}~{stem}"
+        return self.lets.reduction("sum", (), e, stem=stem, spoken=spoken)
+
+    # ---------------------------------------------------------------- products
+
+    @cached_property
+    def _bases(self) -> list[Poly]:
+        """The sums that products were distributed over, the outermost first."""
+        every = reversed(self.lets.distributed)
+        return sorted(every, key=lambda base: not self._is_formed(base))
+
+    def _recombined(self, p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Poly:
+        """p where products that were distributed over the base are so over its centred sides."""
+        while True:
+            found = multiples(p, base, said)
+            which = next(((m, rest) for m, rest in found if _loses_digits(m)), None)
+            new = None if which is None else self._in_place_of(base)
+            if which is None or new is None:
+                return p
+            multiple, rest = which
+            p = add(rest, said(multiple.of(new)))
+
+    def _in_place_of(self, base: Poly) -> Poly | None:
+        return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
+
+
+def _is_safe(square: Square, moderate: Moderate) -> bool:
+    """Whether no part of the square multiplied out is infinite where the square is not."""
+    beside = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
+    return all(map(moderate, (*square.inside, *beside)))
+
+
+def _loses_digits(multiple: Multiple) -> bool:
+    """Whether the sides of a difference are summed one by one.
+
+    They are put together again where nothing is summed, or beside a tensor of all their axes.
+    """
+    if len({t.coef > 0 for t in multiple.base.terms}) < 2:
+        return False
+    sides = [free_indices(multiple.at(side)) for side in _sides(multiple.base)]
+    axes = frozenset().union(*sides)
+    bound = axes & set(multiple.outer.binders)
+    covered = any(axes <= free_indices(f) for f in multiple.outer.factors)
+    return bool(bound - frozenset.intersection(*sides)) or (bool(bound) and not covered)
+
+
+def _sides(base: Poly) -> list[Poly]:
+    """The terms in groups: each of the same axes, or of fewer than the first that has more."""
+    free = [free_indices(t) for t in base.terms]
+    most = [axes for n, axes in enumerate(free) if not any(axes < other for other in free)]
+    groups: dict[frozenset[Index], list[Term]] = {axes: [] for axes in most}
+    for t, axes in zip(base.terms, free, strict=True):
+        groups[next(g for g in groups if axes <= g)].append(t)
+    return [poly(terms) for terms in groups.values()]
+
+
+def _simplicity(side: Poly) -> tuple[int, int]:
+    """What is simple comes last: its mean takes the least time to take."""
+    read = [a for t in side.terms for f in t.factors for a in accesses(f)]
+    return -len(side.terms), -len(read)
+
+
+def _sign(side: Poly) -> int:
+    return -1 if all(t.coef < 0 for t in side.terms) else 1
+
+
+def _main(side: Poly) -> Access:
+    """The access that a side is called by."""
+    return next(a for a in accesses(side))
+
+
+def _is_plain(position: Expr) -> bool:
+    """Whether every value of its indices is read once, or what a tensor says is read."""
+    if isinstance(position, Composite):
+        return all(map(_is_plain, position.args))
+    return isinstance(position, Index | Access) or not free_indices(position)
+
+
+def _terms(e: Expr) -> Iterator[Term]:
+    """Every term in e, but in positions."""
+    if isinstance(e, Access):
+        return
+    if isinstance(e, Term):
+        yield e
+    for part in e.parts():
+        yield from _terms(part)

@@ -1,0 +1,133 @@
+"""What stays moderate where the tensors given are: a fact about ranges, found by structure.
+
+    sigmoid, tanh, softmax,   exp(-x^2),   1/(1 + x^2)          lie between bounds of their own
+    x*w,   abs(x),   Sum_k x[k]*w[k],   max_k x[k]              grow no faster than what they read
+
+exp(x), 1/x and log(x) do not: such a factor may be infinite where what it multiplies is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Param,
+    Size,
+    is_number,
+)
+from derive.algebra.poly import Group, Poly, Term, base_and_power, is_mask
+from derive.calculus.lets import Find
+from derive.lowering.recognise import Normal, recognise
+
+__all__ = ["Moderate"]
+
+_WITHIN_BOUNDS = frozenset(
+    "sigmoid tanh sin cos atan asin acos atan2 erf erfc sign".split(),
+)
+_NO_FASTER = frozenset("abs relu softplus logsigmoid floor maximum minimum clamp detach".split())
+_NEVER_BELOW = frozenset("exp sigmoid softplus abs relu erfc".split())
+_REDUCTIONS = ("logsumexp", "max", "min", "amax", "amin")
+
+
+@dataclass
+class Moderate:
+    """The facts of one operation; ``find`` gives the definition of a name that is not given."""
+
+    find: Find
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    def __call__(self, e: Expr) -> bool:
+        """Whether e is moderate where the tensors given are."""
+        e = recognise(e, self.find, self.find)
+        base, power = base_and_power(e)
+        if power < 0:
+            return is_number(base) or self._is_away_from_0(base)
+        match base:
+            case Num() | Const() | Param() | Size() | Index() | Iverson() | Delta():
+                return base is not Const("inf")
+            case Access(tensor):
+                return self._is_moderate_tensor(tensor)
+            case Poly(terms):
+                return all(map(self._term, terms))
+            case Group(body):
+                return self(body)
+            case Call(function, args):
+                return self._call(function, args)
+            case Normal(kind, _, body):
+                return kind == "softmax" or self(body)
+        return False
+
+    def _term(self, t: Term) -> bool:
+        return all(map(self, t.factors))
+
+    def _call(self, function: str, args: tuple[Expr, ...]) -> bool:
+        if function == "exp":
+            return self._is_never_above(args[0])
+        return function in _WITHIN_BOUNDS or (function in _NO_FASTER and all(map(self, args)))
+
+    def _is_moderate_tensor(self, name: str) -> bool:
+        if name not in self._known:
+            let = self.find(name)
+            known = let is None or let.dtype != "float"
+            self._known[name] = known
+            if let is not None and not known and (let.kind == "sum" or let.kind in _REDUCTIONS):
+                self._known[name] = self(let.body)
+        return self._known[name]
+
+    def _is_away_from_0(self, e: Expr) -> bool:
+        """Whether e is a number above 0 and what is never below it."""
+        if not isinstance(e, Poly):
+            return False
+        numbers = sum(t.coef for t in e.terms if not t.factors)
+        return numbers > 0 and all(self._is_never_below(t) for t in e.terms if t.factors)
+
+    def _is_never_above(self, e: Expr) -> bool:
+        """Whether e is at most 0."""
+        if not isinstance(e, Poly):
+            return False
+        return all(
+            t.coef < 0 if self._are_never_below(t.factors) else self._is_log_softmax(t)
+            for t in e.terms
+        )
+
+    def _is_log_softmax(self, t: Term) -> bool:
+        return (
+            t.coef > 0
+            and len(t.factors) == 1
+            and isinstance(t.factors[0], Normal)
+            and t.factors[0].kind == "log_softmax"
+        )
+
+    def _is_never_below(self, t: Term) -> bool:
+        return t.coef > 0 and self._are_never_below(t.factors)
+
+    def _are_never_below(self, factors: tuple[Expr, ...]) -> bool:
+        """Whether the product is at least 0."""
+        return all(map(self._is_factor_never_below, factors))
+
+    def _is_factor_never_below(self, f: Expr) -> bool:
+        base, power = base_and_power(f)
+        if power.denominator != 1 or power.numerator % 2 == 0 or is_mask(base):
+            return True
+        match base:
+            case Num(value):
+                return value >= 0
+            case Const() | Size():
+                return True
+            case Call(function):
+                return function in _NEVER_BELOW
+            case Normal(kind):
+                return kind == "softmax"
+            case Access(tensor):
+                let = self.find(tensor)
+                plain = let is not None and let.kind == "sum" and let.dtype == "float"
+                return plain and all(map(self._is_never_below, let.body.terms))  # type: ignore[union-attr]
+        return False
