@@ -33,7 +33,7 @@ from derive.calculus.bounds import Bounds
 from derive.calculus.emptiness import is_singular, some_of_each
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
-from derive.calculus.lets import Let, Lets
+from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.spec.operation import Operation
 
@@ -113,7 +113,7 @@ def differentiate(
         total = raw.get(let.name, ZERO)
         body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []))
         adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
-        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(adjoint))
+        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(lets, adjoint))
         if let.name in wanted or not opened:
             adjoints.append(adjoint)
             made[adjoint.name] = adjoint.as_let()
@@ -253,13 +253,22 @@ def _is_copy(adjoint: Adjoint) -> bool:
     """Whether the adjoint is a number or another tensor as it stands."""
     if not adjoint.body.terms:
         return True
-    return _is_product(adjoint) and len(adjoint.body.terms[0].factors) <= 1
+    if len(adjoint.body.terms) != 1:
+        return False
+    (t,) = adjoint.body.terms
+    return len(t.factors) <= 1 and _is_plain(t)
 
 
-def _is_product(adjoint: Adjoint) -> bool:
+def _is_product(lets: Lets, adjoint: Adjoint) -> bool:
     """Whether the adjoint is a product of tensors, none of them summed, scaled or bent."""
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
+    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, Access))
+    return _is_plain(t) and not any(let is not None and is_named_sum(let) for let in read)
+
+
+def _is_plain(t: Term) -> bool:
+    """Whether t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
     return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)

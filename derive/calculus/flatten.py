@@ -284,7 +284,8 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     if not reading and not free_indices(p):
         return atom(Group(p))
     if reading < 1:
-        return _kept(lets, p) if lets.stable else p
+        # A difference of positions, j - i.
+        return _kept(lets, p)
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
         return p
     return lets.reduction("sum", (), p)

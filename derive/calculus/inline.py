@@ -18,8 +18,8 @@ from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
-from derive.calculus.fold import fold_rules
-from derive.calculus.lets import Lets, inline
+from derive.calculus.fold import fold_rules, naming_rules
+from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.solve import solved
 
 __all__ = ["inline_adjoints"]
@@ -35,6 +35,9 @@ A name in a chain of any length thus stands for a bounded part of it.
 
 _NAME = 200.0
 """What a name costs: less than one pass over a matrix, as costs count it."""
+
+_MOST_COPIES = 3
+"""A sum that stands in more terms than this has a name, unless the code gains by its opening."""
 
 Pieces = Callable[[Poly], Mapping[Expr, float]]
 
@@ -106,7 +109,9 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     """
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
-    rules: Rules = (*fold_rules(backward.lets, made), *FUNCTION_RULES)
+    lets = backward.lets
+    rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES)
+    pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
     bill.add(a.body for a in every)
@@ -121,7 +126,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
             if len(adjoint.body.terms) > _MOST_TERMS:
                 continue
             readers = formulas.readers(adjoint.name)
-            opened = [_opened(r, adjoint, rules, backward.lets.say) for r in readers]
+            opened = [_opened(r, adjoint, rules, lets.say) for r in readers]
             if any(_pairs_up(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
                 continue
             pairs = zip(readers, opened, strict=True)
@@ -129,13 +134,14 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
                 continue
             old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
             fall = bill.remove(old)
-            if bill.add(new) <= fall + _NAME:
+            name = -_NAME if _is_repeated(adjoint, readers) else _NAME
+            if bill.add(new) <= fall + name:
                 formulas.replace(adjoint, opened)
             else:
                 bill.remove(new)
                 bill.add(old)
     for a in (formulas[a.name] for a in every if a in formulas):
-        shorter = _collected(_without_names(a, rules, backward.lets, pieces), backward.lets, pieces)
+        shorter = _collected(_without_names(a, lets, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
     kept = replace(
@@ -144,6 +150,26 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
         gradients=tuple(formulas[a.name] for a in backward.gradients),
     )
     return solved(kept)
+
+
+def _is_repeated(adjoint: Adjoint, readers: Sequence[Adjoint]) -> bool:
+    """Whether a sum would be written out again and again."""
+    reading = sum(adjoint.name in tensors(t) for r in readers for t in r.body.terms)
+    return len(adjoint.body.terms) > 1 and reading > _MOST_COPIES
+
+
+def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
+    """The operations of a formula with those of the sums in it that the engine named."""
+
+    def every(p: Poly) -> Mapping[Expr, float]:
+        found = dict(pieces(p))
+        for name in sorted(tensors(p)):
+            let = lets.get(name)
+            if let is not None and is_named_sum(let):
+                found |= every(let.body)
+        return found
+
+    return lru_cache(maxsize=256)(every)
 
 
 def _has_cases(a: Adjoint) -> bool:
@@ -169,14 +195,17 @@ def _looked_up(p: Poly) -> int:
     return max((len(set(accesses(f))) for f in masks), default=0)
 
 
-def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjoint:
+def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
     """The formula with sums like 1 - t, which the engine named, multiplied out where that pays.
 
     (1 - t)*sigmoid(x) - t*sigmoid(-x) = sigmoid(x) - t
+
+    A sum that is known to be 0 would take a part of the factor with it: 1 - y^2 would become -y^2.
     """
+    rules: Rules = (*naming_rules(lets), *FUNCTION_RULES)
     for name in sorted(tensors(a.body)):
         let = lets.get(name)
-        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
+        if let is None or not is_named_sum(let):
             continue
         if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
             continue
@@ -197,9 +226,7 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
     """
     for name in sorted(tensors(a.body)):
         let = lets.get(name)
-        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
-            continue
-        if any(t.binders for t in let.body.terms):
+        if let is None or not is_named_sum(let) or any(t.binders for t in let.body.terms):
             continue
         terms: list[Term] = []
         for t in a.body.terms:

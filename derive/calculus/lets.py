@@ -43,7 +43,7 @@ from derive.calculus.branches import part_in_branch
 from derive.calculus.conditions import conditions_of
 from derive.spec.operation import Kind
 
-__all__ = ["Find", "Let", "Lets", "inline", "layout", "tensors_of"]
+__all__ = ["Find", "Let", "Lets", "inline", "is_named_sum", "layout", "tensors_of"]
 
 _STEMS = {
     "logsumexp": "lse",
@@ -96,6 +96,11 @@ class Let:
     def access(self) -> Access:
         """The let at its own formals."""
         return Access(self.name, self.formals)
+
+
+def is_named_sum(let: Let) -> bool:
+    """Whether the engine named the let, and it is a plain sum that derivatives go through."""
+    return let.is_through and let.kind == "sum" and let.dtype == "float"
 
 
 Find = Callable[[str], Let | None]

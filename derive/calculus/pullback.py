@@ -23,6 +23,7 @@ from derive.algebra.poly import (
     as_atom,
     atom,
     base_and_power,
+    is_mask,
     make_term,
     mul,
     poly,
@@ -30,6 +31,8 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.rules import FUNCTION_RULES
+from derive.algebra.simplify import simplify
 from derive.algebra.substitution import fresh, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
@@ -167,6 +170,17 @@ def _named(lets: Lets, e: Call) -> Expr:
     return e
 
 
+def _in_one(lets: Lets, slope: Poly) -> Poly:
+    """A slope like 1 - y^2 as one factor: near a flat end of f its terms are equal but for rounding.
+
+    Brackets stay apart: they guard what they are multiplied with.
+    """
+    slope = simplify(slope, FUNCTION_RULES, [])
+    if len(slope.terms) < 2 or any(is_mask(f) for t in slope.terms for f in t.factors):
+        return slope
+    return lets.reduction("sum", (), slope)
+
+
 def _with(e: Expr, old: Expr, new: Expr) -> Expr:
     return replaced(e, lambda part: new if part is old else None)
 
@@ -231,6 +245,6 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
             if inside.terms:
                 # d f(u) = f'(u) * d u
                 slope = _with(function_partial(e, n), e, _named(lets, e))
-                parts.append(mul(flatten(lets, slope), inside))
+                parts.append(mul(_in_one(lets, flatten(lets, slope)), inside))
         return add(ZERO, *parts)
     return ZERO
