@@ -21,9 +21,8 @@ from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
-from derive.calculus.lets import is_named_sum
 from derive.calculus.inline import inline_adjoints
-from derive.calculus.lets import inline
+from derive.calculus.lets import inline, is_named_sum
 from derive.pipeline import derive_option, options
 from derive.samples import cases
 from derive.spec.split import is_plain

@@ -397,7 +397,8 @@ def _content_key(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ("",)
     if isinstance(value, Fraction):
-        return ("#", value)
+        # In an order of integers and fractions alike; integers are compared much faster.
+        return ("#", value.numerator if value.denominator == 1 else value)
     return (str(type(value).__name__), value)
 
 

@@ -35,6 +35,7 @@ from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.calculus.trail import Trail
 from derive.spec.operation import Operation
 
 __all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
@@ -48,7 +49,7 @@ class Adjoint:
     name: str
     formals: tuple[Index, ...]
     body: Poly
-    steps: tuple[Step, ...]
+    steps: Trail
 
     def as_let(self) -> Let:
         """The adjoint as a definition."""
@@ -235,13 +236,13 @@ def _finish(
     pulled: Sequence[Expr],
     rules: Rules,
     partials: Sequence[Step],
-) -> tuple[Poly, tuple[Step, ...]]:
+) -> tuple[Poly, Trail]:
     """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""
     before = to_tree(p) if not pulled else (pulled[0] if len(pulled) == 1 else Add(tuple(pulled)))
     log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(p, rules, log)
-    return p, (*partials, *said_of(subject, log))
+    return p, Trail((*partials, *said_of(subject, log)))
 
 
 def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:

@@ -33,6 +33,9 @@ _LARGEST = 40
 A name in a chain of any length thus stands for a bounded part of it.
 """
 
+_FAR = 10**30
+"""Numbers that are further from 1 than this are not multiplied out of several formulas."""
+
 _NAME = 200.0
 """What a name costs: less than one pass over a matrix, as costs count it."""
 
@@ -132,6 +135,8 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
             pairs = zip(readers, opened, strict=True)
             if any(_size(o.body) > max(_size(r.body), _LARGEST) for r, o in pairs):
                 continue
+            if any(_is_extreme(o.body) for o in opened):
+                continue
             old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
             fall = bill.remove(old)
             name = -_NAME if _is_repeated(adjoint, readers) else _NAME
@@ -203,7 +208,8 @@ def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
     A sum that is known to be 0 would take a part of the factor with it: 1 - y^2 would become -y^2.
     """
     rules: Rules = (*naming_rules(lets), *FUNCTION_RULES)
-    for name in sorted(tensors(a.body)):
+    # Multiplied out, a product is a sum: what makes up for it must stand beside it.
+    for name in sorted(tensors(a.body)) if len(a.body.terms) > 1 else ():
         let = lets.get(name)
         if let is None or not is_named_sum(let):
             continue
@@ -215,7 +221,7 @@ def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
         if cheaper and len(body.terms) <= len(a.body.terms):
             own = said_of((a.name, a.formals), log)
-            a = replace(a, body=body, steps=(*a.steps, *own))
+            a = replace(a, body=body, steps=a.steps.then(own))
     return a
 
 
@@ -240,8 +246,13 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         if sum(pieces(body).values()) <= sum(pieces(a.body).values()):
             step = Step("collect", "a + (a + b) = 2·a + b", a.body, body)
             own = said_of((a.name, a.formals), [step])
-            a = replace(a, body=body, steps=(*a.steps, *own))
+            a = replace(a, body=body, steps=a.steps.then(own))
     return a
+
+
+def _is_extreme(p: Poly) -> bool:
+    """Whether a number in p is near the ends of what a float may be, which its parts are not."""
+    return any(not 1 / _FAR < abs(t.coef) < _FAR for t in p.terms)
 
 
 def _size(p: Poly) -> int:
@@ -256,7 +267,5 @@ def _opened(reader: Adjoint, adjoint: Adjoint, rules: Rules, say: Callable[[str]
         Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
     ]
     body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
-    known = set(reader.steps)
-    shared = [s for s in adjoint.steps if s not in known]
     own = said_of((reader.name, reader.formals), log)
-    return replace(reader, body=body, steps=(*shared, *reader.steps, *own))
+    return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))

@@ -14,6 +14,7 @@ from typing import Any
 
 from derive.algebra.expr import (
     Access,
+    Call,
     Delta,
     Expr,
     Index,
@@ -143,6 +144,7 @@ class Lets:
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
     _totals: dict[tuple[str, ...], list[Let]] = field(default_factory=dict)
+    _calls: dict[tuple[str, frozenset[str]], list[Let]] = field(default_factory=dict)
     _used: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Let]:
@@ -182,6 +184,7 @@ class Lets:
         self.by_name[let.name] = let
         self.given[let.name] = let
         self._note_total(let)
+        self._note_call(let)
         key, formals = _shape(let.kind, let.binders, let.body, let.condition)
         if formals == let.formals:
             self._shared.setdefault(key, let.name)
@@ -193,6 +196,15 @@ class Lets:
             outside = (f for f in t.factors if f not in inside)
             if t.binders and not any(isinstance(f, Delta | Iverson) for f in outside):
                 self._totals.setdefault(tensors_of(inside), []).append(let)
+
+    def _note_call(self, let: Let) -> None:
+        call = as_atom(let.body)
+        if let.kind == "sum" and isinstance(call, Call):
+            self._calls.setdefault((call.function, tensors(call)), []).append(let)
+
+    def calls(self, call: Call) -> Sequence[Let]:
+        """The lets of the spec that are this function of the same tensors."""
+        return self._calls.get((call.function, tensors(call)), ())
 
     def reduction(
         self,

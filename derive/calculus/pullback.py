@@ -158,20 +158,16 @@ def _others(lets: Lets, let: Let) -> Poly:
 
 def _named(lets: Lets, e: Call) -> Expr:
     """The name that the spec gives to f(u), where it gives one."""
-    for let in lets.given.values():
-        if let.kind != "sum" or len(let.body.terms) != 1 or let.body.terms[0].coef != 1:
-            continue
-        factors = let.body.terms[0].factors
-        if len(factors) != 1 or not isinstance(factors[0], Call) or let.body.terms[0].binders:
-            continue
-        for binding in match(factors[0], e, frozenset(let.formals), {}):
+    for let in lets.calls(e):
+        (factor,) = let.body.terms[0].factors
+        for binding in match(factor, e, frozenset(let.formals), {}):
             if all(i in binding for i in let.formals):
                 return Access(let.name, tuple(binding[i] for i in let.formals))
     return e
 
 
 def _in_one(lets: Lets, slope: Poly) -> Poly:
-    """A slope like 1 - y^2 as one factor: near a flat end of f its terms are equal but for rounding.
+    """A slope like 1 - y^2 as one factor: near a flat end of f its terms cancel but for rounding.
 
     Brackets stay apart: they guard what they are multiplied with.
     """
