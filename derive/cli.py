@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from derive import __version__, catalog
+from derive.budget import allow
 from derive.comparison import compare_all
 from derive.console import (
     count,
@@ -117,8 +118,18 @@ def _derive(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True)
     ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Processor time for an operation, 60 s if not given.")
+    ] = None,
+    max_memory: Annotated[
+        float | None, typer.Option(help="Bytes of memory for an operation, 2e9 if not given.")
+    ] = None,
+    max_code: Annotated[
+        float | None, typer.Option(help="Characters of code of an operation, 2e6 if not given.")
+    ] = None,
 ) -> None:
     """Derive the backward of tensor operations from their index notation."""
+    allow(seconds=max_seconds, memory=max_memory, code=max_code)
 
 
 # ------------------------------------------------------------------ list, show

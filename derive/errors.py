@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["DeriveError", "DeriveWarning", "LoweringError", "SpecError", "VerificationError"]
+__all__ = [
+    "DeriveError",
+    "DeriveWarning",
+    "LimitError",
+    "LoweringError",
+    "SpecError",
+    "VerificationError",
+]
 
 
 class DeriveError(Exception):
@@ -26,6 +33,10 @@ class SpecError(DeriveError):
 
 class LoweringError(DeriveError):
     """The operation has a meaning that the engine cannot yet turn into torch operations."""
+
+
+class LimitError(DeriveError):
+    """Deriving the operation takes more time, memory or code than it may: see `derive.limits`."""
 
 
 class VerificationError(DeriveError):

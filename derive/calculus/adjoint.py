@@ -29,6 +29,7 @@ from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
+from derive.budget import at
 from derive.calculus.bounds import Bounds
 from derive.calculus.emptiness import is_singular, some_of_each
 from derive.calculus.emptiness import pulled as pulled_out
@@ -109,6 +110,7 @@ def differentiate(
     for let in reversed(spec_lets):
         if let.name not in raw and let.name not in wanted:
             continue
+        at(f"the gradient of {lets.say(let.name)}")
         subject = (names[let.name], let.formals)
         unfinished = pulled.get(let.name, [])
         total = raw.get(let.name, ZERO)
@@ -140,6 +142,7 @@ def differentiate(
     for name, axes in inputs.items():
         if wrt is not None and name not in wrt:
             continue
+        at(f"the gradient of {lets.say(name)}")
         gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
         subject = (gradient, _indices(axes))
         body, steps = _finish(

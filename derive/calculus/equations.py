@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from derive.algebra.expr import Access, Expr, Index, Iverson, Reduce
 from derive.algebra.poly import Poly, as_atom, atom
 from derive.algebra.simplify import Step
+from derive.budget import at
 from derive.calculus.bounds import Bounds
 from derive.calculus.flatten import flatten, flatten_condition, reduced_body
 from derive.calculus.lets import Let, Lets
@@ -35,6 +36,7 @@ def flatten_operation(
     floats = {t.name for t in op.inputs if t.kind == "float"}
     floats |= {e.name for e in op.equations if e.kind == "float"}
     for equation in freely_read(op):
+        at(f"equation {spoken.get(equation.name, equation.name)}")
         _define(lets, equation, floats)
         identities = "; ".join(lets.take_used())
         let = lets[equation.name]

@@ -43,6 +43,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
+from derive.budget import tick
 from derive.calculus.definitions import Definitions
 from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let, Lets
@@ -263,6 +264,7 @@ def _instances(
         return
     places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
     for chosen in product(*places):
+        tick()
         if len(set(chosen)) < len(chosen):
             continue
         bindings: list[Mapping[Index, Expr]] = [{}]

@@ -17,6 +17,7 @@ from derive.algebra.expr import Delta, Expr, Iverson, Num, accesses, tensors
 from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
@@ -125,6 +126,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
         for candidate in order:
             if candidate not in formulas:
                 continue
+            at(f"the gradient of {lets.say(candidate.tensor)}")
             adjoint = formulas[candidate.name]
             if len(adjoint.body.terms) > _MOST_TERMS:
                 continue
@@ -146,6 +148,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
                 bill.remove(new)
                 bill.add(old)
     for a in (formulas[a.name] for a in every if a in formulas):
+        at(f"the gradient of {lets.say(a.tensor)}")
         shorter = _collected(_without_names(a, lets, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from derive.algebra.expr import (
@@ -89,14 +90,20 @@ class Let:
     def body_at(self, positions: Sequence[Expr]) -> Poly:
         """The body of a plain let with the formals replaced."""
         assert self.kind == "sum"
-        new = substitute(self.body, dict(zip(self.formals, positions, strict=True)))
-        assert isinstance(new, Poly)
-        return new
+        return _at(self.body, self.formals, tuple(positions))
 
     @property
     def access(self) -> Access:
         """The let at its own formals."""
         return Access(self.name, self.formals)
+
+
+@lru_cache(maxsize=256)
+def _at(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
+    """The body with the formals at these positions: asked for each tensor that it reads."""
+    new = substitute(body, dict(zip(formals, positions, strict=True)))
+    assert isinstance(new, Poly)
+    return new
 
 
 def is_named_sum(let: Let) -> bool:
