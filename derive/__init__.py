@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from derive.budget import limits
 from derive.comparison import Comparison, compare, compare_gradients
 from derive.errors import (
     DeriveError,
     DeriveWarning,
+    LimitError,
     LoweringError,
     SpecError,
     VerificationError,
@@ -75,6 +77,7 @@ __all__ = [
     "DeriveWarning",
     "Holds",
     "Iverson",
+    "LimitError",
     "LogSoftmax",
     "LogSumExp",
     "LoweringError",
@@ -102,6 +105,7 @@ __all__ = [
     "integer",
     "keep",
     "lgamma",
+    "limits",
     "load",
     "log1p",
     "logsigmoid",

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from derive import __version__, catalog
+from derive.budget import allow
 from derive.command.console import print_json, print_note, print_warning, shown
 from derive.command.making import warned
 from derive.command.options import Json, Limit, Quiet, complete_name, hush, warn
@@ -88,8 +89,18 @@ def _derive(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True)
     ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Processor time for an operation, 60 s if not given.")
+    ] = None,
+    max_memory: Annotated[
+        float | None, typer.Option(help="Bytes of memory for an operation, 2e9 if not given.")
+    ] = None,
+    max_code: Annotated[
+        float | None, typer.Option(help="Characters of code of an operation, 2e6 if not given.")
+    ] = None,
 ) -> None:
     """Derive the backward of tensor operations from their index notation."""
+    allow(seconds=max_seconds, memory=max_memory, code=max_code)
     if quiet:
         context.default_map = {name: {"quiet": True} for name in _COMMANDS}
 

@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 __all__ = [
     "DeriveError",
     "DeriveWarning",
+    "LimitError",
     "LoweringError",
     "SpecError",
     "VerificationError",
@@ -73,6 +74,10 @@ class SpecError(DeriveError):
 
 class LoweringError(DeriveError):
     """The operation has a meaning that the engine cannot yet turn into torch operations."""
+
+
+class LimitError(DeriveError):
+    """Deriving the operation takes more time, memory or code than it may: see `derive.limits`."""
 
 
 class VerificationError(DeriveError):

@@ -150,9 +150,8 @@ def _weight(e: Expr) -> int:
 
 def _cases(args: Sequence[Expr]) -> Expr:
     """The sum with a pair of addends under a bracket and its denial as one choice."""
-    for one, two in permutations(args, 2):
-        if isinstance(one, Num) or isinstance(two, Num):
-            continue
+    guarded = [a for a in args if _lone_bracket(a)[0] is not None]
+    for one, two in permutations(guarded, 2):
         c, then = _lone_bracket(one)
         d, other = _lone_bracket(two)
         if c is None or d is None or _denied(c) is not d or _is_denial(c):

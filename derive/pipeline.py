@@ -12,6 +12,7 @@ from typing import Any
 from derive.algebra.cost import pieces
 from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
+from derive.budget import check_code, working
 from derive.calculus.adjoint import Adjoint, Backward, differentiate
 from derive.calculus.canonical import canonical
 from derive.calculus.equations import flatten_operation
@@ -20,7 +21,7 @@ from derive.calculus.lets import Lets
 from derive.document import document, document_joint
 from derive.emit import Variant, emit
 from derive.emit_joint import emit_joint
-from derive.errors import DeriveError, LoweringError, no_recursion_leaves
+from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
 from derive.lowering.checks import checks
 from derive.lowering.code import count
 from derive.lowering.cost import Costs, costs_of
@@ -98,10 +99,11 @@ def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
     """Both directions of op under canonical names."""
-    plain, spoken = canonical(op)
+    with working(op.name):
+        plain, spoken = canonical(op)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     wanted = None if wrt is None else [given[name] for name in wrt]
-    with _told_of(op, spoken):
+    with working(op.name), _told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
         return Derived(plain, lets, inline_adjoints(backward, pieces))
@@ -109,8 +111,9 @@ def _differentiated(
 
 def _lowered(op: Operation, derived: Derived) -> Program:
     """The code of what was derived from op."""
-    lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with _told_of(op, lets.spoken):
+    with working(op.name):
+        lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    with working(op.name), _told_of(op, lets.spoken):
         return program(derived.operation, lets, backward)
 
 
@@ -121,10 +124,16 @@ def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
         yield
     except NeedsFlatGroups:
         raise
+    except LimitError as error:
+        raise LimitError(_in_given_names(str(error), spoken)) from None
     except LoweringError as error:
-        message = re.sub(r"@?\b[tpie]\d{3}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), str(error))
+        message = _in_given_names(str(error), spoken)
         equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
         raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
+
+
+def _in_given_names(message: str, spoken: Mapping[str, str]) -> str:
+    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), message)
 
 
 @no_recursion_leaves
@@ -226,11 +235,11 @@ def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | 
 @no_recursion_leaves
 def source(op: Operation) -> str:
     """The Python source of the module of op."""
-    variants = []
-    for option, _ in options(op):
-        variants.append(Variant(option, program_of(op, option)))
-    derivations = [_formulas(op, option) for option, _ in options(op)]
-    return emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
+    with working(op.name):
+        variants = [Variant(option, program_of(op, option)) for option, _ in options(op)]
+        derivations = [_formulas(op, option) for option, _ in options(op)]
+        text = emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
+        return check_code(op.name, text)
 
 
 @no_recursion_leaves

@@ -12,7 +12,7 @@ from derive.algebra.rules import Step
 from derive.algebra.substitution import fresh, replace, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
-from derive.calculus.lets import Let, Lets
+from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.result import DerivationStep, Formula
 from derive.spec.given import Given, given_axes, letters_of, on_given_axes, with_letters
 from derive.spec.operation import Operation
@@ -90,7 +90,7 @@ class Speech:
 
 def _is_short(let: Let) -> bool:
     """Whether the let is a sum that the engine named, as long as an operand may be."""
-    if not let.internal or let.kind != "sum" or let.dtype != "float":
+    if not is_named_sum(let):
         return False
     return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
 

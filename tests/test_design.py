@@ -36,6 +36,7 @@ ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
     ("errors", "memory"),
+    ("budget",),
     ("algebra",),
     ("spec",),
     ("calculus",),

@@ -13,7 +13,7 @@ from once import sample
 import derive
 from derive import catalog, oracle
 from derive.algebra.cost import cost, pieces
-from derive.algebra.expr import Call, Delta, accesses, walk
+from derive.algebra.expr import Call, Delta, accesses, tensors, walk
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import Term
 from derive.algebra.rules import DELTA_RULES, contraction
@@ -22,7 +22,7 @@ from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
-from derive.calculus.lets import inline
+from derive.calculus.lets import inline, is_named_sum
 from derive.pipeline import derive_option, options
 from derive.samples import cases
 from derive.spec.split import is_plain
@@ -123,8 +123,15 @@ def test_inlining_keeps_the_gradients_of_the_catalog(op, option):
 
 
 def cost_of(backward: Backward) -> float:
-    formulas = (*backward.adjoints, *backward.gradients)
-    return cost(a.body for a in formulas) + 200 * len(backward.adjoints)
+    """The cost of all formulas, and of the sums in them that the engine named."""
+    formulas = [a.body for a in (*backward.adjoints, *backward.gradients)]
+    sums = {let.name: let.body for let in backward.lets if is_named_sum(let)}
+    read = set[str]()
+    for body in formulas:
+        new = (tensors(body) & set(sums)) - read
+        read |= new
+        formulas += (sums[name] for name in new)
+    return cost(formulas) + 200 * len(backward.adjoints)
 
 
 def test_a_forward_output_stands_for_its_expression():

@@ -26,6 +26,7 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.algebra.poly import Poly
 from derive.algebra.substitution import substitute
+from derive.budget import tick
 
 __all__ = ["cost", "pieces"]
 
@@ -47,6 +48,7 @@ def pieces(p: Poly) -> dict[Expr, float]:
 
 
 def _operations(e: Expr) -> Iterator[tuple[Expr, float]]:
+    tick()
     own = _own(e)
     if own:
         yield e, own

@@ -13,6 +13,8 @@ from fractions import Fraction
 from typing import Any, TypeVar, dataclass_transform
 from weakref import WeakValueDictionary
 
+from derive.budget import tick
+
 __all__ = [
     "Access",
     "Add",
@@ -65,6 +67,7 @@ class _Interned(type):
         key = (cls, *args)
         found = _TABLE.get(key)
         if found is None:
+            tick()
             found = super().__call__(*args)
             _TABLE[key] = found
         return found
@@ -397,7 +400,8 @@ def _content_key(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ("",)
     if isinstance(value, Fraction):
-        return ("#", value)
+        # In an order of integers and fractions alike; integers are compared much faster.
+        return ("#", value.numerator if value.denominator == 1 else value)
     return (str(type(value).__name__), value)
 
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from derive.algebra.expr import Expr, Index, free_indices
 from derive.algebra.poly import Poly, Term
+from derive.budget import tick
 
 __all__ = ["match", "match_all"]
 
@@ -18,6 +19,7 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
 
     Sums and products match in any order.
     """
+    tick()
     if isinstance(pattern, Index) and pattern in free:
         if pattern in found:
             if found[pattern] is target:

@@ -42,6 +42,7 @@ from derive.algebra.expr import (
     tensors,
 )
 from derive.algebra.substitution import substitute
+from derive.budget import tick
 
 __all__ = [
     "ONE",
@@ -146,6 +147,7 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
     Sum_i 1 = size(i). A product with [c] and [not c], or with two different constant positions
     in a delta, is 0.
     """
+    tick()
     powers: dict[Expr, Fraction] = {}
     for factor in factors:
         base, exponent = base_and_power(factor)

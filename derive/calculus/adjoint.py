@@ -29,12 +29,14 @@ from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
+from derive.budget import at
 from derive.calculus.bounds import Bounds
 from derive.calculus.emptiness import is_singular, some_of_each
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
-from derive.calculus.lets import Let, Lets
+from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.calculus.trail import Trail
 from derive.spec.operation import Operation
 
 __all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
@@ -48,7 +50,7 @@ class Adjoint:
     name: str
     formals: tuple[Index, ...]
     body: Poly
-    steps: tuple[Step, ...]
+    steps: Trail
 
     def as_let(self) -> Let:
         """The adjoint as a definition."""
@@ -108,12 +110,13 @@ def differentiate(
     for let in reversed(spec_lets):
         if let.name not in raw and let.name not in wanted:
             continue
+        at(f"the gradient of {lets.say(let.name)}")
         subject = (names[let.name], let.formals)
         unfinished = pulled.get(let.name, [])
         total = raw.get(let.name, ZERO)
         body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []))
         adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
-        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(adjoint))
+        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(lets, adjoint))
         if let.name in wanted or not opened:
             adjoints.append(adjoint)
             made[adjoint.name] = adjoint.as_let()
@@ -139,6 +142,7 @@ def differentiate(
     for name, axes in inputs.items():
         if wrt is not None and name not in wrt:
             continue
+        at(f"the gradient of {lets.say(name)}")
         gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
         subject = (gradient, _indices(axes))
         body, steps = _finish(
@@ -235,13 +239,13 @@ def _finish(
     pulled: Sequence[Expr],
     rules: Rules,
     partials: Sequence[Step],
-) -> tuple[Poly, tuple[Step, ...]]:
+) -> tuple[Poly, Trail]:
     """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""
     before = to_tree(p) if not pulled else (pulled[0] if len(pulled) == 1 else Add(tuple(pulled)))
     log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(p, rules, log)
-    return p, (*partials, *said_of(subject, log))
+    return p, Trail((*partials, *said_of(subject, log)))
 
 
 def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
@@ -253,13 +257,22 @@ def _is_copy(adjoint: Adjoint) -> bool:
     """Whether the adjoint is a number or another tensor as it stands."""
     if not adjoint.body.terms:
         return True
-    return _is_product(adjoint) and len(adjoint.body.terms[0].factors) <= 1
+    if len(adjoint.body.terms) != 1:
+        return False
+    (t,) = adjoint.body.terms
+    return len(t.factors) <= 1 and _is_plain(t)
 
 
-def _is_product(adjoint: Adjoint) -> bool:
+def _is_product(lets: Lets, adjoint: Adjoint) -> bool:
     """Whether the adjoint is a product of tensors, none of them summed, scaled or bent."""
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
+    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, Access))
+    return _is_plain(t) and not any(let is not None and is_named_sum(let) for let in read)
+
+
+def _is_plain(t: Term) -> bool:
+    """Whether t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
     return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)

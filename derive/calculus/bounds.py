@@ -36,6 +36,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
 from derive.algebra.substitution import replace
+from derive.budget import tick
 from derive.calculus.positions import certain_positions, least_sizes
 from derive.spec.affine import Monomial, Polynomial
 from derive.spec.operation import Extent, Operation, SizeOf
@@ -374,6 +375,7 @@ def _without(key: Monomial, system: _System) -> _System:
     result = [f for f in system if not f.get(key)]
     for a in above:
         for b in below:
+            tick()
             joined = {k: -b[key] * c for k, c in a.items()}
             for k, c in b.items():
                 joined[k] = joined.get(k, Fraction(0)) + a[key] * c

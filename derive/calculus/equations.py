@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from derive.algebra.expr import Access, Expr, Index, Iverson, Reduce
 from derive.algebra.poly import Poly, as_atom, atom
 from derive.algebra.simplify import Step
+from derive.budget import at
 from derive.calculus.bounds import Bounds
 from derive.calculus.flatten import flatten, flatten_condition, reduced_body
 from derive.calculus.lets import Let, Lets
+from derive.calculus.parts import with_named_parts
 from derive.calculus.positions import freely_read
 from derive.calculus.scores import with_named_scores
 from derive.errors import LoweringError
@@ -31,8 +33,11 @@ def flatten_operation(
         spoken = {owner.name: owner.name for owner in owners}
     reserved = {op.name, *spoken.values()}
     lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
+    floats = {t.name for t in op.inputs if t.kind == "float"}
+    floats |= {e.name for e in op.equations if e.kind == "float"}
     for equation in freely_read(op):
-        _define(lets, equation)
+        at(f"equation {spoken.get(equation.name, equation.name)}")
+        _define(lets, equation, floats)
         identities = "; ".join(lets.take_used())
         let = lets[equation.name]
         if identities and let.kind == "sum":
@@ -41,18 +46,15 @@ def flatten_operation(
     return lets
 
 
-def _define(lets: Lets, equation: Equation) -> None:
+def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     formals = tuple(i for i in equation.axes if isinstance(i, Index))
     if len(formals) != len(equation.axes):
         raise LoweringError(f"the axes of {equation.name} are not all plain indices")
 
-    def named(scores: Expr) -> Expr:
-        flat = as_atom(lets.reduction("sum", (), flatten(lets, scores), stem="scores"))
-        assert isinstance(flat, Access)
-        lets.as_variable(flat.tensor)
-        return flat
-
-    body = with_named_scores(equation.body, named)
+    body = equation.body
+    if equation.kind == "float":
+        body = with_named_parts(body, floats, _named(lets, "u"))
+    body = with_named_scores(body, _named(lets, "scores"))
     if (
         isinstance(body, Reduce)
         and body.kind not in ("sum", "mean", "logsumexp")
@@ -75,6 +77,19 @@ def _define(lets: Lets, equation: Equation) -> None:
             lets.rename(let, equation.name, formals)
             return
     lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
+
+
+def _named(lets: Lets, stem: str) -> Callable[[Expr], Access]:
+    """What gives a part of an equation a name like ``stem``, and an adjoint."""
+
+    def named(part: Expr) -> Access:
+        name = as_atom(lets.reduction("sum", (), flatten(lets, part), stem=stem))
+        assert isinstance(name, Access)
+        if lets[name.tensor].internal:
+            lets.as_variable(name.tensor)
+        return name
+
+    return named
 
 
 def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bool:

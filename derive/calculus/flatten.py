@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import prod
 
 from derive.algebra.expr import (
     Access,
@@ -67,6 +68,9 @@ from derive.calculus.stabilise import (
 from derive.errors import LoweringError
 
 __all__ = ["flatten", "flatten_condition", "reduced_body"]
+
+_MOST_TERMS = 12
+"""A product of sums with more terms than this is not multiplied out."""
 
 
 def flatten(lets: Lets, e: Expr) -> Poly:
@@ -263,7 +267,15 @@ def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
     operands = [_operand(lets, f) if several else f for f in factors]
     if several and any(_may_be_infinite(lets, f) for f in operands):
         operands = [_kept(lets, f) for f in operands]
+    if prod(len(f.terms) for f in operands) > _MOST_TERMS and not lets.placing:
+        operands = [_in_one_piece(lets, f) for f in operands]
     return merge_exponentials(lets, mul(*operands))
+
+
+def _in_one_piece(lets: Lets, p: Poly) -> Poly:
+    """A name for a sum, of which no bracket guards what it is multiplied with."""
+    guards = any(isinstance(f, Iverson | Delta) for t in p.terms for f in t.factors)
+    return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -284,7 +296,8 @@ def _operand(lets: Lets, p: Poly) -> Poly:
     if not reading and not free_indices(p):
         return atom(Group(p))
     if reading < 1:
-        return _kept(lets, p) if lets.stable else p
+        # A difference of positions, j - i.
+        return _kept(lets, p)
     if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
         lets.distributed[p] = None
         return p

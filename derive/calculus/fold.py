@@ -7,7 +7,7 @@ Found from the definitions; no operation is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -43,16 +43,22 @@ from derive.algebra.poly import (
 )
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
+from derive.budget import tick
 from derive.calculus.definitions import Definitions
 from derive.calculus.emptiness import may_be_infinite
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
 
-__all__ = ["fold_rules", "masked_fold"]
+__all__ = ["fold_rules", "masked_fold", "naming_rules"]
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
     """The rules for these definitions; they see lets and adjoints that are added later."""
+    return (*_remembering(total_rules(lets, adjoints)), *naming_rules(lets))
+
+
+def naming_rules(lets: Lets) -> tuple[Rule, ...]:
+    """Those of the rules that leave the value of every term as it is."""
     products = Definitions(lets, _is_product)
     sums = Definitions(lets, _is_sum)
 
@@ -63,11 +69,14 @@ def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
         return _fold_sums(sums, t)
 
     rules = (
-        *total_rules(lets, adjoints),
         Rule("fold", "a defining expression is its name", "the number of factors", fold),
         Rule("fold sum", "a defining sum is its name", "the number of terms inside", fold_sums),
     )
-    # A long sum is simplified again whenever one of its terms has changed.
+    return _remembering(rules)
+
+
+def _remembering(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules with what they found: a long sum is simplified again whenever a term changes."""
     return tuple(replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules)
 
 
@@ -255,6 +264,7 @@ def _instances(
         return
     places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
     for chosen in product(*places):
+        tick()
         if len(set(chosen)) < len(chosen):
             continue
         bindings: list[Mapping[Index, Expr]] = [{}]

@@ -17,9 +17,10 @@ from derive.algebra.expr import Delta, Expr, Iverson, Num, accesses, tensors
 from derive.algebra.poly import Poly, Term, poly
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, said_of
-from derive.calculus.fold import fold_rules
-from derive.calculus.lets import Lets, inline
+from derive.calculus.fold import fold_rules, naming_rules
+from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.solve import solved
 
 __all__ = ["inline_adjoints"]
@@ -33,8 +34,14 @@ _LARGEST = 40
 A name in a chain of any length thus stands for a bounded part of it.
 """
 
+_FAR = 10**30
+"""Numbers that are further from 1 than this are not multiplied out of several formulas."""
+
 _NAME = 200.0
 """What a name costs: less than one pass over a matrix, as costs count it."""
+
+_MOST_COPIES = 3
+"""A sum that stands in more terms than this has a name, unless the code gains by its opening."""
 
 Pieces = Callable[[Poly], Mapping[Expr, float]]
 
@@ -106,7 +113,9 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     """
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
-    rules: Rules = (*fold_rules(backward.lets, made), *FUNCTION_RULES)
+    lets = backward.lets
+    rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES)
+    pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
     bill.add(a.body for a in every)
@@ -117,25 +126,30 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
         for candidate in order:
             if candidate not in formulas:
                 continue
+            at(f"the gradient of {lets.say(candidate.tensor)}")
             adjoint = formulas[candidate.name]
             if len(adjoint.body.terms) > _MOST_TERMS:
                 continue
             readers = formulas.readers(adjoint.name)
-            opened = [_opened(r, adjoint, rules, backward.lets.say) for r in readers]
+            opened = [_opened(r, adjoint, rules, lets.say) for r in readers]
             if any(_pairs_up(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
                 continue
             pairs = zip(readers, opened, strict=True)
             if any(_size(o.body) > max(_size(r.body), _LARGEST) for r, o in pairs):
                 continue
+            if any(_is_extreme(o.body) for o in opened):
+                continue
             old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
             fall = bill.remove(old)
-            if bill.add(new) <= fall + _NAME:
+            name = -_NAME if _is_repeated(adjoint, readers) else _NAME
+            if bill.add(new) <= fall + name:
                 formulas.replace(adjoint, opened)
             else:
                 bill.remove(new)
                 bill.add(old)
     for a in (formulas[a.name] for a in every if a in formulas):
-        shorter = _collected(_without_names(a, rules, backward.lets, pieces), backward.lets, pieces)
+        at(f"the gradient of {lets.say(a.tensor)}")
+        shorter = _collected(_without_names(a, lets, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
     kept = replace(
@@ -144,6 +158,26 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
         gradients=tuple(formulas[a.name] for a in backward.gradients),
     )
     return solved(kept)
+
+
+def _is_repeated(adjoint: Adjoint, readers: Sequence[Adjoint]) -> bool:
+    """Whether a sum would be written out again and again."""
+    reading = sum(adjoint.name in tensors(t) for r in readers for t in r.body.terms)
+    return len(adjoint.body.terms) > 1 and reading > _MOST_COPIES
+
+
+def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
+    """The operations of a formula with those of the sums in it that the engine named."""
+
+    def every(p: Poly) -> Mapping[Expr, float]:
+        found = dict(pieces(p))
+        for name in sorted(tensors(p)):
+            let = lets.get(name)
+            if let is not None and is_named_sum(let):
+                found |= every(let.body)
+        return found
+
+    return lru_cache(maxsize=256)(every)
 
 
 def _has_cases(a: Adjoint) -> bool:
@@ -169,14 +203,18 @@ def _looked_up(p: Poly) -> int:
     return max((len(set(accesses(f))) for f in masks), default=0)
 
 
-def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjoint:
+def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
     """The formula with sums like 1 - t, which the engine named, multiplied out where that pays.
 
     (1 - t)*sigmoid(x) - t*sigmoid(-x) = sigmoid(x) - t
+
+    A sum that is known to be 0 would take a part of the factor with it: 1 - y^2 would become -y^2.
     """
-    for name in sorted(tensors(a.body)):
+    rules: Rules = (*naming_rules(lets), *FUNCTION_RULES)
+    # Multiplied out, a product is a sum: what makes up for it must stand beside it.
+    for name in sorted(tensors(a.body)) if len(a.body.terms) > 1 else ():
         let = lets.get(name)
-        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
+        if let is None or not is_named_sum(let):
             continue
         if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
             continue
@@ -186,7 +224,7 @@ def _without_names(a: Adjoint, rules: Rules, lets: Lets, pieces: Pieces) -> Adjo
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
         if cheaper and len(body.terms) <= len(a.body.terms):
             own = said_of((a.name, a.formals), log)
-            a = replace(a, body=body, steps=(*a.steps, *own))
+            a = replace(a, body=body, steps=a.steps.then(own))
     return a
 
 
@@ -197,9 +235,7 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
     """
     for name in sorted(tensors(a.body)):
         let = lets.get(name)
-        if let is None or not let.internal or let.kind != "sum" or let.dtype != "float":
-            continue
-        if any(t.binders for t in let.body.terms):
+        if let is None or not is_named_sum(let) or any(t.binders for t in let.body.terms):
             continue
         terms: list[Term] = []
         for t in a.body.terms:
@@ -213,8 +249,13 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         if sum(pieces(body).values()) <= sum(pieces(a.body).values()):
             step = Step("collect", "a + (a + b) = 2·a + b", a.body, body)
             own = said_of((a.name, a.formals), [step])
-            a = replace(a, body=body, steps=(*a.steps, *own))
+            a = replace(a, body=body, steps=a.steps.then(own))
     return a
+
+
+def _is_extreme(p: Poly) -> bool:
+    """Whether a number in p is near the ends of what a float may be, which its parts are not."""
+    return any(not 1 / _FAR < abs(t.coef) < _FAR for t in p.terms)
 
 
 def _size(p: Poly) -> int:
@@ -229,7 +270,5 @@ def _opened(reader: Adjoint, adjoint: Adjoint, rules: Rules, say: Callable[[str]
         Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
     ]
     body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
-    known = set(reader.steps)
-    shared = [s for s in adjoint.steps if s not in known]
     own = said_of((reader.name, reader.formals), log)
-    return replace(reader, body=body, steps=(*shared, *reader.steps, *own))
+    return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))

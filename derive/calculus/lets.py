@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from derive.algebra.expr import (
     Access,
+    Call,
     Delta,
     Expr,
     Index,
@@ -44,7 +46,7 @@ from derive.calculus.branches import part_in_branch
 from derive.calculus.conditions import conditions_of
 from derive.spec.operation import Kind
 
-__all__ = ["Find", "Let", "Lets", "inline", "layout", "tensors_of"]
+__all__ = ["Find", "Let", "Lets", "inline", "is_named_sum", "layout", "tensors_of"]
 
 _STEMS = {
     "logsumexp": "lse",
@@ -89,14 +91,25 @@ class Let:
     def body_at(self, positions: Sequence[Expr]) -> Poly:
         """The body of a plain let with the formals replaced."""
         assert self.kind == "sum"
-        new = substitute(self.body, dict(zip(self.formals, positions, strict=True)))
-        assert isinstance(new, Poly)
-        return new
+        return _at(self.body, self.formals, tuple(positions))
 
     @property
     def access(self) -> Access:
         """The let at its own formals."""
         return Access(self.name, self.formals)
+
+
+@lru_cache(maxsize=256)
+def _at(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
+    """The body with the formals at these positions: asked for each tensor that it reads."""
+    new = substitute(body, dict(zip(formals, positions, strict=True)))
+    assert isinstance(new, Poly)
+    return new
+
+
+def is_named_sum(let: Let) -> bool:
+    """Whether the engine named the let, and it is a plain sum that derivatives go through."""
+    return let.is_through and let.kind == "sum" and let.dtype == "float"
 
 
 Find = Callable[[str], Let | None]
@@ -141,6 +154,7 @@ class Lets:
     _shared: dict[tuple[object, ...], str] = field(default_factory=dict)
     _copies: dict[str, str] = field(default_factory=dict)
     _totals: dict[tuple[str, ...], list[Let]] = field(default_factory=dict)
+    _calls: dict[tuple[str, frozenset[str]], list[Let]] = field(default_factory=dict)
     _used: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Let]:
@@ -180,6 +194,7 @@ class Lets:
         self.by_name[let.name] = let
         self.given[let.name] = let
         self._note_total(let)
+        self._note_call(let)
         key, formals = _shape(let.kind, let.binders, let.body, let.condition)
         if formals == let.formals:
             self._shared.setdefault(key, let.name)
@@ -191,6 +206,15 @@ class Lets:
             outside = (f for f in t.factors if f not in inside)
             if t.binders and not any(isinstance(f, Delta | Iverson) for f in outside):
                 self._totals.setdefault(tensors_of(inside), []).append(let)
+
+    def _note_call(self, let: Let) -> None:
+        call = as_atom(let.body)
+        if let.kind == "sum" and isinstance(call, Call):
+            self._calls.setdefault((call.function, tensors(call)), []).append(let)
+
+    def calls(self, call: Call) -> Sequence[Let]:
+        """The lets of the spec that are this function of the same tensors."""
+        return self._calls.get((call.function, tensors(call)), ())
 
     def reduction(
         self,

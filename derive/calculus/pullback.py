@@ -23,6 +23,7 @@ from derive.algebra.poly import (
     as_atom,
     atom,
     base_and_power,
+    is_mask,
     make_term,
     mul,
     poly,
@@ -30,6 +31,8 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.rules import FUNCTION_RULES
+from derive.algebra.simplify import simplify
 from derive.algebra.substitution import fresh, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
@@ -155,16 +158,23 @@ def _others(lets: Lets, let: Let) -> Poly:
 
 def _named(lets: Lets, e: Call) -> Expr:
     """The name that the spec gives to f(u), where it gives one."""
-    for let in lets.given.values():
-        if let.kind != "sum" or len(let.body.terms) != 1 or let.body.terms[0].coef != 1:
-            continue
-        factors = let.body.terms[0].factors
-        if len(factors) != 1 or not isinstance(factors[0], Call) or let.body.terms[0].binders:
-            continue
-        for binding in match(factors[0], e, frozenset(let.formals), {}):
+    for let in lets.calls(e):
+        (factor,) = let.body.terms[0].factors
+        for binding in match(factor, e, frozenset(let.formals), {}):
             if all(i in binding for i in let.formals):
                 return Access(let.name, tuple(binding[i] for i in let.formals))
     return e
+
+
+def _in_one(lets: Lets, slope: Poly) -> Poly:
+    """A slope like 1 - y^2 as one factor: near a flat end of f its terms cancel but for rounding.
+
+    Brackets stay apart: they guard what they are multiplied with.
+    """
+    slope = simplify(slope, FUNCTION_RULES, [])
+    if len(slope.terms) < 2 or any(is_mask(f) for t in slope.terms for f in t.factors):
+        return slope
+    return lets.reduction("sum", (), slope)
 
 
 def _with(e: Expr, old: Expr, new: Expr) -> Expr:
@@ -231,6 +241,6 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
             if inside.terms:
                 # d f(u) = f'(u) * d u
                 slope = _with(function_partial(e, n), e, _named(lets, e))
-                parts.append(mul(flatten(lets, slope), inside))
+                parts.append(mul(_in_one(lets, flatten(lets, slope)), inside))
         return add(ZERO, *parts)
     return ZERO

@@ -39,4 +39,4 @@ def _solved(a: Adjoint, last: Rules, folds: Sequence[Rule]) -> Adjoint:
     if not log:
         return a
     body = simplify(body, (*last, *folds), log)
-    return replace(a, body=body, steps=(*a.steps, *said_of((a.name, a.formals), log)))
+    return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.recursion import Recursion
+from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.lowering.code import (
@@ -99,6 +100,7 @@ class Scope(ABC):
 
     def define(self, let: Let) -> None:
         """Write the statement of a let."""
+        at(f"the code of {let.name}")
         value = self.definition(let)
         self.statements.append(Statement(let.name, value.code, value.axes))
         self.tensors[let.name] = replace(value, code=Name(let.name))

@@ -1,0 +1,181 @@
+"""What deriving one operation may take: processor time, memory, and size of code.
+
+The work is counted where it is made, in new nodes and in tries of a match, so that no loop runs
+on unseen; every so often a look at the clock says whether any is left.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from derive.errors import DeriveError, LimitError
+
+__all__ = ["allow", "at", "check_code", "limits", "tick", "working"]
+
+_OFTEN = 512
+"""How much work is done between two looks at the clock."""
+
+_STATUS = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Seconds of processor time, bytes of memory, and characters of code; None for no limit."""
+
+    seconds: float | None = 60.0
+    memory: float | None = 2e9
+    code: float | None = 2e6
+
+
+_VARIABLES: dict[str, str] = {
+    name: f"DERIVE_MAX_{name.upper()}" for name in ("seconds", "memory", "code")
+}
+
+_ADVICE = "name its parts as equations of their own, or raise the limit"
+
+
+def _options(name: str) -> str:
+    return f"derive --max-{name}, derive.limits({name}=...) or {_VARIABLES[name]}"
+
+
+class _Clock:
+    """What one operation has taken."""
+
+    def __init__(self, name: str, allowed: _Limits) -> None:
+        self.name = name
+        self.allowed = allowed
+        self.left = _OFTEN
+        self.place = ""
+        self._start = time.thread_time()
+        self._memory = _resident()
+
+    def look(self) -> None:
+        """Raise where too much has been taken."""
+        self.left = _OFTEN
+        seconds, memory = self.allowed.seconds, self.allowed.memory
+        if seconds is not None and time.thread_time() - self._start > seconds:
+            raise self._error(f"takes more than {seconds:g} s of processor time", "seconds")
+        if memory is not None and _resident() - self._memory > memory:
+            raise self._error(f"takes more than {memory / 1e9:g} GB of memory", "memory")
+
+    def _error(self, what: str, name: str) -> LimitError:
+        place = f", at {self.place}" if self.place else ""
+        return LimitError(f"{self.name} {what}{place}: {_ADVICE} ({_options(name)})")
+
+
+_CLOCK: ContextVar[_Clock | None] = ContextVar("clock", default=None)
+_LIMITS: ContextVar[_Limits | None] = ContextVar("limits", default=None)
+
+
+def tick() -> None:
+    """Note a piece of work."""
+    clock = _CLOCK.get()
+    if clock is not None:
+        clock.left -= 1
+        if clock.left < 0:
+            clock.look()
+
+
+def at(place: str) -> None:
+    """Say what is worked on, for the error that may come."""
+    clock = _CLOCK.get()
+    if clock is not None:
+        clock.place = place
+
+
+@contextmanager
+def working(name: str) -> Iterator[None]:
+    """Count what is done as work on that operation; within such work, as a part of it."""
+    if _CLOCK.get() is not None:
+        yield
+        return
+    token = _CLOCK.set(_Clock(name, _allowed()))
+    try:
+        yield
+    finally:
+        _CLOCK.reset(token)
+
+
+@contextmanager
+def limits(
+    *,
+    seconds: float | None = _Limits.seconds,
+    memory: float | None = _Limits.memory,
+    code: float | None = _Limits.code,
+) -> Iterator[None]:
+    """What deriving one operation may take inside: a `LimitError` where it takes more.
+
+    ``seconds`` of processor time, bytes of ``memory``, and characters of ``code``; None for no
+    limit. Elsewhere the environment variables DERIVE_MAX_SECONDS, DERIVE_MAX_MEMORY and
+    DERIVE_MAX_CODE say it.
+
+    >>> with limits(seconds=5):
+    ...     source(op)
+    """
+    token = _LIMITS.set(_Limits(seconds, memory, code))
+    try:
+        yield
+    finally:
+        _LIMITS.reset(token)
+
+
+def allow(**most: float | None) -> None:
+    """Set limits for this process and those that it starts; None leaves one as it is."""
+    for name, value in most.items():
+        if value is not None:
+            os.environ[_VARIABLES[name]] = repr(value)
+
+
+def _allowed() -> _Limits:
+    """The limits here: those that were set, or those of the environment."""
+    found = _LIMITS.get()
+    return found if found is not None else _Limits(**dict(_from_environment()))
+
+
+def _from_environment() -> Iterator[tuple[str, float]]:
+    for name, variable in _VARIABLES.items():
+        text = os.environ.get(variable)
+        if text:
+            try:
+                yield name, float(text)
+            except ValueError:
+                raise DeriveError(f"{variable} must be a number, not {text!r}") from None
+
+
+def check_code(name: str, text: str) -> str:
+    """The code of an operation, if it is not too long."""
+    clock = _CLOCK.get()
+    most = (_allowed() if clock is None else clock.allowed).code
+    if most is None or len(text) <= most:
+        return text
+    longest = _longest(text)
+    raise LimitError(
+        f"{name} has {len(text):,} characters of code, more than {most:,.0f}, most of them for "
+        f"{longest}: {_ADVICE} ({_options('code')})"
+    )
+
+
+def _longest(text: str) -> str:
+    """What the most code is about: the name that the statements before it assign."""
+    sizes: dict[str, int] = {}
+    name = "its checks"
+    for line in text.splitlines():
+        target, found, _ = line.strip().partition(" = ")
+        if found and target.isidentifier():
+            name = target
+        sizes[name] = sizes.get(name, 0) + len(line)
+    return max(sizes, key=sizes.__getitem__)
+
+
+def _resident() -> int:
+    """The bytes of memory that this process has, 0 where the system does not say."""
+    try:
+        return int(_STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 0

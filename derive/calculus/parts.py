@@ -1,0 +1,206 @@
+"""Parts of an equation that are too large to stand in its formulas, as variables of their own.
+
+    tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
+    a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
+
+The derivative of f(g) repeats g, and that of a product repeats every other factor. A name stands
+for what is repeated, and has an adjoint as an equation has, so that formulas are as long for a
+deep equation as for a network of short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Param,
+    Pow,
+    Reduce,
+    Size,
+    Where,
+    free_indices,
+    walk,
+)
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+
+__all__ = ["with_named_parts"]
+
+_LARGEST = 24
+"""An argument or an operand with more nodes than this has a name."""
+
+_MOST = {Mul: 12, Add: 48}
+"""A product of more factors, or a sum of more terms, is one of products or sums of half as many."""
+
+_KINKED = ("maximum", "minimum")
+"""The functions whose derivative has several terms, each with its bracket."""
+
+
+def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
+    """e with what is too large in it replaced by what ``name`` makes of it.
+
+    ``floats`` are the tensors that have derivatives.
+    """
+    return _Parts({*floats}, name).of(e)
+
+
+_Place = tuple[Expr, bool]
+"""An expression, and whether it is made only where a condition holds."""
+
+
+class _Parts:
+    """What became of the parts of an expression, innermost first."""
+
+    def __init__(self, floats: set[str], name: Callable[[Expr], Access]) -> None:
+        self._floats = floats
+        self._name_of = name
+        self._new: dict[_Place, Expr] = {}
+        self._size: dict[Expr, int] = {}
+
+    def of(self, e: Expr) -> Expr:
+        """e with its large parts named."""
+        for place in _inside_out((e, False)):
+            self._new[place] = self._rebuilt(*place)
+        return self._new[e, False]
+
+    def _name(self, part: Expr) -> Expr:
+        found = self._name_of(part)
+        self._floats.add(found.tensor)
+        return found
+
+    def _rebuilt(self, e: Expr, held: bool) -> Expr:
+        """e over its parts as they have become, those named that are too large."""
+        inside = {part: self._new[part, own] for part, own in _parts(e, held)}
+        if isinstance(e, Call | Pow | Mul):
+            own = _is_held(e, held)
+            for part, new in inside.items():
+                opaque = not isinstance(e, Mul) or isinstance(new, Add | Where)
+                if opaque and self._size_of(new) > _LARGEST and self._may_be_named(new, own):
+                    inside[part] = self._name(new)
+        made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
+        return self._grouped(made, held) if isinstance(made, Add | Mul) else made
+
+    def _grouped(self, e: Add | Mul, held: bool) -> Expr:
+        """A product of many factors as one of products, each over the same indices; so a sum."""
+        members = list(_members(e))
+        own, most = _is_held(e, held), _MOST[type(e)]
+        together = most // 2
+        while len(members) > most:
+            alike: dict[frozenset[Index], list[int]] = {}
+            for n, f in enumerate(members):
+                if _may_be_grouped(f) and self._may_be_named(f, own):
+                    alike.setdefault(free_indices(f), []).append(n)
+            groups = [
+                places[n : n + together]
+                for places in alike.values()
+                for n in range(0, len(places) - together + 1, together)
+            ]
+            if not groups:
+                break
+            gone = {n for group in groups for n in group}
+            names = [self._name(type(e)(tuple(members[n] for n in group))) for group in groups]
+            members = [*(f for n, f in enumerate(members) if n not in gone), *names]
+        return type(e)(tuple(members)) if len(members) <= most else e
+
+    def _size_of(self, e: Expr) -> int:
+        """The nodes of e, as often as they are written; a kink counts twice what it is of."""
+        for part, _ in _inside_out((e, False)):
+            if part not in self._size:
+                inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
+                kinked = isinstance(part, Call) and part.function in _KINKED
+                self._size[part] = 2 * inside if kinked else inside
+        return self._size[e]
+
+    def _may_be_named(self, e: Expr, held: bool) -> bool:
+        """Whether e has a derivative and, where a condition keeps it, a value everywhere."""
+        parts = list(walk(e))
+        if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
+            return False
+        return not held or all(map(_is_everywhere, parts))
+
+
+def _inside_out(place: _Place) -> Iterator[_Place]:
+    """Every part that stands as a number, after its own parts, each once."""
+    met: set[_Place] = set()
+    pending = [(place, False)]
+    while pending:
+        here, seen = pending.pop()
+        if seen:
+            yield here
+        elif here not in met:
+            met.add(here)
+            pending.append((here, True))
+            pending += ((part, False) for part in _parts(*here))
+
+
+def _parts(e: Expr, held: bool) -> Iterator[_Place]:
+    """The parts of e that stand as numbers: no positions, no conditions."""
+    own = _is_held(e, held)
+    match e:
+        case Add(args) | Mul(args):
+            yield from ((a, own) for a in args)
+        case Call(function, args) if function != "detach":
+            yield from ((a, own) for a in args)
+        case Pow(base, _):
+            yield base, own
+        case Where(_, then, other):
+            yield then, own
+            yield other, own
+        case Reduce(kind, _, body) if kind not in ("any", "all", "argmax", "argmin"):
+            yield body, own
+
+
+def _is_held(e: Expr, held: bool) -> bool:
+    """Whether the parts of e are made only where a condition holds."""
+    if held or isinstance(e, Where):
+        return True
+    if isinstance(e, Reduce):
+        return e.condition is not None
+    return isinstance(e, Mul) and any(isinstance(f, Iverson | Delta) for f in _members(e))
+
+
+def _members(e: Add | Mul) -> Iterator[Expr]:
+    """The factors of a product of products, or the terms of a sum of sums."""
+    pending: list[Expr] = [e]
+    while pending:
+        f = pending.pop()
+        if isinstance(f, type(e)):
+            pending.extend(reversed(f.args))
+        else:
+            yield f
+
+
+def _may_be_grouped(f: Expr) -> bool:
+    """Whether nothing is looked for beside f, as a sum of exponentials is beside each of them."""
+    if isinstance(f, Pow):
+        return _may_be_grouped(f.base) and isinstance(f.exponent, Num) and f.exponent.value > 0
+    if isinstance(f, Mul):
+        return all(isinstance(a, Num) or _may_be_grouped(a) for a in f.args)
+    return isinstance(f, Access | Add) or (isinstance(f, Call) and f.function != "exp")
+
+
+def _is_everywhere(part: Expr) -> bool:
+    """Whether a node has a finite value whatever its parts are, and reads within its axes."""
+    match part:
+        case Access(_, positions):
+            return all(isinstance(p, Index) for p in positions)
+        case Pow(base, Num(power)):
+            fixed = all(isinstance(p, Add | Mul | Pow | Num | Param | Size) for p in walk(base))
+            return fixed or (power > 0 and power.denominator == 1)
+        case Call(function):
+            return function not in (*UNBOUNDED, *UNDEFINED_SOMEWHERE)
+        case Reduce(kind, _, _, condition):
+            return kind == "sum" and condition is None
+        case Const(name):
+            return name != "inf"
+    return not isinstance(part, Guard | Delta)

@@ -1,0 +1,44 @@
+"""The steps that led to a formula, put in a row when they are read.
+
+A formula of a long chain takes in the steps of every formula before it; most are never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.rules import Step
+
+__all__ = ["Trail"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """Steps after those of other trails: of a formula, and of the one that it took in."""
+
+    own: tuple[Step, ...] = ()
+    before: Trail | None = None
+    taken: Trail | None = None
+
+    def then(self, own: Sequence[Step], taken: Trail | None = None) -> Trail:
+        """These steps, after those of ``taken`` that are not among them, and then some more."""
+        return Trail(tuple(own), self, taken)
+
+    def __iter__(self) -> Iterator[Step]:
+        """All steps in order, each once where it came in twice."""
+        found: dict[Trail, tuple[Step, ...]] = {}
+        pending: list[Trail] = [self]
+        while pending:
+            trail = pending[-1]
+            parts = [p for p in (trail.before, trail.taken) if p is not None]
+            missing = [p for p in parts if p not in found]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            before = () if trail.before is None else found[trail.before]
+            taken = () if trail.taken is None else found[trail.taken]
+            known = set(before) if taken else set()
+            found[trail] = (*(s for s in taken if s not in known), *before, *trail.own)
+        yield from found[self]
