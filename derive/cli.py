@@ -39,13 +39,13 @@ from derive.pipeline import (
 from derive.project import Project, find_project, lookup, operations_of, spec_files
 from derive.report import (
     as_json,
-    as_text,
     comparison_as_json,
     comparison_title,
     cost_as_text,
     one_line,
     warnings_of,
 )
+from derive.result import Derivation
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
 
@@ -201,7 +201,8 @@ def show(
     if format_ is Format.json:
         print_json([as_json(op, d, steps) for d in derivations])
     else:
-        typer.echo("\n\n".join(as_text(d, format_.value, steps) for d in derivations))
+        shown_as = Derivation.latex if format_ is Format.latex else Derivation.text
+        typer.echo("\n\n".join(shown_as(d, steps) for d in derivations))
 
 
 def _show_cost(op: Operation, format_: Format, given: dict[str, list[int]]) -> None:

@@ -37,12 +37,13 @@ ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 ROOMS = (
     ("errors", "memory", "modules"),
     ("algebra",),
+    ("formula", "legible", "typeset"),
     ("spec",),
     ("calculus",),
     ("lowering",),
     (
-        *("document", "emit", "emit_joint", "formula", "legible", "oracle", "result", "samples"),
-        *("speech", "statements", "typeset"),
+        *("document", "emit", "emit_joint", "oracle", "result", "samples", "sheet", "speech"),
+        *("statements",),
     ),
     ("calling", "detached", "grid", "inputs", "points", "reference", "verify"),
     ("catalog",),

@@ -198,7 +198,10 @@ class Sizes:
         for key in sorted(self._ones, key=self._order.__getitem__):
             self._set(key, num(1), None)
         for letter, size, at in self.definitions:
-            self._set(letter, size, at)
+            if isinstance(size, Size) and letter in self.declared.fixed:
+                self._union(letter, size.extent)
+            else:
+                self._set(letter, size, at)
 
     def _set(self, key: str, size: Expr, at: Place | None) -> None:
         root = self._root(key)
@@ -245,8 +248,8 @@ class Sizes:
                 self._acyclic(root, [root])
         for letter, _, at in self.definitions:
             own = self._root(letter)
-            size = self._canonical(self._given[own])
-            if any(part is Size(own) for part in walk(size)):
+            found = self._given.get(own)
+            if found and any(part is Size(own) for part in walk(self._canonical(found))):
                 fail(
                     at,
                     f"index {letter} has two sizes, its own and that of all joined together; "
