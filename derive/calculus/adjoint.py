@@ -35,6 +35,7 @@ from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets
 from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.calculus.quotients import quotient_rules
 from derive.spec.operation import Operation
 
 __all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
@@ -96,6 +97,7 @@ def differentiate(
         *_unit_axes(op),
         *fold_rules(lets, made),
         *FUNCTION_RULES,
+        *quotient_rules(lets),
     )
     masked = masked_fold(lets)
     logs: dict[str, Log] = {}

@@ -20,6 +20,7 @@ from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets, inline
+from derive.calculus.quotients import quotient_rules
 from derive.calculus.solve import solved
 
 __all__ = ["inline_adjoints"]
@@ -106,7 +107,11 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     """
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
-    rules: Rules = (*fold_rules(backward.lets, made), *FUNCTION_RULES)
+    rules: Rules = (
+        *fold_rules(backward.lets, made),
+        *FUNCTION_RULES,
+        *quotient_rules(backward.lets),
+    )
     formulas = _Formulas(every)
     bill = _Bill(pieces)
     bill.add(a.body for a in every)
