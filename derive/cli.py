@@ -32,7 +32,8 @@ from derive.pipeline import (
     source,
     value_and_grad_source,
 )
-from derive.report import as_json, as_text, cost_as_text, one_line
+from derive.report import as_json, cost_as_text, one_line
+from derive.result import Derivation
 from derive.spec.notation import parse
 from derive.spec.operation import Operation
 
@@ -224,7 +225,8 @@ def show(
     if format_ is Format.json:
         print_json([as_json(op, d, steps) for d in derivations])
     else:
-        typer.echo("\n\n".join(as_text(d, format_.value, steps) for d in derivations))
+        shown_as = Derivation.latex if format_ is Format.latex else Derivation.text
+        typer.echo("\n\n".join(shown_as(d, steps) for d in derivations))
 
 
 def _show_cost(op: Operation, format_: Format, given: dict[str, list[int]]) -> None:

@@ -39,7 +39,7 @@ from derive.algebra.substitution import replace, substitute
 from derive.legible import legible
 from derive.typeset import STYLES, Style
 
-__all__ = ["equation", "latex", "mathml", "unicode"]
+__all__ = ["equation", "latex", "mathml", "sides", "unicode"]
 
 _OR, _AND, _NOT, _REL, _ADD, _MUL, _POW, _ATOM = range(8)
 """Precedence, loosest first. A prefix operator (Σ, Π) reaches as far as a product."""
@@ -67,11 +67,15 @@ def mathml(e: Expr) -> str:
 def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode") -> str:
     """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
     target = STYLES[style]
+    return target.whole(target.relations["=="].join(sides(name, axes, body, style)))
+
+
+def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str, str]:
+    """What stands before and behind the sign of the equation name[axes] = body."""
     left, right = _named(Access(name, tuple(axes)), legible(body))
     right = _in_order_of(left, right)
-    printer = _Printer(target)
-    sides = printer.text(left), printer.text(right)
-    return target.whole(target.relations["=="].join(sides))
+    printer = _Printer(STYLES[style])
+    return printer.text(left), printer.text(right)
 
 
 def _expression(e: Expr, style: str) -> str:

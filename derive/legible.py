@@ -7,6 +7,7 @@
     x[guarded p]             x[p]
     p*[p != 0]               p
     [x < b]*[x >= a]         [a ≤ x < b]
+    [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
 
 The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 """
@@ -29,11 +30,12 @@ from derive.algebra.expr import (
     Not,
     Num,
     Rel,
+    Size,
     Where,
     num,
     walk,
 )
-from derive.algebra.substitution import replace_inside_out
+from derive.algebra.substitution import replace, replace_inside_out
 
 __all__ = ["legible"]
 
@@ -43,7 +45,34 @@ _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 def legible(e: Expr) -> Expr:
     """e, nested, in the form that is read."""
-    return replace_inside_out(e, _legible)
+    return replace_inside_out(replace(e, _where_something_is_read), _legible)
+
+
+def _where_something_is_read(e: Expr) -> Expr | None:
+    """A product without the brackets that only say that what it reads is there."""
+    if not isinstance(e, Mul):
+        return None
+    kept = [a for a in e.args if not _says_of_values(a, e)]
+    if len(kept) == len(e.args):
+        return None
+    made = [replace(a, _where_something_is_read) for a in kept]
+    return made[0] if len(made) == 1 else Mul(tuple(made))
+
+
+def _says_of_values(bracket: Expr, e: Mul) -> bool:
+    """Whether it says that an axis has values, and guards a position beside it."""
+    c = bracket.condition if isinstance(bracket, Iverson) else None
+    if not isinstance(c, Rel) or (c.op, c.left) not in (("<", num(0)), ("<=", num(1))):
+        return False
+    return isinstance(c.right, Size) and any(_reads_where(a, c) for a in e.args if a is not bracket)
+
+
+def _reads_where(e: Expr, condition: Expr) -> bool:
+    """Whether e, or each of its terms, reads at a position that the condition guards."""
+    if isinstance(e, Add):
+        return all(_reads_where(a, condition) for a in e.args)
+    guards = (p.condition for p in walk(e) if isinstance(p, Guard))
+    return any(condition in walk(guard) for guard in guards)
 
 
 def _legible(e: Expr) -> Expr:

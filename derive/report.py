@@ -15,7 +15,6 @@ from derive.spec.operation import Choice, Operation
 
 __all__ = [
     "as_json",
-    "as_text",
     "comparison_as_json",
     "comparison_title",
     "cost_as_text",
@@ -44,36 +43,6 @@ def one_line(op: Operation) -> dict[str, Any]:
 def _tensor(t: Any) -> str:
     kind = "" if t.kind == "float" else f": {t.kind}"
     return f"{t.name}{'' if t.default is None else '?'}{kind}"
-
-
-def as_text(d: Derivation, style: str, steps: bool) -> str:
-    """The equations, what is named besides, and the gradients, a formula a line."""
-    lines = [d.name if d.option is None else f"{d.name} ({d.option})", ""]
-    lines += [f"  {_text(f, style)}" for f in d.equations]
-    named = d.step_definitions if steps else d.definitions
-    if named:
-        lines += ["", "where", *(f"  {_text(f, style)}" for f in named)]
-    cotangents = ", ".join(f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
-    lines += ["", f"gradients, {cotangents}" if cotangents else "no output has a gradient"]
-    lines += [f"  {_text(f, style)}" for f in d.adjoints]
-    lines += [f"  {_text(f, style)}" for f in d.gradients.values()]
-    saved = ", ".join(d.saved) or "nothing"
-    cost = f"{d.cost.operations} operations, {d.cost.contractions} contractions"
-    lines += ["", f"saved for backward: {saved}; backward: {cost}"]
-    if steps:
-        if d.rewritten:
-            lines += ["", "equations in a stable form"]
-        for step in d.rewritten:
-            lines += [f"  {step.states}", f"     {step.text(style)}"]
-        for formula in (*d.adjoints, *d.gradients.values()):
-            lines += ["", f"steps of {formula.name}"]
-            for n, step in enumerate(formula.steps, 1):
-                lines += [f"  {n}. {step.rule}: {step.states}", f"     {step.text(style)}"]
-    return "\n".join(lines)
-
-
-def _text(f: Formula, style: str) -> str:
-    return f.latex() if style == "latex" else str(f)
 
 
 def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:

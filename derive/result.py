@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.algebra.expr import Expr
-from derive.formula import equation
+from derive.formula import equation, sides
 from derive.lowering.cost import Costs
+from derive.sheet import as_html, as_latex, as_text
+from derive.typeset import in_display
 
 __all__ = ["Cost", "Derivation", "DerivationStep", "Formula", "Formulas"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DerivationStep:
     """``name[axes] = before = after``: one line of a derivation and the identity it uses.
 
@@ -35,8 +37,11 @@ class DerivationStep:
     def __str__(self) -> str:
         return f"{self.text()}    ({self.rule}: {self.states})"
 
+    def __repr__(self) -> str:
+        return f"DerivationStep({self.rule!r}, {self.text()!r})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Formula:
     """``name[axes] = body`` in the form that an expert would write."""
 
@@ -48,6 +53,15 @@ class Formula:
     def __str__(self) -> str:
         return equation(self.name, self.axes, self.body, "unicode")
 
+    def __repr__(self) -> str:
+        return f"Formula({str(self)!r})"
+
+    def _repr_latex_(self) -> str:
+        return rf"$\displaystyle {self.latex()}$"
+
+    def _repr_html_(self) -> str:
+        return self.mathml()
+
     def latex(self) -> str:
         """The equation in LaTeX."""
         return equation(self.name, self.axes, self.body, "latex")
@@ -55,6 +69,10 @@ class Formula:
     def mathml(self) -> str:
         """The equation in MathML."""
         return equation(self.name, self.axes, self.body, "mathml")
+
+    def sides(self, style: str) -> tuple[str, str]:
+        """What stands on the left and on the right in ``unicode``, ``latex`` or ``mathml``."""
+        return sides(self.name, self.axes, self.body, style)
 
     def sympy(self) -> Any:
         """The body as a SymPy expression."""
@@ -98,9 +116,11 @@ class Formulas:
     gradients: Mapping[str, Formula]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Derivation(Formulas):
     """The backward with its steps: those of each formula, and of the operation before them.
+
+    Printed, it is what ``derive show`` prints, and in a notebook the same as formulas.
 
     ``rewritten`` is what the operation became, ``saved`` names what the backward keeps from the
     forward.
@@ -112,3 +132,25 @@ class Derivation(Formulas):
     """``definitions``, and those that only steps read."""
     saved: tuple[str, ...]
     cost: Cost
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        option = "" if self.option is None else f", {self.option!r}"
+        return f"Derivation({self.name!r}{option}, gradients: {', '.join(self.gradients)})"
+
+    def _repr_latex_(self) -> str:
+        every = (*self.equations, *self.definitions, *self.adjoints, *self.gradients.values())
+        return in_display(f.sides("latex") for f in every)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def text(self, steps: bool = False) -> str:
+        """The formulas in Unicode, with the steps that lead to them if they are asked for."""
+        return as_text(self, steps)
+
+    def latex(self, steps: bool = False) -> str:
+        """The same as the body of a LaTeX document that uses amsmath."""
+        return as_latex(self, steps)

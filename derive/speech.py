@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.algebra.expr import Access, And, Expr, Index, Reduce, Rel, accesses, walk
+from derive.algebra.expr import Access, And, Expr, Guard, Index, Reduce, Rel, walk
 from derive.algebra.factor import factor
 from derive.algebra.nested import to_tree
 from derive.algebra.rules import Step
@@ -151,14 +151,27 @@ def _definition(let: Let, speech: Speech) -> Formula:
     return Formula(name, axes, body)
 
 
+def _read(e: Expr) -> set[str]:
+    """The tensors that are read inside e, but for conditions that only guard positions."""
+    found: set[str] = set()
+    pending, met = [e], set[Expr]()
+    while pending:
+        part = pending.pop()
+        if part not in met:
+            met.add(part)
+            found |= {part.tensor} if isinstance(part, Access) else set()
+            pending += [part.position] if isinstance(part, Guard) else part.parts()
+    return found
+
+
 def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
     """The engine's own names that the expressions read, in order of definition."""
     wanted: set[str] = set()
     pending = list(expressions)
     while pending:
-        for access in accesses(pending.pop()):
-            let = lets.get(access.tensor)
+        for tensor in _read(pending.pop()):
+            let = lets.get(tensor)
             if let is not None and let.internal and let.name not in wanted:
                 wanted.add(let.name)
-                pending.append(let.body)
+                pending += [let.body, *filter(None, [let.condition])]
     return tuple(_definition(let, speech) for let in lets if let.name in wanted)

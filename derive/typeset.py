@@ -6,10 +6,11 @@ texts of the parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-__all__ = ["STYLES", "Style"]
+__all__ = ["STYLES", "Style", "aligned", "in_display", "name_in_latex", "plain", "stated"]
 
 _GREEK = dict(
     zip(
@@ -138,6 +139,13 @@ class _Latex(Style):
     def name(self, name: str) -> str:
         bare = name.rstrip("'")
         primes = name[len(bare) :]
+        if bare.startswith("Σ"):
+            letters, _, summed = name.removeprefix("Σ[").partition("] ")
+            own = [self.group(x[1:]) if x.startswith("*") else x for x in letters.split(",")]
+            return self.prefix(self.operator("sum", own, None), self.name(summed))
+        if bare.startswith("∂"):
+            above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
+            return self.fraction(rf"\partial {above}", rf"\partial {below}")
         if bare in _GREEK:
             return f"\\{bare}{primes}"
         return (bare if len(bare) == 1 else _command("mathrm", bare)) + primes
@@ -264,3 +272,69 @@ class _MathML(Style):
 
 STYLES: Mapping[str, Style] = {"unicode": Style(), "latex": _Latex(), "mathml": _MathML()}
 """The targets, by name."""
+
+
+# LaTeX beyond formulas
+
+
+def aligned(equations: Iterable[tuple[str, str]], environment: str = "align*") -> str:
+    """Equations, each as its two sides, below one another."""
+    rows = " \\\\\n".join(f"  {left} &= {right}" for left, right in equations)
+    return f"\\begin{{{environment}}}\n{rows}\n\\end{{{environment}}}"
+
+
+def in_display(equations: Iterable[tuple[str, str]]) -> str:
+    """The same as a notebook shows it."""
+    return f"$$\n{aligned(equations, 'aligned')}\n$$"
+
+
+def name_in_latex(name: str) -> str:
+    """A name within a formula."""
+    return STYLES["latex"].name(name)
+
+
+def plain(text: str) -> str:
+    """Words that stand outside of formulas, names in them included."""
+    return text.replace("_", r"\_").replace("∂", r"$\partial$")
+
+
+_SIGNS = {
+    **{"Σ": r"\sum ", "δ": r"\delta ", "∂": r"\partial ", "π": r"\pi ", "∞": r"\infty "},
+    **{"·": r" \, ", "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "′": "'"},
+}
+_LOW = dict(zip("ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "aehijklmnoprstuvx", strict=True))
+_HIGH = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹ᵖ", "0123456789p", strict=True))
+_TOKEN = re.compile(
+    rf"[{''.join(_LOW)}]+|[{''.join(_HIGH)}]+|[A-Za-z][\w']*(?<![{''.join(_LOW)}])|."
+)
+
+
+def stated(identity: str) -> str:
+    """An identity as a rule states it, in Unicode and with words, for LaTeX's mathematics."""
+    if not set(identity) & {*_SIGNS, *_LOW, *_HIGH, "="}:
+        return rf"\text{{{plain(identity)}}}"
+    found = ""
+    words: list[str] = []
+    tokens = _TOKEN.findall(identity)
+    for n, token in enumerate(tokens):
+        following = tokens[n + 1] if n + 1 < len(tokens) else ""
+        called = following == "(" or following[:1] in tuple(_LOW)
+        if token == " " and words:
+            continue
+        if token[0].isascii() and len(token) > 1 and not called:
+            words.append(plain(token))
+            continue
+        found, words = found + _in_words(words), []
+        if token[0] in _LOW:
+            found += f"_{{{''.join(map(_LOW.__getitem__, token))}}}"
+        elif token[0] in _HIGH:
+            found += f"^{{{''.join(map(_HIGH.__getitem__, token))}}}"
+        elif len(token) > 1:
+            found += _command("operatorname", token)
+        else:
+            found += _SIGNS.get(token, token)
+    return found + _in_words(words)
+
+
+def _in_words(words: Sequence[str]) -> str:
+    return rf"\text{{ {' '.join(words)} }}" if words else ""

@@ -24,25 +24,23 @@ def _alibi_attention_forward(query, key, value, slopes):
     query_shape = query.shape
     key_shape = key.shape
     value_shape = value.shape
-    part = math.prod(b_shape)
+    size = math.prod(b_shape)
+    part = query_shape[-3]
+    query = query.reshape((size, part, query_shape[-2], query_shape[-1]))
+    key = key.reshape((size, query_shape[-3], key_shape[-2], query_shape[-1]))
     part2 = query_shape[-3]
-    query = query.reshape((part, part2, query_shape[-2], query_shape[-1]))
-    part3 = math.prod(b_shape)
-    key = key.reshape((part3, query_shape[-3], key_shape[-2], query_shape[-1]))
-    part4 = math.prod(b_shape)
-    part5 = query_shape[-3]
-    value = value.reshape((part4, part5, key_shape[-2], value_shape[-1]))
+    value = value.reshape((size, part2, key_shape[-2], value_shape[-1]))
     position = torch.arange(query.shape[2], device=query.device).unsqueeze(1)
     position2 = torch.arange(key.shape[2], device=query.device)
-    part6 = query @ key.mT / math.sqrt(query.shape[3])
-    part7 = (position2 - position).to(query.dtype)
-    S = slopes.unsqueeze(1).unsqueeze(2) * part7 + part6
+    part3 = query @ key.mT / math.sqrt(query.shape[3])
+    part4 = (position2 - position).to(query.dtype)
+    S = slopes.unsqueeze(1).unsqueeze(2) * part4 + part3
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), 3)
     P = torch.where(mask, p, 0)
-    part8 = query_shape[-3]
-    part9 = query_shape[-2]
-    return (P @ value).reshape((*b_shape, part8, part9, value_shape[-1]))
+    part5 = query_shape[-3]
+    part6 = query_shape[-2]
+    return (P @ value).reshape((*b_shape, part5, part6, value_shape[-1]))
 
 
 class _AlibiAttention(Function):
@@ -71,29 +69,25 @@ class _AlibiAttention(Function):
         key_shape = ctx.key_shape
         value_shape = ctx.value_shape
         grad_query = grad_key = grad_value = grad_slopes = None
-        part = math.prod(b_shape)
-        part2 = query_shape[-3]
-        query = query.reshape((part, part2, query_shape[-2], query_shape[-1]))
-        part3 = math.prod(b_shape)
-        key = key.reshape((part3, query_shape[-3], key_shape[-2], query_shape[-1]))
+        size = math.prod(b_shape)
+        part = query_shape[-3]
+        query = query.reshape((size, part, query_shape[-2], query_shape[-1]))
+        key = key.reshape((size, query_shape[-3], key_shape[-2], query_shape[-1]))
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part4 = math.prod(b_shape)
-            part5 = query_shape[-3]
-            value = value.reshape((part4, part5, key_shape[-2], value_shape[-1]))
-            part6 = math.prod(b_shape)
-            part7 = query_shape[-3]
-            output = output.reshape((part6, part7, query_shape[-2], value_shape[-1]))
-        part8 = math.prod(b_shape)
-        G = G.reshape((part8, query_shape[-3], query_shape[-2], value_shape[-1]))
+            part2 = query_shape[-3]
+            value = value.reshape((size, part2, key_shape[-2], value_shape[-1]))
+            part3 = query_shape[-3]
+            output = output.reshape((size, part3, query_shape[-2], value_shape[-1]))
+        G = G.reshape((size, query_shape[-3], query_shape[-2], value_shape[-1]))
         position = torch.arange(query.shape[2], device=G.device).unsqueeze(1)
         position2 = torch.arange(key.shape[2], device=G.device)
-        part9 = (position2 - position).to(G.dtype)
-        part10 = slopes.unsqueeze(1).unsqueeze(2) * part9
-        S = part10 + query @ key.mT / math.sqrt(query.shape[3])
+        part4 = (position2 - position).to(G.dtype)
+        part5 = slopes.unsqueeze(1).unsqueeze(2) * part4
+        S = part5 + query @ key.mT / math.sqrt(query.shape[3])
         mask = position2 <= position
         p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), 3)
         P = torch.where(mask, p, 0)
@@ -106,8 +100,8 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S @ key / math.sqrt(query.shape[3])).reshape(query_shape)
         if ctx.needs_input_grad[1]:
-            part11 = grad_S.mT @ query / math.sqrt(query.shape[3])
-            grad_key = part11.reshape(key_shape)
+            part6 = grad_S.mT @ query / math.sqrt(query.shape[3])
+            grad_key = part6.reshape(key_shape)
         if ctx.needs_input_grad[2]:
             grad_value = (P.mT @ G).reshape(value_shape)
         if ctx.needs_input_grad[3]:

@@ -63,9 +63,10 @@ class _BatchNormInference(Function):
         needs_inverse = needs_inverse2 or needs[1]
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
+        size = math.prod(q_shape)
         if needs_grad_weight:
-            input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        G = G.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+            input = input.reshape((input_shape[0], input_shape[1], size))
+        G = G.reshape((input_shape[0], input_shape[1], size))
         if needs_inverse:
             part = running_var + eps
             inverse = part.rsqrt()

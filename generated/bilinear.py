@@ -20,8 +20,9 @@ def _bilinear_forward(input1, input2, weight, bias):
     b_shape = input1.shape[:-1]
     input1_shape = input1.shape
     input2_shape = input2.shape
-    input1 = input1.reshape((math.prod(b_shape), input1_shape[-1]))
-    input2 = input2.reshape((math.prod(b_shape), input2_shape[-1]))
+    size = math.prod(b_shape)
+    input1 = input1.reshape((size, input1_shape[-1]))
+    input2 = input2.reshape((size, input2_shape[-1]))
     part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2)
     part2 = part @ weight.flatten(1, 2).mT + bias
     return part2.reshape((*b_shape, weight.shape[0]))
@@ -56,11 +57,12 @@ class _Bilinear(Function):
         input2_shape = ctx.input2_shape
         weight_shape = ctx.weight_shape
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
+        size = math.prod(b_shape)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            input1 = input1.reshape((math.prod(b_shape), input1_shape[-1]))
+            input1 = input1.reshape((size, input1_shape[-1]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            input2 = input2.reshape((math.prod(b_shape), input2_shape[-1]))
-        G = G.reshape((math.prod(b_shape), weight_shape[0]))
+            input2 = input2.reshape((size, input2_shape[-1]))
+        G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part = (G.unsqueeze(2) * input1.unsqueeze(1)).flatten(1, 2)
         if ctx.needs_input_grad[0]:

@@ -30,8 +30,9 @@ from torch.autograd import Function, forward_ad
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -74,8 +75,9 @@ class _CrossEntropyMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
@@ -109,8 +111,9 @@ class _CrossEntropyMean(Function):
 def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -151,8 +154,9 @@ class _CrossEntropySum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
@@ -180,8 +184,9 @@ class _CrossEntropySum(Function):
 def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -221,9 +226,10 @@ class _CrossEntropyNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        G = G.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        G = G.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()

@@ -36,12 +36,12 @@ from torch.autograd import Function, forward_ad
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
     F = torch.log_softmax(input, 1)
-    part2 = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part2
+    part = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean()
 
@@ -77,40 +77,40 @@ class _CrossEntropyProbabilitiesMean(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], part))
-        part2 = 1 - label_smoothing
+            target = target.reshape((input_shape[0], input_shape[1], size))
+        part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
-            part3 = -G
+            u = part * target + label_smoothing / (input.shape[1] or math.nan)
+            part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part3 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+            grad_F = part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = -part2 * G * weight.unsqueeze(1)
-            part5 = part4 / (input.shape[0] * input.shape[2]) * F
-            grad_target = part5.reshape(target_shape)
+            part3 = -part * G * weight.unsqueeze(1)
+            part4 = part3 / (input.shape[0] * input.shape[2]) * F
+            grad_target = part4.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part6 = part3 / (input.shape[0] * input.shape[2])
-            grad_weight = part6 * (F * u).sum((0, 2))
+            part5 = part2 / (input.shape[0] * input.shape[2])
+            grad_weight = part5 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
     F = torch.log_softmax(input, 1)
-    part2 = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part2
+    part = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum()
 
@@ -146,39 +146,39 @@ class _CrossEntropyProbabilitiesSum(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], part))
-        part2 = 1 - label_smoothing
+            target = target.reshape((input_shape[0], input_shape[1], size))
+        part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
-            part3 = -G
+            u = part * target + label_smoothing / (input.shape[1] or math.nan)
+            part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part3 * weight.unsqueeze(1) * u
+            grad_F = part2 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (-part2 * G * weight.unsqueeze(1) * F).reshape(target_shape)
+            grad_target = (-part * G * weight.unsqueeze(1) * F).reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = part3 * (F * u).sum((0, 2))
+            grad_weight = part2 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], part))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
     F = torch.log_softmax(input, 1)
-    part2 = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part2
-    part3 = -(weight.unsqueeze(1) * F * u).sum(1)
-    return part3.reshape((input_shape[0], *q_shape))
+    part = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + part
+    part2 = -(weight.unsqueeze(1) * F * u).sum(1)
+    return part2.reshape((input_shape[0], *q_shape))
 
 
 class _CrossEntropyProbabilitiesNone(Function):
@@ -212,14 +212,14 @@ class _CrossEntropyProbabilitiesNone(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], part))
-        G = G.reshape((input_shape[0], math.prod(q_shape)))
-        part2 = 1 - label_smoothing
+            target = target.reshape((input_shape[0], input_shape[1], size))
+        G = G.reshape((input_shape[0], size))
+        part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = part2 * target + label_smoothing / (input.shape[1] or math.nan)
+            u = part * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
@@ -228,8 +228,8 @@ class _CrossEntropyProbabilitiesNone(Function):
             p = F.exp() if with_F else torch.softmax(input, 1)
             grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part3 = -part2 * weight.unsqueeze(1) * G.unsqueeze(1) * F
-            grad_target = part3.reshape(target_shape)
+            part2 = -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            grad_target = part2.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None

@@ -34,8 +34,9 @@ from torch.autograd import Function, forward_ad
 def _dice_loss_mean_forward(input, target, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -68,8 +69,9 @@ class _DiceLossMean(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
@@ -88,8 +90,9 @@ class _DiceLossMean(Function):
 def _dice_loss_sum_forward(input, target, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -122,8 +125,9 @@ class _DiceLossSum(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
@@ -142,8 +146,9 @@ class _DiceLossSum(Function):
 def _dice_loss_none_forward(input, target, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -175,8 +180,9 @@ class _DiceLossNone(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)

@@ -39,8 +39,9 @@ class _Embedding(Function):
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
-        input = input.reshape((math.prod(p_shape),))
-        G = G.reshape((math.prod(p_shape), weight_shape[1]))
+        size = math.prod(p_shape)
+        input = input.reshape((size,))
+        G = G.reshape((size, weight_shape[1]))
         grad_weight = G.new_zeros(weight_shape).index_add(0, input, G)
         return None, grad_weight
 

@@ -34,8 +34,9 @@ from torch.autograd import Function, forward_ad
 def _focal_loss_mean_forward(input, target, weight, gamma):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
@@ -66,8 +67,9 @@ class _FocalLossMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
         F = torch.log_softmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
@@ -92,8 +94,9 @@ class _FocalLossMean(Function):
 def _focal_loss_sum_forward(input, target, weight, gamma):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
@@ -124,8 +127,9 @@ class _FocalLossSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
         F = torch.log_softmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
@@ -148,8 +152,9 @@ class _FocalLossSum(Function):
 def _focal_loss_none_forward(input, target, weight, gamma):
     q_shape = input.shape[2:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
     F = torch.log_softmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
@@ -180,9 +185,10 @@ class _FocalLossNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        G = G.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        G = G.reshape((input_shape[0], size))
         F = torch.log_softmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()

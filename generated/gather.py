@@ -19,12 +19,12 @@ def _gather_forward(input, index, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     index_shape = index.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = index_shape[len(p_shape)]
-    index = index.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-    part3 = index_shape[len(p_shape)]
-    return input.gather(1, index).reshape((*p_shape, part3, *q_shape))
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    part = index_shape[len(p_shape)]
+    return input.gather(1, index).reshape((*p_shape, part, *q_shape))
 
 
 class _Gather(Function):
@@ -53,12 +53,11 @@ class _Gather(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         index_shape = ctx.index_shape
-        part = input_shape[len(p_shape)]
-        input_inner_shape = (math.prod(p_shape), part, math.prod(q_shape))
-        part2 = index_shape[len(p_shape)]
-        index = index.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = index_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
+        size = math.prod(p_shape)
+        size2 = math.prod(q_shape)
+        input_inner_shape = (size, input_shape[len(p_shape)], size2)
+        index = index.reshape((size, index_shape[len(p_shape)], size2))
+        G = G.reshape((size, index_shape[len(p_shape)], size2))
         placed = G.new_zeros(input_inner_shape).scatter_add(1, index, G)
         grad_input = placed.reshape(input_shape)
         return grad_input, None, None

@@ -37,8 +37,9 @@ class _GlobalAvgPool(Function):
     def backward(ctx, G):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input_inner_shape = (input_shape[0], input_shape[1], math.prod(q_shape))
-        part = (G / math.prod(q_shape)).unsqueeze(2).expand(input_inner_shape)
+        size = math.prod(q_shape)
+        input_inner_shape = (input_shape[0], input_shape[1], size)
+        part = (G / size).unsqueeze(2).expand(input_inner_shape)
         grad_input = part.reshape(input_shape)
         return grad_input
 

@@ -52,15 +52,14 @@ class _Glu(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        part = input_shape[len(p_shape)] // 2
-        input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
-        part2 = input_shape[len(p_shape)] // 2
-        output = output.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = input_shape[len(p_shape)] // 2
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
+        size = math.prod(p_shape)
+        size2 = math.prod(q_shape)
+        input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+        output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
+        G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
         halves = input
-        part4 = halves.select(1, 1).sigmoid()
-        grad_halves = torch.stack((G * part4, G * output * (1 - part4)), 1)
+        part = halves.select(1, 1).sigmoid()
+        grad_halves = torch.stack((G * part, G * output * (1 - part)), 1)
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 

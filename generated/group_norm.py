@@ -23,16 +23,16 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
     part = input_shape[1] // num_groups
-    part2 = math.prod(q_shape)
-    input = input.reshape((input_shape[0], num_groups, part, part2))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], num_groups, part, size))
     mu = input.mean((2, 3))
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part3 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part4 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part5 = part3.unsqueeze(2) * xhat + part4.unsqueeze(2)
-    return part5.reshape((input_shape[0], weight.shape[0], *q_shape))
+    part2 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part3 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part4 = part2.unsqueeze(2) * xhat + part3.unsqueeze(2)
+    return part4.reshape((input_shape[0], weight.shape[0], *q_shape))
 
 
 class _GroupNorm(Function):
@@ -63,33 +63,33 @@ class _GroupNorm(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
+        size = math.prod(q_shape)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part = input_shape[1] // num_groups
-            part2 = math.prod(q_shape)
-            input = input.reshape((input_shape[0], num_groups, part, part2))
+            input = input.reshape((input_shape[0], num_groups, part, size))
         if ctx.needs_input_grad[0]:
             weight = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-        part3 = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, part3, math.prod(q_shape)))
+        part2 = input_shape[1] // num_groups
+        G = G.reshape((input_shape[0], num_groups, part2, size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((2, 3))
             u = input - mu.unsqueeze(2).unsqueeze(3)
             var = u.square().mean((2, 3))
-            part4 = var + eps
-            inverse = part4.rsqrt()
+            part3 = var + eps
+            inverse = part3.rsqrt()
             inverse2 = inverse.unsqueeze(2).unsqueeze(3)
             xhat = inverse2 * u
-            part5 = G * xhat
+            part4 = G * xhat
         if ctx.needs_input_grad[0]:
             grad_mu = -(G.sum(3) * weight).sum(2) * inverse
-            grad_var = -0.5 * (part5.sum(3) * weight).sum(2) / part4
-            part6 = (grad_mu / (input.shape[3] * input.shape[2])).unsqueeze(2)
-            part7 = 2 * grad_var.unsqueeze(2).unsqueeze(3)
-            part8 = part7 / (input.shape[3] * input.shape[2]) * u
-            part9 = part6.unsqueeze(3) + part8 + weight.unsqueeze(2) * inverse2 * G
-            grad_input = part9.reshape(input_shape)
+            grad_var = -0.5 * (part4.sum(3) * weight).sum(2) / part3
+            part5 = (grad_mu / (input.shape[3] * input.shape[2])).unsqueeze(2)
+            part6 = 2 * grad_var.unsqueeze(2).unsqueeze(3)
+            part7 = part6 / (input.shape[3] * input.shape[2]) * u
+            part8 = part5.unsqueeze(3) + part7 + weight.unsqueeze(2) * inverse2 * G
+            grad_input = part8.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part5.sum((0, 3)).flatten(0, 1)
+            grad_weight = part4.sum((0, 3)).flatten(0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 3)).flatten(0, 1)
         return grad_input, grad_weight, grad_bias, None, None

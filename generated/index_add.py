@@ -19,17 +19,17 @@ def _index_add_forward(input, index, source, dim, alpha):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = math.prod(p_shape)
-    source = source.reshape((part2, index.shape[0], math.prod(q_shape)))
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    source = source.reshape((size, index.shape[0], size2))
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
-    part3 = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part3, input.shape[2]))
-    part4 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    part5 = input_shape[len(p_shape)]
-    return (input + alpha * part4).reshape((*p_shape, part5, *q_shape))
+    part = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], part, input.shape[2]))
+    part2 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
+    part3 = input_shape[len(p_shape)]
+    return (input + alpha * part2).reshape((*p_shape, part3, *q_shape))
 
 
 class _IndexAdd(Function):

@@ -20,9 +20,10 @@ from torch.autograd import Function, forward_ad
 def _layer_norm_forward(input, weight, bias, eps):
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
-    weight = weight.reshape((math.prod(s_shape),))
-    bias = bias.reshape((math.prod(s_shape),))
+    size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), size))
+    weight = weight.reshape((size,))
+    bias = bias.reshape((size,))
     mu = input.mean(1)
     u = input - mu.unsqueeze(1)
     var = u.square().mean(1)
@@ -63,11 +64,13 @@ class _LayerNorm(Function):
         weight_shape = ctx.weight_shape
         bias_shape = ctx.bias_shape
         grad_input = grad_weight = grad_bias = None
+        size = math.prod(p_shape)
+        size2 = math.prod(s_shape)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
+            input = input.reshape((size, size2))
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((math.prod(s_shape),))
-        G = G.reshape((math.prod(p_shape), math.prod(s_shape)))
+            weight = weight.reshape((size2,))
+        G = G.reshape((size, size2))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean(1)
             u = input - mu.unsqueeze(1)

@@ -47,9 +47,10 @@ class _Linear(Function):
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         grad_input = grad_weight = grad_bias = None
+        size = math.prod(b_shape)
         if ctx.needs_input_grad[1]:
-            input = input.reshape((math.prod(b_shape), input_shape[-1]))
-        G = G.reshape((math.prod(b_shape), weight_shape[0]))
+            input = input.reshape((size, input_shape[-1]))
+        G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_input = (G @ weight).reshape(input_shape)
         if ctx.needs_input_grad[1]:

@@ -58,8 +58,9 @@ class _LocalResponseNorm(Function):
         k = ctx.k
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        G = G.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        G = G.reshape((input_shape[0], input_shape[1], size))
         position = torch.arange(input.shape[1], device=G.device)
         part = position.to(torch.float64)
         part2 = 0.5 * window

@@ -19,8 +19,9 @@ from torch.autograd import Function, forward_ad
 def _mahalanobis_forward(u, v, VI):
     b_shape = u.shape[:-1]
     u_shape = u.shape
-    u = u.reshape((math.prod(b_shape), u_shape[-1]))
-    v = v.reshape((math.prod(b_shape), u_shape[-1]))
+    size = math.prod(b_shape)
+    u = u.reshape((size, u_shape[-1]))
+    v = v.reshape((size, u_shape[-1]))
     delta = u - v
     return (VI.mT @ delta.mT * delta.mT).sum(0).sqrt().reshape((*b_shape,))
 
@@ -51,10 +52,11 @@ class _Mahalanobis(Function):
         u_shape = ctx.u_shape
         v_shape = ctx.v_shape
         grad_u = grad_v = grad_VI = None
-        u = u.reshape((math.prod(b_shape), u_shape[-1]))
-        v = v.reshape((math.prod(b_shape), u_shape[-1]))
-        D = D.reshape((math.prod(b_shape),))
-        G = G.reshape((math.prod(b_shape),))
+        size = math.prod(b_shape)
+        u = u.reshape((size, u_shape[-1]))
+        v = v.reshape((size, u_shape[-1]))
+        D = D.reshape((size,))
+        G = G.reshape((size,))
         delta = u - v
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * (delta @ (VI + VI.mT))

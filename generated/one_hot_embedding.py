@@ -42,8 +42,9 @@ class _OneHotEmbedding(Function):
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
-        input = input.reshape((math.prod(p_shape),))
-        G = G.reshape((math.prod(p_shape), weight_shape[1]))
+        size = math.prod(p_shape)
+        input = input.reshape((size,))
+        G = G.reshape((size, weight_shape[1]))
         zeros = G.new_zeros((weight_shape[0] + 1, G.shape[1]))
         mask = (input >= 0) & (input < weight_shape[0])
         chosen = torch.where(mask, input, weight_shape[0])

@@ -43,8 +43,9 @@ class _Prelu(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        G = G.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        G = G.reshape((input_shape[0], input_shape[1], size))
         mask = input > 0
         if ctx.needs_input_grad[0]:
             part = G * torch.where(mask, 1, weight.unsqueeze(1))

@@ -41,8 +41,9 @@ class _QuadraticForm(Function):
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         grad_x = grad_A = None
-        x = x.reshape((math.prod(b_shape), x_shape[-1]))
-        G = G.reshape((math.prod(b_shape),))
+        size = math.prod(b_shape)
+        x = x.reshape((size, x_shape[-1]))
+        G = G.reshape((size,))
         if ctx.needs_input_grad[0]:
             grad_x = (G.unsqueeze(1) * (x @ (A + A.mT))).reshape(x_shape)
         if ctx.needs_input_grad[1]:

@@ -16,14 +16,14 @@ from torch.autograd import Function, forward_ad
 def _relative_shift_forward(input):
     p_shape = input.shape[:-2]
     input_shape = input.shape
-    part = math.prod(p_shape)
-    input = input.reshape((part, input_shape[-2], input_shape[-1]))
+    size = math.prod(p_shape)
+    input = input.reshape((size, input_shape[-2], input_shape[-1]))
     position = torch.arange(input.shape[1], device=input.device).unsqueeze(1)
-    part2 = input.shape[2] + 1 - input.shape[1]
-    part3 = torch.arange(part2, device=input.device) - position + input.shape[1]
-    part4 = (part3 - 1).expand((input.shape[0], input.shape[1], part2))
-    part5 = input_shape[-1] + 1 - input_shape[-2]
-    return input.gather(2, part4).reshape((*p_shape, input_shape[-2], part5))
+    part = input.shape[2] + 1 - input.shape[1]
+    part2 = torch.arange(part, device=input.device) - position + input.shape[1]
+    part3 = (part2 - 1).expand((input.shape[0], input.shape[1], part))
+    part4 = input_shape[-1] + 1 - input_shape[-2]
+    return input.gather(2, part3).reshape((*p_shape, input_shape[-2], part4))
 
 
 class _RelativeShift(Function):

@@ -17,8 +17,9 @@ from torch.autograd import Function, forward_ad
 def _rms_norm_forward(input, weight, eps):
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
-    weight = weight.reshape((math.prod(s_shape),))
+    size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), size))
+    weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     return (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
 
@@ -56,11 +57,13 @@ class _RmsNorm(Function):
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         grad_input = grad_weight = None
-        input = input.reshape((math.prod(p_shape), math.prod(s_shape)))
+        size = math.prod(p_shape)
+        size2 = math.prod(s_shape)
+        input = input.reshape((size, size2))
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((math.prod(s_shape),))
-            output = output.reshape((math.prod(p_shape), math.prod(s_shape)))
-        G = G.reshape((math.prod(p_shape), math.prod(s_shape)))
+            weight = weight.reshape((size2,))
+            output = output.reshape((size, size2))
+        G = G.reshape((size, size2))
         rstd = (eps + input.square().mean(1)).rsqrt()
         if ctx.needs_input_grad[0]:
             part = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)

@@ -20,19 +20,18 @@ def _scatter_add_forward(input, index, src, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     index_shape = index.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = index_shape[len(p_shape)]
-    index = index.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-    part3 = index_shape[len(p_shape)]
-    src = src.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    src = src.reshape((size, index_shape[len(p_shape)], size2))
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
-    part4 = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part4, input.shape[2]))
-    part5 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
-    part6 = input_shape[len(p_shape)]
-    return (input + part5).reshape((*p_shape, part6, *q_shape))
+    part = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], part, input.shape[2]))
+    part2 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
+    part3 = input_shape[len(p_shape)]
+    return (input + part2).reshape((*p_shape, part3, *q_shape))
 
 
 class _ScatterAdd(Function):
@@ -64,17 +63,17 @@ class _ScatterAdd(Function):
         input_shape = ctx.input_shape
         src_shape = ctx.src_shape
         grad_input = grad_src = None
+        size = math.prod(p_shape)
+        size2 = math.prod(q_shape)
         if ctx.needs_input_grad[2]:
-            part = index_shape[len(p_shape)]
-            index = index.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part2 = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+            index = index.reshape((size, index_shape[len(p_shape)], size2))
+        G = G.reshape((size, input_shape[len(p_shape)], size2))
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.pad(G, (0, 0, 0, 1))
+            part = torch.nn.functional.pad(G, (0, 0, 0, 1))
             mask = (index >= 0) & (index < G.shape[1])
-            picked = part3.gather(1, torch.where(mask, index, G.shape[1]))
+            picked = part.gather(1, torch.where(mask, index, G.shape[1]))
             grad_src = picked.reshape(src_shape)
         return grad_input, None, grad_src, None
 

@@ -47,9 +47,10 @@ class _SegmentMax(Function):
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
-        data = data.reshape((data_shape[0], math.prod(q_shape)))
-        output = output.reshape((num_segments, math.prod(q_shape)))
-        G = G.reshape((num_segments, math.prod(q_shape)))
+        size = math.prod(q_shape)
+        data = data.reshape((data_shape[0], size))
+        output = output.reshape((num_segments, size))
+        G = G.reshape((num_segments, size))
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)

@@ -57,8 +57,9 @@ class _SegmentSoftmax(Function):
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
-        output = output.reshape((data_shape[0], math.prod(q_shape)))
-        G = G.reshape((data_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        output = output.reshape((data_shape[0], size))
+        G = G.reshape((data_shape[0], size))
         zeros = G.new_zeros((num_segments, output.shape[1]))
         grad_lse = -zeros.index_add(0, segment_ids, G * output)
         part = output * (grad_lse.index_select(0, segment_ids) + G)

@@ -39,8 +39,9 @@ class _Take(Function):
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        index = index.reshape((math.prod(p_shape),))
-        G = G.reshape((math.prod(p_shape),))
+        size = math.prod(p_shape)
+        index = index.reshape((size,))
+        G = G.reshape((size,))
         grad_input = G.new_zeros(input_shape).index_add(0, index, G)
         return grad_input, None
 

@@ -36,8 +36,9 @@ from torch.autograd import Function, forward_ad
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -76,8 +77,9 @@ class _TverskyLossMean(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         u = 1 - probability
         found = (target * probability).sum(1)
@@ -101,8 +103,9 @@ class _TverskyLossMean(Function):
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -141,8 +144,9 @@ class _TverskyLossSum(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         u = 1 - probability
         found = (target * probability).sum(1)
@@ -166,8 +170,9 @@ class _TverskyLossSum(Function):
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     q_shape = input.shape[1:]
     input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(q_shape)))
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -205,8 +210,9 @@ class _TverskyLossNone(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = None
-        input = input.reshape((input_shape[0], math.prod(q_shape)))
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], size))
+        target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
         u = 1 - probability
         found = (target * probability).sum(1)

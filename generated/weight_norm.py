@@ -56,17 +56,16 @@ class _WeightNorm(Function):
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape
         grad_v = grad_g = None
-        part = v_shape[len(p_shape)]
-        v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+        size = math.prod(p_shape)
+        size2 = math.prod(q_shape)
+        v = v.reshape((size, v_shape[len(p_shape)], size2))
         if ctx.needs_input_grad[0]:
-            part2 = v_shape[len(p_shape)]
-            output = output.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = v_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
+            output = output.reshape((size, v_shape[len(p_shape)], size2))
+        G = G.reshape((size, v_shape[len(p_shape)], size2))
         norm = v.square().sum((0, 2)).sqrt()
         if ctx.needs_input_grad[0]:
-            part4 = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-            grad_v = ((g.unsqueeze(1) * G - part4) / norm.unsqueeze(1)).reshape(v_shape)
+            part = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
+            grad_v = ((g.unsqueeze(1) * G - part) / norm.unsqueeze(1)).reshape(v_shape)
         if ctx.needs_input_grad[1]:
             grad_g = (G * v).sum((0, 2)) / norm
         return grad_v, grad_g, None

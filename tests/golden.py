@@ -13,7 +13,6 @@ from pathlib import Path
 
 from derive import catalog
 from derive.pipeline import derivation, options
-from derive.report import as_text
 from derive.spec.operation import Operation
 
 FILE = Path(__file__).parent / "formulas.txt"
@@ -28,7 +27,7 @@ def formulas(op: Operation) -> str:
 
 def of_options(op: Operation) -> list[str]:
     """The same, one text an option."""
-    return [as_text(derivation(op, option), "unicode", steps=False) for option, _ in options(op)]
+    return [str(derivation(op, option)) for option, _ in options(op)]
 
 
 def written() -> dict[str, str]:

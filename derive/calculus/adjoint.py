@@ -36,6 +36,7 @@ from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
 from derive.spec.operation import Operation
 
@@ -98,6 +99,7 @@ def differentiate(
         *_unit_axes(op),
         *fold_rules(lets, made),
         *FUNCTION_RULES,
+        *quotient_rules(lets),
     )
     masked = masked_fold(lets)
     logs: dict[str, Log] = {}

@@ -21,6 +21,7 @@ from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
+from derive.calculus.quotients import quotient_rules
 from derive.calculus.solve import solved
 
 __all__ = ["inline_adjoints"]
@@ -114,7 +115,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
     lets = backward.lets
-    rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES)
+    rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES, *quotient_rules(lets))
     pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)

@@ -46,7 +46,7 @@ from derive.calculus.conditions import (
 from derive.calculus.ranges import part_of_range
 from derive.spec.affine import Polynomial
 
-__all__ = ["shift_rules"]
+__all__ = ["Solution", "range_of", "read_at", "shift_rules"]
 
 _ONE = Polynomial.of(1)
 
@@ -104,8 +104,8 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
 
 
 @dataclass(frozen=True)
-class _Solution:
-    """The summed index that a delta fixes, and its value."""
+class Solution:
+    """The summed index that a delta or a condition fixes, and its value."""
 
     index: Index
     value: Polynomial
@@ -126,10 +126,10 @@ def _solved(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
                 continue
             binders = [i for i in t.binders if i is not solution.index]
             brackets = [Iverson(c) for c in solution.range]
-            yield rebuilt(t, binders, [*brackets, *(_read_at(bounds, f, solution) for f in rest)])
+            yield rebuilt(t, binders, [*brackets, *(read_at(bounds, f, solution) for f in rest)])
 
 
-def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[_Solution]:
+def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
     """Every summed index that stands in the position with coefficient 1 or -1.
 
     Where a bracket guards the position, the guard says nothing that the term does not.
@@ -148,10 +148,10 @@ def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[_Solution]:
         # axis = position + alone*i with the position at i = 0, so i = alone*(axis - position).
         own = Polynomial({(i,): alone})
         value = (axis - (position - own)) * Polynomial({(): alone})
-        yield _Solution(i, value, _range(bounds, i, value))
+        yield Solution(i, value, range_of(bounds, i, value))
 
 
-def _range(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
+def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
     """What is to be shown of 0 <= value < size(i), each with what is added on its own side."""
     zero = Polynomial({})
     conditions: list[Expr] = []
@@ -170,7 +170,7 @@ def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
     return Rel(op, as_poly(left), as_poly(right))
 
 
-def _in_place(bounds: Bounds, delta: Delta, solution: _Solution, factors: Sequence[Expr]) -> bool:
+def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]) -> bool:
     """Whether reads under a guard are no larger than the scatter that they stand for.
 
     They are windows of their axes, or the summed index is as long as the axis of the delta: a
@@ -197,7 +197,7 @@ def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
     return found is not None and found[0] is i
 
 
-def _read_at(bounds: Bounds, factor: Expr, solution: _Solution) -> Expr:
+def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
     """The factor with the index at its value; what it reads there is guarded by the range."""
     i, value = solution.index, as_atom(as_poly(solution.value))
     if i not in free_indices(factor):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from derive.algebra.rules import Rule, Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.equalities import equality_rules
 from derive.calculus.fold import fold_rules
 from derive.calculus.lookups import lookup_rule
 from derive.calculus.shifts import shift_rules
@@ -23,7 +24,12 @@ __all__ = ["solved"]
 def solved(backward: Backward) -> Backward:
     """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
     bounds, lets = backward.bounds, backward.lets
-    last: Rules = (*shift_rules(bounds), lookup_rule(bounds), witness_rule(lets))
+    last: Rules = (
+        *shift_rules(bounds),
+        *equality_rules(bounds),
+        lookup_rule(bounds),
+        witness_rule(lets),
+    )
     made = {a.name: a.as_let() for a in backward.adjoints}
     folds = fold_rules(lets, made)
 

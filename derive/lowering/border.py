@@ -17,6 +17,7 @@ from derive.lowering.code import (
     Binary,
     Code,
     Conditional,
+    Function,
     Literal,
     Method,
     Name,
@@ -24,6 +25,8 @@ from derive.lowering.code import (
     Tuple,
     Unary,
     literal,
+    occurrences,
+    subexpressions,
     text,
 )
 from derive.lowering.groups import SizeFrame, groups_of, shape_name
@@ -238,11 +241,15 @@ def _redefined(pieces: Sequence[Piece], name: str, f: Callable[[Code], Code]) ->
     return [_with(p, f(p.line.code)) if p.line.name == name else p for p in pieces]
 
 
-def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]:
+def finished(
+    pieces: list[Piece], own: set[str], taken: set[str], order: Sequence[str] = ()
+) -> list[Piece]:
     """The lines without superfluous names, none too long, names of the engine's numbered anew.
 
-    ``own`` are the names that are not the engine's, ``taken`` others that stand around the lines.
+    ``own`` are the names that are not the engine's, ``taken`` others that stand around the lines,
+    ``order`` that of the parts of the program.
     """
+    pieces = _multiplied_once(pieces, own | taken, order)
     made = {p.line.name for p in pieces} - own
     reserved = own | (taken.union(*(p.reads for p in pieces)) - made)
     pieces = _read(pieces, own)
@@ -256,6 +263,27 @@ def finished(pieces: list[Piece], own: set[str], taken: set[str]) -> list[Piece]
             return pieces
         # The new numbers may make a line too long.
         pieces = _renumbered(parts, own, reserved)
+
+
+def _multiplied_once(pieces: list[Piece], taken: set[str], order: Sequence[str]) -> list[Piece]:
+    """The lines with the size of a group that several reads have made before the first of them."""
+    counted = Counter[Code]()
+    for p in pieces:
+        counted.update({c: n for c, n in occurrences(p.line.code).items() if _is_size(c)})
+    names = taken.union(*(p.reads for p in pieces), (p.line.name for p in pieces))
+    for code in [c for c, n in counted.items() if n > 1]:
+        readers = [p for p in pieces if code in subexpressions(p.line.code)]
+        part = tuple(name for name in order if any(name in p.part for p in readers))
+        size = Line(numbered("size", names), code, kept=False)
+        before = pieces.index(readers[0])
+        pieces = swapped(pieces, {code: Name(size.name)})
+        pieces.insert(before, Piece(size, part))
+    return pieces
+
+
+def _is_size(code: Code) -> bool:
+    """Whether the code multiplies the sizes of a group."""
+    return isinstance(code, Function) and code.name == "math.prod"
 
 
 def _read(pieces: Sequence[Piece], own: set[str]) -> list[Piece]:

@@ -118,7 +118,8 @@ def _backward(
         if s.name not in rebound and all(set(part) <= set(s.needs) for part in parts):
             pieces = own_shapes(pieces, {s.name})
     own = {*border.outside, *adjoints, *inner.gradients.values(), *at_hand}
-    pieces = finished(pieces, own | {p.line.name for p in entry}, taken)
+    order = tuple(inner.gradients)
+    pieces = finished(pieces, own | {p.line.name for p in entry}, taken, order)
     names = {name for p in pieces for name in p.reads}
     return tuple(name for name in border.shapes.used if f"{name}_shape" in names), pieces
 

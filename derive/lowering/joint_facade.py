@@ -75,8 +75,10 @@ def joint_through_facade(
     plain = {t.name for t in op.inputs} - rebound
     own = {*border.outside, *adjoints, *gradients, *rebound}
     taken = {*border.outside, *(p.name for p in op.parameters), *read}
-    whole = finished(own_shapes([*entry, *narrowed, *pieces], plain), own, taken)
-    forward = [p.line for p in whole if p.part == _FORWARD]
+    pieces = own_shapes([*entry, *narrowed, *pieces], plain)
+    whole = finished(pieces, own, taken, _FORWARD + _BACKWARD)
+    # What both read is made in the forward.
+    forward = [p.line for p in whole if p.part != _BACKWARD]
     backward = [p.line for p in whole if p.part == _BACKWARD]
     direct: dict[Code, Code] = {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in plain}
     results = {name: replaced(code, direct) for name, code in results.items()}

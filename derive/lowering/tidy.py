@@ -52,6 +52,7 @@ _STEMS = {
     "index_add": "placed",
     "torch.einsum": "product",
     "square": "squared",
+    "math.prod": "size",
 }
 
 

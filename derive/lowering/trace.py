@@ -74,7 +74,8 @@ class Trace(Steps):
             case ast.Compare(left, [op], [right]):
                 return self._binary(type(op).__name__, self.value(left), self.value(right))
             case ast.BoolOp(op, values):
-                found = [self.value(x) for x in values]
+                # What is not known is taken to hold, as the test of a conditional expression is.
+                found = [self.value(x) is not False for x in values]
                 return all(found) if isinstance(op, ast.And) else any(found)
             case ast.IfExp(test, then, other):
                 return self.value(other if self.value(test) is False else then)

@@ -7,11 +7,13 @@ read, every tensor and equation has its kind. Nothing after the spec stage infer
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from derive.algebra.expr import Expr, Index
+from derive.formula import equation, sides
+from derive.typeset import in_display
 
 __all__ = [
     "AxisOf",
@@ -129,13 +131,14 @@ class Equation:
     column: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Operation:
     """A tensor operation in index notation: ``output[j] = body`` for every j.
 
     ``inputs`` are positional in signature order, ``parameters`` keyword arguments.
     ``equations`` stand in order of definition: a body uses inputs and earlier names only.
     With a `Choice`, ``outputs`` lists the outputs of all options and each option has one.
+    Printed, it is its text in the notation; in a notebook, its equations as formulas.
     ``stable`` asks that every difference be formed before it is squared or multiplied: none is
     multiplied out to save memory.
     """
@@ -169,6 +172,28 @@ class Operation:
         made = operation(name, equations, inputs, parameters or {}, outputs, stable)
         parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
         self._set(made.name, *parts, made.stable)
+
+    def __str__(self) -> str:
+        from derive.spec.written import written
+
+        return written(self)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(t.name for t in self.inputs)
+        return f"Operation({self.name!r}, ({inputs}) -> {', '.join(self.outputs)})"
+
+    def _repr_latex_(self) -> str:
+        return in_display(sides(e.name, e.axes, e.body, "latex") for e in self._as_given())
+
+    def _repr_html_(self) -> str:
+        formulas = (equation(e.name, e.axes, e.body, "mathml") for e in self._as_given())
+        return "\n".join(f"<div>{formula}</div>" for formula in formulas)
+
+    def _as_given(self) -> Iterator[Equation]:
+        from derive.spec.given import as_given
+
+        for e in self.equations:
+            yield replace(e, body=as_given(self, e.body))
 
     @classmethod
     def resolved(

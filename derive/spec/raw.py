@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from decimal import Context, Decimal
 from fractions import Fraction
 from math import log10
 from typing import NoReturn
@@ -36,6 +37,7 @@ __all__ = [
     "Star",
     "Sum",
     "Tensor",
+    "decimal",
     "factors",
     "fail",
     "show",
@@ -263,6 +265,9 @@ def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:
         yield (inverse, e)
 
 
+_DIGITS = 1000
+"""More than a number that is written may have."""
+
 _LEVEL = {Either: 1, Both: 2, Negation: 3, Compare: 4, Sum: 5, Product: 6, Negative: 7, Power: 8}
 
 
@@ -276,7 +281,7 @@ def show(e: Raw, level: int = 0) -> str:
 def _text(e: Raw, own: int) -> str:
     match e:
         case Number(value):
-            return _digits(value)
+            return decimal(value) or _digits(value)
         case Name(name):
             return name
         case Star(name):
@@ -322,6 +327,13 @@ def _digits(value: Fraction) -> str:
 
 
 _LONGEST = 40
+
+
+def decimal(value: Fraction) -> str | None:
+    """The digits of a number that has finitely many."""
+    exact = Context(prec=_DIGITS)
+    digits = exact.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return str(digits).lower() if Fraction(digits) == value else None
 
 
 def _list(items: tuple[Raw, ...]) -> str:

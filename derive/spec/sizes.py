@@ -190,8 +190,11 @@ class Sizes:
             self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
         for letter, size, at in self.definitions:
             fixed = letter in self.declared.fixed
-            why = f"as size({letter})=... says" if fixed else "joined by concat"
-            self._known.set(letter, size, at, why)
+            if isinstance(size, Size) and fixed:
+                self._known.join(letter, size.extent)
+            else:
+                why = f"as size({letter})=... says" if fixed else "joined by concat"
+                self._known.set(letter, size, at, why)
 
     def _sized(self, key: str) -> bool:
         root = self._known.root(key)
@@ -227,8 +230,8 @@ class Sizes:
                 self._acyclic(root, [root])
         for letter, _, at in self.definitions:
             own = self._known.root(letter)
-            size = self._known.canonical(self._known.given[own])
-            if any(part is Size(own) for part in walk(size)):
+            found = self._known.given.get(own)
+            if found and any(part is Size(own) for part in walk(self._known.canonical(found))):
                 fail(
                     at,
                     f"index {letter} has two sizes, its own and that of all joined together; "

@@ -1,0 +1,152 @@
+"""Sums that a factor is short for, or the base of, cancel against it.
+
+    x/M + y/M = 1       where M = x + y is in the spec
+    x/(x + y) + y/(x + y) = 1
+    M/(x + y) = 1
+
+It is exact algebra: where M is 0 the quotient is 1 too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import permutations
+
+from derive.algebra.expr import Access, Expr, Num, Pow
+from derive.algebra.poly import (
+    Group,
+    Poly,
+    Term,
+    add,
+    base_and_power,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.algebra.rules import Rule, SumRule
+from derive.calculus.lets import Lets, inline
+
+__all__ = ["quotient_rules"]
+
+_DEEPEST = 4
+"""So many names within a definition are opened."""
+
+
+def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
+    """The rules for these definitions; they see those that are added later."""
+
+    def sums(base: Expr) -> Iterator[Poly]:
+        return _sums(lets, base)
+
+    return (
+        Rule(
+            "one sum", "v/(a + b) = 1, v = a + b", "the number of factors", lambda t: _one(t, sums)
+        ),
+        SumRule(
+            "cancel a sum",
+            "a/(a + b) + b/(a + b) = 1",
+            "the number of terms",
+            lambda p: _cancelled(p, sums),
+        ),
+    )
+
+
+Sums = Callable[[Expr], Iterator[Poly]]
+
+
+def _one(t: Term, sums: Sums) -> Poly | None:
+    """t with the powers of a name and of the sum that it is short for as one power of the name."""
+    for name, other in permutations(t.factors, 2):
+        base, exponent = base_and_power(name)
+        same, more = base_and_power(other)
+        if not isinstance(base, Access) or not isinstance(same, Poly) or _shared_masks(same) != ():
+            continue
+        if same in sums(base):
+            rest = [f for f in t.factors if f not in (name, other)]
+            factors = (*rest, *_factors(base, exponent + more))
+            return poly([make_term(t.coef, t.binders, factors)])
+    return None
+
+
+def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
+    """The sums that a factor stands for: its own terms, or its definition, opened more and more."""
+    if isinstance(base, Poly | Group):
+        yield base.body if isinstance(base, Group) else base
+    let = lets.definition(base.tensor) if isinstance(base, Access) else None
+    if let is None:
+        return
+    assert isinstance(base, Access)
+    whole = let.body_at(base.positions)
+    for _ in range(_DEEPEST):
+        yield whole
+        inner = (lets.definition(f.tensor) for f in _accesses(whole))
+        opened = next((let for let in inner if let is not None), None)
+        if opened is None:
+            return
+        whole = inline(whole, opened)
+
+
+def _accesses(p: Poly) -> Iterator[Access]:
+    for t in p.terms:
+        yield from (f for f in t.factors if isinstance(f, Access))
+
+
+def _cancelled(p: Poly, sums: Sums) -> Poly | None:
+    """p with the first terms rest*a*M^n + rest*b*M^n as rest*M^(n + 1), where M = a + b."""
+    if len(p.terms) < 2:
+        return None
+    terms = set(p.terms)
+    for t in p.terms:
+        for f in t.factors:
+            base, exponent = base_and_power(f)
+            for whole in sums(base):
+                if not 1 < len(whole.terms) <= len(p.terms):
+                    continue
+                masks = _shared_masks(whole)
+                rest = None if masks is None else _quotient(t, f, whole)
+                if rest is None or masks is None:
+                    continue
+                gone = sum_over(mul(rest, _power(base, exponent), whole), t.binders)
+                if len(gone.terms) == len(whole.terms) and terms.issuperset(gone.terms):
+                    kept = poly([make_term(Fraction(1), (), masks)])
+                    made = mul(rest, kept, _power(base, exponent + 1))
+                    left = poly(x for x in p.terms if x not in gone.terms)
+                    return add(left, sum_over(made, t.binders))
+    return None
+
+
+def _factors(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
+    return () if exponent == 0 else (base if exponent == 1 else Pow(base, Num(exponent)),)
+
+
+def _power(base: Expr, exponent: Fraction) -> Poly:
+    return poly([make_term(Fraction(1), (), _factors(base, exponent))])
+
+
+def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
+    """The brackets that all terms have, if none has others: the sum is 0 where they do not hold."""
+    masks = [frozenset(f for f in t.factors if is_mask(f)) for t in whole.terms]
+    if len(set(masks)) > 1:
+        return None
+    return tuple(f for f in whole.terms[0].factors if is_mask(f))
+
+
+def _quotient(t: Term, f: Expr, whole: Poly) -> Poly | None:
+    """What t sums beside f and the first term of the sum that sums nothing itself."""
+    first = next((d for d in whole.terms if not d.binders), None)
+    if first is None:
+        return None
+    left = dict(base_and_power(x) for x in t.factors if x is not f)
+    for base, exponent in map(base_and_power, first.factors):
+        have = left.pop(base, Fraction(0))
+        if not is_mask(base) and have != exponent:
+            if have / exponent < 1:
+                return None
+            left[base] = have - exponent
+        elif have == 0:
+            return None
+    factors = [x for base, exponent in left.items() for x in _factors(base, exponent)]
+    return poly([make_term(t.coef / first.coef, (), factors)])
