@@ -87,8 +87,8 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
     return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
-@no_recursion_leaves
 @lru_cache(maxsize=256)
+@no_recursion_leaves
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
     chosen = dict(options(op))[option]
@@ -242,8 +242,8 @@ def source(op: Operation) -> str:
         return check_code(op.name, text)
 
 
-@no_recursion_leaves
 @lru_cache(maxsize=256)
+@no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option: with the axes as given, or with each group as one axis."""
     chosen = dict(options(op))[option]
