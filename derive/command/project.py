@@ -112,7 +112,7 @@ def _project(path: Path, table: Any) -> Project:
 def _folder_name(text: str, what: str) -> str:
     """The text, which names a file or folder."""
     if not text.strip():
-        raise DeriveError(f"{what} is empty; name a folder, such as generated")
+        raise DeriveError(f"{what} is empty; name a folder")
     if "\0" in text:
         raise DeriveError(f"{what} is {text!r}, and no path has a NUL character")
     return text
