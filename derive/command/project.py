@@ -186,8 +186,9 @@ def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
         if len(found) == 1:
             return next(iter(found.values()))
         raise SpecError(f"{name} has {len(found)} operations; name one: {name}:{next(iter(found))}")
+    shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
-    meant = [other for other in near if next(_named(other, project, limit), None)]
+    meant = [n for n in near if n in shipped or next(_named(n, project, limit), None)]
     raise SpecError(f"there is no operation {name}{_nearest(name, meant)}")
 
 
