@@ -126,8 +126,10 @@ def list_(
     project = find_project(Path.cwd())
     own = operations_of(project.specs if project else (), limit)
     matches = _matches(pattern)
-    rest = [Found(op) for op in _shipped(matches) if op.name not in own]
-    found = [one for one in (*own.values(), *rest) if matches(one.operation.name)]
+    found = [one for name, one in own.items() if matches(name)]
+    # Of the catalog only families with a name that is asked for are imported.
+    rest = [name for name in catalog.names() if name not in own and matches(name)]
+    found += [Found(op) for op in map(catalog.find, rest) if op is not None]
     if not found and not quiet:
         print_note(f"no operation has a name like {pattern}")
     lines = [(one_line(one.operation), one) for one in found]
@@ -145,12 +147,6 @@ def _matches(pattern: str | None) -> Callable[[str], bool]:
     if set(wanted) & set("*?["):
         return lambda name: fnmatchcase(name.casefold(), wanted)
     return lambda name: wanted in name.casefold()
-
-
-def _shipped(matches: Callable[[str], bool]) -> list[Operation]:
-    """Those of the catalog; only families with a name that matches are imported."""
-    found = map(catalog.find, filter(matches, catalog.names()))
-    return [op for op in found if op is not None]
 
 
 def _origin(found: Found) -> str:

@@ -46,29 +46,32 @@ def _tensor(t: Any) -> str:
 
 
 def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
-    """What the code costs, forward and backward, with numbers where the sizes are given."""
+    """What the code costs, forward and backward, with numbers where the sizes are given.
+
+    Of some sizes alone what is left of each formula is shown, and which sizes are missing.
+    """
     cost, known = d.cost, d.cost.sizes(sizes)
     lines = [d.name if d.option is None else f"{d.name} ({d.option})"]
     for title, work in (("forward", cost.forward), ("backward, every gradient", cost.backward)):
-        largest = ", ".join(map(str, work.largest)) or "none"
-        if len(work.largest) > 1:
-            largest = f"max({largest})"
-        if work.largest and sizes:
-            largest += _equals([_value(a, known) for a in work.largest])
         lines += [
             "",
             title,
-            f"  flops                         {work.flops}{_equals([_value(work.flops, known)])}",
+            f"  flops                         {work.flops}{_equals([work.flops], known)}",
             f"  full-tensor passes            {work.passes}",
-            f"  largest intermediate          {largest}",
+            f"  largest intermediate          {_most(work.largest)}{_equals(work.largest, known)}",
         ]
     names = ", ".join(name for name, _ in cost.saved) or "nothing"
-    held = f"{cost.saved_bytes}{_equals([_value(cost.saved_bytes, known)])}"
+    held, own = cost.saved_bytes, cost.own_bytes
     lines += [
         "",
         f"saved for backward: {names}",
-        f"  bytes                         {held}",
-        f"  bytes beyond inputs, outputs  {cost.own_bytes}",
+        f"  bytes                         {held}{_equals([held], known)}",
+        f"  bytes beyond inputs, outputs  {own}{_equals([own], known)}",
+    ]
+    missing = _missing(cost, known) if sizes else []
+    if missing:
+        lines += ["", f"sizes that are not given: {', '.join(missing)}"]
+    lines += [
         "",
         "flops: 2 for each product that a contraction sums, 1 an element elsewhere. A pass is one",
         "operation that reads or writes a tensor of as many axes as the largest input or output;",
@@ -77,14 +80,33 @@ def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
+def _missing(cost: Costs, known: Mapping[str, int]) -> list[str]:
+    """The sizes that would make a number of every formula."""
+    amounts = [cost.saved_bytes, cost.own_bytes]
+    for work in (cost.forward, cost.backward):
+        amounts += [work.flops, *work.largest]
+    needed = set().union(*(a.needs() for a in amounts)) - set(known)
+    return [letter for letter in cost.letters if letter in needed]
+
+
+def _most(amounts: Sequence[Amount]) -> str:
+    shown = ", ".join(dict.fromkeys(map(str, amounts))) or "none"
+    return f"max({shown})" if len(set(map(str, amounts))) > 1 else shown
+
+
 def _value(a: Amount, sizes: Mapping[str, int]) -> int | None:
     return a.at(sizes) if a.needs() <= set(sizes) else None
 
 
-def _equals(values: Sequence[int | None]) -> str:
-    """= the largest of the numbers, where all are known."""
-    known = [n for n in values if n is not None]
-    return f" = {max(known)}" if known and len(known) == len(values) else ""
+def _equals(amounts: Sequence[Amount], known: Mapping[str, int]) -> str:
+    """= the largest of them, as a number where all sizes are known, else as what is left."""
+    values = [_value(a, known) for a in amounts]
+    numbers = [n for n in values if n is not None]
+    if len(numbers) == len(amounts):
+        shown = str(max(numbers, default=""))
+    else:
+        shown = _most([a.given(known) for a in amounts])
+    return f" = {shown}" if shown and shown != _most(amounts) else ""
 
 
 def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -106,6 +128,7 @@ def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
         "contractions": cost.contractions,
         "lines": cost.lines,
         "sizes": known,
+        "missing": _missing(cost, known),
         "forward": work(cost.forward),
         "backward": work(cost.backward),
         "saved_bytes": amount(cost.saved_bytes),

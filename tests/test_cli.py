@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from command import ROOT, derive, process, run
 
-from derive import catalog
+from derive import VerificationError, catalog, source
+from derive.command.project import find_project, names_of
 
 SOFTMAX = (
     "op softmax(A[*p,k,*q]; dim=axis(k)) -> S; "
@@ -113,6 +114,23 @@ def test_show_cost_has_numbers_where_sizes_are_given():
     assert "4·p·k·q = 480" in done.stdout
 
 
+def test_show_cost_says_what_it_can_where_sizes_are_missing():
+    sizes = ("--size", "i=2", "--size", "k=5")
+    done = derive("show", "--spec", MATMUL, "--cost", *sizes)
+    assert done.returncode == 0, done.stderr
+    assert "2·i·j·k = 20·j" in done.stdout
+    assert "4·i·k + 4·j·k = 20·j + 40" in done.stdout
+    assert "sizes that are not given: j\n" in done.stdout
+    (entry,) = json.loads(
+        derive("show", "--spec", MATMUL, "--cost", "--format", "json", *sizes).stdout
+    )
+    assert entry["cost"]["missing"] == ["j"]
+    spec = "op f(x[t]; size(u)=floor((size(t)+3)/4)) -> y; y[u] = x[4*u]*2"
+    done = derive("show", "--spec", spec, "--cost", "--size", "t=9")
+    assert "not given" not in done.stdout
+    assert derive("show", "--spec", spec, "--cost").stdout.count("not given") == 0
+
+
 def test_show_cost_of_a_size_that_is_not_there_fails():
     done = derive("show", "--spec", MATMUL, "--cost", "--size", "z=3")
     assert (done.returncode, done.stdout) == (2, "")
@@ -174,6 +192,159 @@ def test_an_unknown_name_suggests_the_nearest():
     assert done.returncode == 2
     assert done.stderr == "derive: there is no operation sofmax; did you mean softmax?\n"
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "some", "none"),
+    [
+        ("soft*", "softmax", "log_softmax"),
+        ("CONV1", "grouped_conv1d", "conv2d"),
+        ("*_cell", "gru_cell", "softmax"),
+        ("[st]an*", "tan", "atan"),
+    ],
+)
+def test_list_takes_a_part_of_a_name_or_a_glob(pattern, some, none, tmp_path):
+    found = [line.split()[0] for line in derive("list", pattern, cwd=tmp_path).stdout.splitlines()]
+    assert some in found
+    assert none not in found
+    assert set(found) <= set(catalog.names())
+
+
+def test_list_of_nothing_says_so(project):
+    done = derive("list", "nosuch", cwd=project)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no operation has a name like nosuch" in done.stderr
+    assert json.loads(derive("list", "nosuch", "--json", cwd=project).stdout) == []
+
+
+def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
+    """Neither the catalog nor specs in which nothing is named alike."""
+    (project / "far.py").write_text("raise SystemExit('read')\nx = Operation('unlike')\n")
+    table = '[tool.derive]\nspecs = ["mine.derive", "far.py"]\n'
+    (project / "pyproject.toml").write_text(table)
+    monkeypatch.setattr(catalog, "operations", None)
+    monkeypatch.setattr(catalog, "import_module", None)
+    for typo in ("sofmax", "scalde"):
+        done = derive("show", typo, cwd=project)
+        near = {"sofmax": "", "scalde": "; did you mean scaled?"}[typo]
+        if near:
+            assert done.stderr == f"derive: there is no operation {typo}{near}\n"
+
+
+def test_names_are_known_without_reading_a_spec():
+    """The names that are completed and suggested are those of the operations."""
+    found = names_of(find_project(ROOT))
+    assert set(found) == set(catalog.names()) == {op.name for op in catalog.operations()}
+
+
+def test_names_are_completed(project):
+    def completed(typed: str) -> set[str]:
+        words = {"COMP_WORDS": f"derive show {typed}", "COMP_CWORD": "2"}
+        done = process(cwd=project, _DERIVE_COMPLETE="complete_bash", **words)
+        return set(done.stdout.split())
+
+    assert completed("scal") == {"scaled", "scaled_dot_product_attention"}
+    (project / "pyproject.toml").write_text("tool = 3\n")
+    assert completed("log_so") == {"log_softmax"}
+
+
+@pytest.mark.parametrize("command", [[], ["list"], ["show"], ["generate"], ["compare"]])
+def test_help_has_a_short_name(command):
+    short, long = derive(*command, "-h"), derive(*command, "--help")
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+
+
+@pytest.mark.parametrize("args", [["check", "-q"], ["-q", "check"], ["check", "--quiet"]])
+def test_quiet_says_only_what_is_wrong(args, project):
+    done = derive(*args, cwd=project)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == "missing: gen/__init__.py"
+    done = derive("generate", "--no-verify", "-q", cwd=project)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (project / "gen/scaled.py").write_text(
+        (project / "gen/scaled.py").read_text().replace("2 *", "3 *")
+    )
+    done = derive(*args, cwd=project)
+    assert done.stdout.startswith("differs: gen/scaled.py (edited by hand")
+    assert "3 *" not in done.stdout
+    done = derive("-q", "compare", "scaled", cwd=project)
+    assert done.returncode == 1
+    assert "approximate: False" in done.stdout
+    assert derive("generate", "--no-verify", "-q", cwd=project).returncode == 0
+    for quiet in (args, ["compare", "scaled", "-q"]):
+        done = derive(*quiet, cwd=project)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_verify_without_a_project_says_what_it_is_about_to_do(tmp_path, monkeypatch):
+    exp = catalog.find("exp")
+    monkeypatch.setattr(catalog, "operations", lambda: (exp,))
+    done = derive("verify", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "no project here: verifying the 1 operations of the catalog" in done.stderr
+    assert derive("verify", "-q", cwd=tmp_path).stderr == ""
+
+
+THREE = (
+    "op one(x[n]) -> y\ny[n] = 2*x[n]\n"
+    "op bad(x[n]) -> y\ny[n] = 3*x[n]\n"
+    "op two(x[n]) -> y\ny[n] = 4*x[n]\n"
+)
+
+
+def fail_at(name: str, monkeypatch) -> None:
+    """The gradients of one operation do not verify."""
+    from derive import verify
+
+    right = verify.verify_source
+
+    def wrong(op, text):
+        if op.name == name:
+            raise VerificationError(f"{name}: gradient differs")
+        right(op, text)
+
+    monkeypatch.setattr(verify, "verify_source", wrong)
+
+
+def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypatch):
+    (project / "mine.derive").write_text(THREE)
+    assert derive("generate", "--no-verify", cwd=project).returncode == 0
+    old = {p.name: p.read_text() for p in (project / "gen").iterdir()}
+    changed = THREE.replace("2*x", "5*x").replace("3*x", "6*x").replace("op two", "op three")
+    (project / "mine.derive").write_text(changed)
+    fail_at("bad", monkeypatch)
+    done = derive("generate", cwd=project)
+    assert done.returncode == 1
+    assert "1 of 3 operations did not verify; nothing is written" in done.stdout
+    assert {p.name: p.read_text() for p in (project / "gen").iterdir()} == old
+    done = derive("generate", "--keep-going", cwd=project)
+    assert done.returncode == 1
+    assert "wrong: bad: gradient differs" in done.stdout
+    assert "1 of 3 operations are left as they were" in done.stdout
+    new = {p.name: p.read_text() for p in (project / "gen").iterdir()}
+    assert set(new) == {"__init__.py", "one.py", "bad.py", "three.py"}
+    assert new["bad.py"] == old["bad.py"]
+    assert "5" in new["one.py"]
+    assert derive("check", "-q", cwd=project).stdout.startswith("differs: gen/bad.py")
+
+
+def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
+    def fails(op):
+        if op.name == "bad":
+            raise KeyError("within")
+        return source(op)
+
+    monkeypatch.setattr("derive.command.making.source", fails)
+    (project / "mine.derive").write_text(THREE)
+    done = derive("generate", "--no-verify", cwd=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "bad: derive itself fails, which is a mistake of it: KeyError: 'within'" in done.stderr
+    assert not (project / "gen").exists()
+    done = derive("generate", "--no-verify", "--keep-going", "--json", cwd=project)
+    said = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [Path(path).name for path in said["written"]] == ["__init__.py", "one.py", "two.py"]
+    assert len(said["failures"]) == 1
 
 
 @pytest.mark.parametrize(

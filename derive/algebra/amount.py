@@ -49,6 +49,10 @@ class Amount:
         """The number for these sizes."""
         return _number(self.value, sizes)
 
+    def given(self, sizes: Mapping[str, int]) -> Amount:
+        """The formula that is left for these sizes."""
+        return Amount(_filled(self.value, sizes), self.letters)
+
     def needs(self) -> set[str]:
         """The letters that the number depends on."""
         return set(_letters(self.value))
@@ -189,6 +193,31 @@ def _value(e: Expr, sizes: Mapping[str, int]) -> int:
         case Call("minimum", args):
             return min(_number(whole(a), sizes) for a in args)
     return _number(whole(e), sizes)
+
+
+def _filled(p: Poly, sizes: Mapping[str, int]) -> Poly:
+    """p with numbers for the sizes that are known."""
+    terms = []
+    for t in p.terms:
+        factors = [
+            _known(base, sizes) for base, n in map(base_and_power, t.factors) for _ in range(int(n))
+        ]
+        terms.append(mul(constant(t.coef), *factors))
+    return add(constant(0), *terms)
+
+
+def _known(e: Expr, sizes: Mapping[str, int]) -> Poly:
+    match e:
+        case Size(name) | Param(name):
+            return constant(sizes[name]) if name in sizes else atom(e)
+        case Call("floordiv", (a, b)):
+            return floor_divided(_filled(whole(a), sizes), _filled(whole(b), sizes))
+        case Call(function, args):
+            parts = [_filled(whole(a), sizes) for a in args]
+            if any(set(_letters(part)) for part in parts):
+                return atom(Call(function, tuple(parts)))
+            return constant(_value(Call(function, tuple(parts)), sizes))
+    return _filled(whole(e), sizes) if isinstance(e, Poly) else atom(e)
 
 
 def _letters(e: Expr) -> Iterable[str]:

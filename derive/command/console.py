@@ -78,7 +78,7 @@ def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet
     for d in found:
         typer.echo(f"{d.kind}: {shown(d.path)}" + (f" ({d.why})" if d.why else ""))
         if not quiet:
-            typer.echo(d.patch, nl=False)
+            typer.echo(d.patch, nl=bool(d.patch) and d.patch[-1] != "\n")
     foreign = [d for d in found if d.kind == "foreign"]
     if foreign:
         typer.echo("to mend it: move these, rename the operations, or choose another --out;")

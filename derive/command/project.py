@@ -112,7 +112,7 @@ def _project(path: Path, table: Any) -> Project:
 def _folder_name(text: str, what: str) -> str:
     """The text, which names a file or folder."""
     if not text.strip():
-        raise DeriveError(f"{what} is empty; name a folder, such as generated")
+        raise DeriveError(f"{what} is empty; name a folder")
     if "\0" in text:
         raise DeriveError(f"{what} is {text!r}, and no path has a NUL character")
     return text
@@ -186,8 +186,9 @@ def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
         if len(found) == 1:
             return next(iter(found.values()))
         raise SpecError(f"{name} has {len(found)} operations; name one: {name}:{next(iter(found))}")
+    shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
-    meant = [other for other in near if next(_named(other, project, limit), None)]
+    meant = [n for n in near if n in shipped or next(_named(n, project, limit), None)]
     raise SpecError(f"there is no operation {name}{_nearest(name, meant)}")
 
 

@@ -6,7 +6,6 @@ for as long as the limit says, and tells what happened.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -29,6 +28,8 @@ __all__ = ["LIMIT", "read_all"]
 
 LIMIT = 30.0
 """Seconds that one file may take."""
+_ENDLESS = 1e6
+"""Seconds that are as good as no limit, and that a system can still count."""
 
 _Told = tuple[int, int, "tuple[Operation, ...] | Exception", list[str]]
 """Who tells it, of which file, its operations or what is wrong, and what it warns of."""
@@ -85,7 +86,7 @@ def _answer(
     """What the process says of one file; a SpecError where it says nothing."""
     end = monotonic() + limit
     try:
-        while pipe.poll(None if limit == math.inf else max(0, end - monotonic())):
+        while pipe.poll(None if limit > _ENDLESS else max(0, end - monotonic())):
             told: _Told = pipe.recv()
             if told[:2] == (process.pid, n):
                 return told[2:]
@@ -123,8 +124,22 @@ def _serve(paths: Sequence[Path], pipe: Connection) -> None:
             except (DeriveError, OSError) as error:
                 found = error
         warned = [str(w.message) for w in caught if issubclass(w.category, DeriveWarning)]
+        _tell(pipe, n, path, found, warned)
+
+
+def _tell(
+    pipe: Connection,
+    n: int,
+    path: Path,
+    found: tuple[Operation, ...] | Exception,
+    warned: list[str],
+) -> None:
+    """One file's answer; without a way to give it this process is of no more use."""
+    try:
         try:
             pipe.send((os.getpid(), n, found, warned))
         except (PicklingError, ValueError, TypeError, AttributeError) as error:
-            found = SpecError(f"{path}: its operations cannot be passed on: {error}")
-            pipe.send((os.getpid(), n, found, warned))
+            failed = SpecError(f"{path}: its operations cannot be passed on: {error}")
+            pipe.send((os.getpid(), n, failed, warned))
+    except OSError:
+        os._exit(1)

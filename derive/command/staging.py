@@ -70,8 +70,7 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
     """
     above = [p for p in out.resolve().parents if not p.exists()]
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        places = _Places.of(out)
+        places = _prepared(out)
         lock = FileLock(places.lock)
         try:
             lock.acquire(timeout=_SOON)
@@ -88,6 +87,18 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
         for folder in above:
             with suppress(OSError):
                 folder.rmdir()
+
+
+def _prepared(out: Path) -> _Places:
+    """The folder above ``out`` and a file to lock; a DeriveError where none can be written."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        places = _Places.of(out)
+        places.lock.touch()
+    except OSError as error:
+        reason = f"{error.filename} cannot be written: {error.strerror}"
+        raise DeriveError(f"{out}: {reason}; nothing has changed") from None
+    return places
 
 
 def settle(out: Path) -> None:
