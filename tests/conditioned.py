@@ -23,8 +23,8 @@ TEXTS = (
     "op others(x[i]) -> y; y[i] = prod[j | j != i](x[i] - x[j])",
     "op barycentric(x[i], f[i], t) -> y; w[i] = 1/prod[j | j != i](x[i] - x[j]); "
     "y = sum[i](w[i]*f[i]/(t - x[i]))/sum[i](w[i]/(t - x[i]))",
-    "op cholesky(a, b, c, d, e, f) -> r, t, l; p = sqrt(a**2 + 1); q = b/p; r = sqrt(c**2 + 2 - q**2); "
-    "s = d/p; t = (e - s*q)/r; l = sqrt(f**2 + 3 - s**2 - t**2)",
+    "op cholesky(a, b, c, d, e, f) -> r, t, l; p = sqrt(a**2 + 1); q = b/p; "
+    "r = sqrt(c**2 + 2 - q**2); s = d/p; t = (e - s*q)/r; l = sqrt(f**2 + 3 - s**2 - t**2)",
     "op inverse(a[n], b[n], c[n], d[n]) -> y, z; D[n] = a[n]*d[n] - b[n]*c[n]; y[n] = d[n]/D[n]; "
     "z[n] = -b[n]/D[n]",
     "op continued(a[n], b[n]) -> y; y[n] = 1/(a[n] + 1/(b[n] + 1/(a[n] + 1/b[n])))",
