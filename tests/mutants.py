@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-SCALE = 1.00002
+SCALE = 1.001
 
 
 class _Change(ast.NodeTransformer):
