@@ -263,8 +263,8 @@ def program_of(op: Operation, option: str | None) -> Program:
 
 def _adjoints(derived: Derived) -> dict[str, str]:
     """The equation of each adjoint."""
-    say = derived.lets.say
-    return {say(a.name): say(a.tensor) for a in derived.backward.adjoints}
+    say, of = derived.lets.say, derived.lets.derived_from
+    return {say(a.name): say(of[a.name]) for a in derived.backward.adjoints}
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:

@@ -18,6 +18,7 @@ __all__ = [
     "CONTRACT",
     "DELTA_RULES",
     "FUNCTION_RULES",
+    "PAIRED",
     "Rule",
     "Rules",
     "Step",
@@ -174,3 +175,6 @@ FUNCTION_RULES: tuple[SumRule, ...] = (
     SumRule("complements", "sigmoid(f) + sigmoid(−f) = 1", "the number of terms", _complements),
     SumRule("exponential", "expm1(f) + 1 = exp(f)", "the number of terms", _exponentials),
 )
+
+PAIRED = ("sigmoid", "expm1")
+"""The functions that these rules are about."""

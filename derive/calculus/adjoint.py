@@ -9,7 +9,7 @@ more than it saves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from derive.algebra.expr import (
@@ -35,6 +35,7 @@ from derive.calculus.emptiness import is_singular, some_of_each
 from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets, is_named_sum
+from derive.calculus.means import with_values_named
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
@@ -116,7 +117,10 @@ def differentiate(
         subject = (names[let.name], let.formals)
         unfinished = pulled.get(let.name, [])
         total = raw.get(let.name, ZERO)
-        body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []))
+        values = _Values(lets, let.name)
+        body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []), values)
+        adjoints += values.found
+        made |= {a.name: a.as_let() for a in values.found}
         adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
         opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(lets, adjoint))
         if let.name in wanted or not opened:
@@ -147,9 +151,11 @@ def differentiate(
         at(f"the gradient of {lets.say(name)}")
         gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
         subject = (gradient, _indices(axes))
+        values = _Values(lets, name)
         body, steps = _finish(
-            subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, [])
+            subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, []), values
         )
+        adjoints += values.found
         gradients.append(Adjoint(name, gradient, _indices(axes), body, steps))
     bounds = Bounds.of(op)
     return Backward(lets, cotangents, tuple(adjoints), tuple(gradients), wanted, bounds)
@@ -235,18 +241,42 @@ def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
     return body
 
 
+@dataclass
+class _Values:
+    """The names of what a softmax is of, which its gradient compares with their mean."""
+
+    lets: Lets
+    tensor: str
+    found: list[Adjoint] = field(default_factory=list)
+
+    def named(self, p: Poly, formals: tuple[Index, ...], rules: Rules, log: Log) -> Poly:
+        """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
+        while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
+            _, whole = found
+            name = self.lets.derived_name(self.tensor, f"value_{self.lets.say(self.tensor)}")
+            new, _ = with_values_named(self.lets, p, formals, name) or found
+            log.append(Step("name", "Y − Σₖ P·Y: both are of the same numbers", p, new))
+            own: Log = []
+            body = simplify(whole, rules, own)
+            steps = Trail(tuple(said_of((name, formals), own)))
+            self.found.append(Adjoint(name, name, formals, body, steps))
+            p = new
+        return p
+
+
 def _finish(
     subject: tuple[str, tuple[Index, ...]],
     p: Poly,
     pulled: Sequence[Expr],
     rules: Rules,
     partials: Sequence[Step],
+    values: _Values,
 ) -> tuple[Poly, Trail]:
     """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""
     before = to_tree(p) if not pulled else (pulled[0] if len(pulled) == 1 else Add(tuple(pulled)))
     log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
-    p = simplify(p, rules, log)
+    p = simplify(values.named(p, subject[1], rules, log), rules, log)
     return p, Trail((*partials, *said_of(subject, log)))
 
 

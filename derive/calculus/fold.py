@@ -7,7 +7,7 @@ Found from the definitions; no operation is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -41,7 +41,7 @@ from derive.algebra.poly import (
     make_term,
     poly,
 )
-from derive.algebra.rules import Rule
+from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 from derive.calculus.definitions import Definitions
@@ -52,12 +52,12 @@ from derive.calculus.totals import total_rules
 __all__ = ["fold_rules", "masked_fold", "naming_rules"]
 
 
-def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
+def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
     """The rules for these definitions; they see lets and adjoints that are added later."""
     return (*_remembering(total_rules(lets, adjoints)), *naming_rules(lets))
 
 
-def naming_rules(lets: Lets) -> tuple[Rule, ...]:
+def naming_rules(lets: Lets) -> Rules:
     """Those of the rules that leave the value of every term as it is."""
     products = Definitions(lets, _is_product)
     sums = Definitions(lets, _is_sum)
@@ -75,9 +75,9 @@ def naming_rules(lets: Lets) -> tuple[Rule, ...]:
     return _remembering(rules)
 
 
-def _remembering(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+def _remembering(rules: Rules) -> Rules:
     """The rules with what they found: a long sum is simplified again whenever a term changes."""
-    return tuple(replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules)
+    return [replace(rule, apply=lru_cache(maxsize=4096)(rule.apply)) for rule in rules]
 
 
 def masked_fold(lets: Lets) -> Rule:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from derive.algebra.expr import Delta, Expr, Iverson, Num, accesses, tensors
+from derive.algebra.expr import Call, Delta, Expr, Iverson, Num, accesses, tensors
 from derive.algebra.poly import Poly, Term, poly
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
+from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
 from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, said_of
@@ -220,6 +220,8 @@ def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
             continue
         body = inline(a.body, let)
+        if len(body.terms) > len(a.body.terms) + _pairs(body):
+            continue
         log: Log = [Step("multiply out", "(a + b)·c = a·c + b·c", a.body, body)]
         body = simplify(body, rules, log)
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
@@ -227,6 +229,12 @@ def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
             own = said_of((a.name, a.formals), log)
             a = replace(a, body=body, steps=a.steps.then(own))
     return a
+
+
+def _pairs(p: Poly) -> int:
+    """How many terms at most are one with another by what is known of their functions."""
+    calls = ((f for f in t.factors if isinstance(f, Call)) for t in p.terms)
+    return sum(any(f.function in PAIRED for f in of) for of in calls)
 
 
 def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
@@ -239,10 +247,10 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         if let is None or not is_named_sum(let) or any(t.binders for t in let.body.terms):
             continue
         terms: list[Term] = []
+        there = {(t.binders, t.factors) for t in a.body.terms}
         for t in a.body.terms:
-            others = {(o.binders, o.factors) for o in a.body.terms if o is not t}
-            opened = inline(poly([t]), let).terms if name in tensors(t) else (t,)
-            alike = any((o.binders, o.factors) in others for o in opened)
+            opened = inline(poly([t]), let).terms if name in tensors(t) else ()
+            alike = any((o.binders, o.factors) in there for o in opened)
             terms += opened if alike else (t,)
         body = poly(terms)
         if body is a.body or len(body.terms) > len(a.body.terms):

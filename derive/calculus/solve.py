@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.rules import Rule, Rules
+from derive.algebra.rules import Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.equalities import equality_rules
@@ -39,7 +39,7 @@ def solved(backward: Backward) -> Backward:
     return replace(backward, adjoints=each(backward.adjoints), gradients=each(backward.gradients))
 
 
-def _solved(a: Adjoint, last: Rules, folds: Sequence[Rule]) -> Adjoint:
+def _solved(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
     log: Log = []
     body = simplify(a.body, last, log)
     if not log:

@@ -9,9 +9,10 @@ is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 from derive.algebra.expr import (
     Access,
@@ -43,12 +44,13 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.recursion import Recursion
-from derive.algebra.rules import Rule, Step
+from derive.algebra.rules import Rule, Step, SumRule
 from derive.algebra.simplify import Log, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
 from derive.calculus.emptiness import has_positions
 from derive.calculus.lets import Let, Lets, inline, tensors_of
+from derive.calculus.means import is_compared, sums_apart
 
 __all__ = ["total_rules"]
 
@@ -72,7 +74,7 @@ class _Total:
     steps: tuple[Step, ...]
 
 
-def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
+def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule, ...]:
     """The rules for these definitions; they see lets and adjoints that are added later."""
     normalised = Rule(
         "normalised exponential",
@@ -117,19 +119,35 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule, ...]:
         known_sum,
         shown,
     )
-    named = Rule(
+    named = SumRule(
         "fold total",
         _NAMED,
         "the number of summed indices",
-        lambda t: _named_total(lets, t, ()),
+        _unless_compared(lets, lambda t: _named_total(lets, t, ())),
     )
-    through = Rule(
+    through = SumRule(
         "fold total through an adjoint",
         "Σₖ a(k)·Σₑ G(e)·b(k, e) = Σₑ G(e)·v(e), v(e) = Σₖ a(k)·b(k, e)",
         "the number of sums that read an adjoint",
-        lambda t: _through_adjoint(lets, adjoints, t),
+        _unless_compared(lets, lambda t: _through_adjoint(lets, adjoints, t)),
     )
     return normalised, needless, known, named, through
+
+
+def _unless_compared(
+    lets: Lets, fold: Callable[[Term], Poly | None]
+) -> Callable[[Poly], Poly | None]:
+    """Every term as ``fold`` makes it, but for means of what stands beside them."""
+    folded = lru_cache(maxsize=4096)(fold)
+
+    def apply(p: Poly) -> Poly | None:
+        found = {t: new for t in p.terms if (new := folded(t)) is not None}
+        found = {t: new for t, new in found.items() if not is_compared(lets, p, t)}
+        if not found:
+            return None
+        return poly(x for t in p.terms for x in (found[t].terms if t in found else (t,)))
+
+    return apply
 
 
 def _uses(t: Term, index: Index) -> list[Expr]:
@@ -320,7 +338,7 @@ def _with_totals_named(lets: Lets, p: Poly, opened: set[str], log: Log) -> Poly:
 
 def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly | None:
     """t with a sum of products that defines a name, or all of it but a divisor, as the name."""
-    sums = list(_sums_apart(t))
+    sums = list(sums_apart(t))
     # Sum_d of a Sum_de, which is the name of every e.
     single = [
         ((k,), tuple(f for f in t.factors if k in free_indices(f)))
@@ -399,18 +417,3 @@ def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly |
             if len(rest) < len(t.factors) and len(outer) <= len(t.binders):
                 return poly([make_term(opened.coef / coef, outer, [*rest, name])])
     return None
-
-
-def _sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
-    """The parts of t that are sums of their own: bound indices and the factors that have them."""
-    pending = list(t.binders)
-    while pending:
-        bound = {pending.pop(0)}
-        while True:
-            factors = [f for f in t.factors if free_indices(f) & bound]
-            reached = {i for f in factors for i in free_indices(f) if i in t.binders}
-            if reached <= bound:
-                break
-            bound |= reached
-        pending = [i for i in pending if i not in bound]
-        yield tuple(i for i in t.binders if i in bound), tuple(factors)

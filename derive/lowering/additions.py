@@ -18,6 +18,9 @@ from derive.lowering.value import Value, broadcast
 
 __all__ = ["lower_addition"]
 
+_MOST = 48
+"""More addends than this are added in groups: each is a level of the code that adds them."""
+
 
 def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """a + b - c ...; [c]*a + [not c]*b is one ``torch.where``, a delta adds into the rest."""
@@ -70,6 +73,10 @@ def _total(
     products: Collection[Code] = (),
 ) -> Value:
     """The sum of values with their signs; ``products`` are scaled matrix products."""
+    if len(values) > _MOST:
+        groups = [values[n : n + _MOST] for n in range(0, len(values), _MOST)]
+        sums = [(_total(scope, group, order, products), 1) for group in groups]
+        return _total(scope, sums, order)
     kind = common_kind([v for v, _ in values])
     if kind in ("float", "bool"):
         kind = "float"
