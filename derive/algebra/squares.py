@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 
-from derive.algebra.expr import Call, Expr, Index, accesses, free_indices, node
+from derive.algebra.expr import Expr, Index, accesses, free_indices, node
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -22,7 +22,6 @@ from derive.algebra.poly import (
     atom,
     base_and_power,
     is_mask,
-    is_positive,
     make_term,
     mul,
     poly,
@@ -62,10 +61,10 @@ class Square:
     outside: Term
     left: tuple[Index, ...]
 
-    def opened(self, base: Poly) -> Poly:
+    def opened(self, base: Poly, is_nonnegative: bool) -> Poly:
         """The term with base, which is equal to its own, multiplied out."""
         total = _multiplied(base, self.inside, self.bound)
-        if all(_is_nonnegative(f) for f in self.inside):
+        if is_nonnegative:
             total = atom(Nonnegative(total))
         elif self.outside.factors or self.left:
             total = atom(Group(total))
@@ -134,11 +133,3 @@ def _multiplied(base: Poly, inside: tuple[Expr, ...], bound: tuple[Index, ...]) 
     """Sum_bound inside * base * base, a sum in the base being one factor."""
     whole = add(poly(()), *(atom(Group(poly([x]))) if x.binders else poly([x]) for x in base.terms))
     return sum_over(mul(poly([make_term(Fraction(1), (), inside)]), whole, whole), bound)
-
-
-def _is_nonnegative(factor: Expr) -> bool:
-    """Whether the factor is at least 0 wherever it has a value."""
-    base, exponent = base_and_power(factor)
-    if exponent.denominator != 1 or exponent.numerator % 2 == 0 or is_positive(base):
-        return True
-    return isinstance(base, Call) and base.function in ("abs", "relu", "softplus")

@@ -290,7 +290,10 @@ def _operand(lets: Lets, p: Poly) -> Poly:
 
     In a position, of integers, nothing is lost.
     """
-    if lets.placing or len(p.terms) < 2 or (any(t.binders for t in p.terms) and not lets.stable):
+    if lets.placing or len(p.terms) < 2:
+        return p
+    if any(t.binders for t in p.terms) and not lets.stable:
+        lets.distributed[p] = None
         return p
     reading = sum(1 for t in p.terms if any(accesses(t)))
     if not reading and not free_indices(p):

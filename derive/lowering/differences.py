@@ -25,6 +25,7 @@ from derive.algebra.poly import (
     add,
     as_atom,
     atom,
+    make_term,
     mul,
     poly,
     power,
@@ -49,7 +50,7 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
 
     What is given stays as it is: formulas are told of it.
     """
-    work = _Differences.of(op, lets.apart(), backward)
+    work = _Differences.of(op, lets.apart())
     for let in lets:
         work.look(let.body)
     made: dict[str, Let] = {}
@@ -79,24 +80,17 @@ class _Differences:
 
     lets: Lets
     integers: frozenset[str]
-    forward: Moderate
-    backward: Moderate
+    moderate: Moderate
     formed: set[str] = field(default_factory=set)
     _known: dict[Expr, Expr] = field(default_factory=dict)
     _centred: dict[Poly, Poly | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, op: Operation, lets: Lets, backward: Backward) -> _Differences:
-        """With the facts of forward and backward; ``lets`` is added to."""
-        adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-        given = frozenset(op.outputs)
-
-        def find(name: str) -> Let | None:
-            return None if name in given else adjoints.get(name) or lets.get(name)
-
+    def of(cls, op: Operation, lets: Lets) -> _Differences:
+        """With what is known of the operation; ``lets`` is added to."""
         kinds = {t.name: t.kind for t in op.inputs} | {let.name: let.dtype for let in lets}
         integers = frozenset(name for name, kind in kinds.items() if kind != "float")
-        return cls(lets, integers, Moderate(lets.get), Moderate(find))
+        return cls(lets, integers, Moderate(lets.get))
 
     # ---------------------------------------------------------------- squares
 
@@ -104,8 +98,17 @@ class _Differences:
         """Note the differences of an equation that are to be formed."""
         for t in _terms(body):
             square = square_to_open(t)
-            if square is not None and not _is_safe(square, self.forward):
+            if square is not None and not self._is_safe(square):
                 self.formed.add(self._as_let(square.base).tensor)
+
+    def _is_safe(self, square: Square) -> bool:
+        """Whether no part of the square multiplied out is infinite where the square is not.
+
+        What has no axis of one side alone scales all differences, and sides about 0 are no larger.
+        """
+        factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
+        own = free_indices(square.base) if self.centred(square.base) is None else _own(square.base)
+        return all(self.moderate(f) for f in (*square.inside, *factors) if free_indices(f) & own)
 
     def _as_let(self, base: Poly) -> Access:
         found = as_atom(self.lets.reduction("sum", (), base))
@@ -145,9 +148,10 @@ class _Differences:
         square = square_to_open(t)
         if square is None:
             return poly([t])
-        if self._is_formed(square.base) or not _is_safe(square, self.backward):
+        if self._is_formed(square.base):
             return square.with_base(atom(self._as_let(square.base)))
-        return square.opened(self.centred(square.base) or square.base)
+        above = self.moderate.are_never_below(square.inside)
+        return square.opened(self.centred(square.base) or square.base, above)
 
     # ---------------------------------------------------------------- centres
 
@@ -158,6 +162,11 @@ class _Differences:
         return self._centred[base]
 
     def _around_centre(self, base: Poly) -> Poly | None:
+        scale_of_all, base = _common_factor(base)
+        inner = self._centred_sides(base)
+        return None if inner is None else mul(scale_of_all, inner)
+
+    def _centred_sides(self, base: Poly) -> Poly | None:
         sides = _sides(base)
         read = [[a.tensor for a in accesses(side)] for side in sides]
         if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
@@ -219,12 +228,6 @@ class _Differences:
         return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
 
 
-def _is_safe(square: Square, moderate: Moderate) -> bool:
-    """Whether no part of the square multiplied out is infinite where the square is not."""
-    beside = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
-    return all(map(moderate, (*square.inside, *beside)))
-
-
 def _loses_digits(multiple: Multiple) -> bool:
     """Whether the sides of a difference are summed one by one.
 
@@ -239,6 +242,18 @@ def _loses_digits(multiple: Multiple) -> bool:
     return bool(bound - frozenset.intersection(*sides)) or (bool(bound) and not covered)
 
 
+def _common_factor(base: Poly) -> tuple[Poly, Poly]:
+    """a*X - a*Y = a*(X - Y): a centre is that of X and Y."""
+    first, *others = base.terms
+    shared = [f for f in first.factors if all(f in t.factors for t in others)]
+    if any(t.binders for t in base.terms):
+        shared = []
+    rest = (
+        make_term(t.coef, t.binders, [f for f in t.factors if f not in shared]) for t in base.terms
+    )
+    return poly([make_term(Fraction(1), (), shared)]), poly(rest)
+
+
 def _sides(base: Poly) -> list[Poly]:
     """The terms in groups: each of the same axes, or of fewer than the first that has more."""
     free = [free_indices(t) for t in base.terms]
@@ -247,6 +262,12 @@ def _sides(base: Poly) -> list[Poly]:
     for t, axes in zip(base.terms, free, strict=True):
         groups[next(g for g in groups if axes <= g)].append(t)
     return [poly(terms) for terms in groups.values()]
+
+
+def _own(base: Poly) -> frozenset[Index]:
+    """The axes that not all sides have."""
+    sides = [free_indices(side) for side in _sides(base)]
+    return free_indices(base) - frozenset.intersection(*sides)
 
 
 def _simplicity(side: Poly) -> tuple[int, int]:

@@ -8,6 +8,7 @@ exp(x), 1/x and log(x) do not: such a factor may be infinite where what it multi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from derive.algebra.expr import (
@@ -94,7 +95,7 @@ class Moderate:
         if not isinstance(e, Poly):
             return False
         return all(
-            t.coef < 0 if self._are_never_below(t.factors) else self._is_log_softmax(t)
+            t.coef < 0 if self.are_never_below(t.factors) else self._is_log_softmax(t)
             for t in e.terms
         )
 
@@ -107,10 +108,10 @@ class Moderate:
         )
 
     def _is_never_below(self, t: Term) -> bool:
-        return t.coef > 0 and self._are_never_below(t.factors)
+        return t.coef > 0 and self.are_never_below(t.factors)
 
-    def _are_never_below(self, factors: tuple[Expr, ...]) -> bool:
-        """Whether the product is at least 0."""
+    def are_never_below(self, factors: Iterable[Expr]) -> bool:
+        """Whether each of the factors is at least 0 wherever it has a value."""
         return all(map(self._is_factor_never_below, factors))
 
     def _is_factor_never_below(self, f: Expr) -> bool:
@@ -126,8 +127,11 @@ class Moderate:
                 return function in _NEVER_BELOW
             case Normal(kind):
                 return kind == "softmax"
+            case Poly(terms):
+                return all(map(self._is_never_below, terms))
             case Access(tensor):
                 let = self.find(tensor)
-                plain = let is not None and let.kind == "sum" and let.dtype == "float"
-                return plain and all(map(self._is_never_below, let.body.terms))  # type: ignore[union-attr]
+                if let is None or let.kind != "sum" or let.dtype != "float":
+                    return False
+                return all(map(self._is_never_below, let.body.terms))
         return False
