@@ -504,3 +504,38 @@ def test_the_size_of_a_joined_axis_is_divided_as_a_whole():
     assert torch.equal(f(x, y, r=4), torch.cat((x, y), 1).unflatten(1, (2, 4)))
     with pytest.raises(ValueError, match="index k has size 8, which r = 3 does not divide"):
         f(x, y, r=3)
+
+
+BLOCKS = {
+    "op f(x[n,k], w[e]) -> y\ny[n,e] = x[n,(0 e)]*w[e] + x[n,(1 e)]": lambda x, w: (
+        x[:, :2] * w + x[:, 2:4]
+    ),
+    "op f(x[n,(c e)], w[e]; size(c)=3) -> y\ny[n,e] = x[n,(0 e)]*w[e] + x[n,(2 e)]": lambda x, w: (
+        x[:, :2] * w + x[:, 4:]
+    ),
+    "op f(x[n,(c e)], w[e]; h=size(c)) -> y\ny[n,e] = x[n,(0 e)]*w[e] + x[n,(1 e)]": lambda x, w: (
+        x[:, :2] * w + x[:, 2:4]
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_blocks_of_an_axis_are_shown_and_read_as_they_are_written(text):
+    op = derive.parse(text)
+    shown = str(derive.derivation(op).equations[0])
+    assert "(0 e)" in shown
+    assert "size(e)" not in shown
+    code = derive.source(op)
+    for sign in ("index_select", "gather", "index_add", "scatter_add"):
+        assert sign not in code
+    torch.manual_seed(2)
+    x, w = torch.rand(5, 6, dtype=torch.float64), torch.rand(2, dtype=torch.float64)
+    parameters = {p.name: 3 for p in op.parameters}
+    found = []
+    for function in (BLOCKS[text], lambda x, w: derive.load(op)(x, w, **parameters)):
+        leaves = x.clone().requires_grad_(), w.clone().requires_grad_()
+        function(*leaves).square().sum().backward()
+        found.append([leaf.grad for leaf in leaves])
+    assert all(map(torch.allclose, *found))
+    with pytest.raises((RuntimeError, ValueError, IndexError)):
+        derive.load(op)(x[:, :3], w, **parameters)

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from derive.algebra.expr import Expr, Index, Iverson, Rel, free_indices, sort_key
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Num,
+    Rel,
+    free_indices,
+    num,
+    sort_key,
+    tensors,
+)
 from derive.algebra.poly import ZERO, Poly, Term, as_atom
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
@@ -20,6 +31,9 @@ from derive.calculus.shifts import Solution, range_of, read_at
 from derive.spec.affine import Polynomial
 
 __all__ = ["equality_rules"]
+
+_FEW = 16
+"""So many positions of an index are tried for the one that conditions leave."""
 
 
 def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
@@ -36,6 +50,18 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
             "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
             "the number of summed indices",
             lambda t: next(_solved(bounds, t), None),
+        ),
+        Rule(
+            "one position left",
+            "Σᵢ [c(i)]·f(i) = f(n) where c holds for n alone",
+            "the number of conditions",
+            lambda t: next(_left_with_one(bounds, t), None),
+        ),
+        Rule(
+            "read at a delta",
+            "δ(i, n)·f(i) = δ(i, n)·f(n)",
+            "the number of factors that have an index",
+            lambda t: next(_read_at_delta(bounds, t), None),
         ),
     )
 
@@ -102,3 +128,46 @@ def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
             brackets = [Iverson(x) for x in solution.range]
             rest = (read_at(bounds, x, solution) for x in _left(t, f, c))
             yield rebuilt(t, [j for j in t.binders if j is not i], [*brackets, *rest])
+
+
+def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with an index of few positions at the one that its conditions leave, or as 0."""
+    conditions = dict.fromkeys(c for _, c in _conditions(t))
+    for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
+        size = bounds.size(i.extent).number
+        own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
+        if i.group or size is None or size > _FEW or len(own) < 2:
+            continue
+        found = {
+            n: [bounds.holds(substitute(c, {i: num(n)})) for c in own] for n in range(int(size))
+        }
+        if any(None in holds for holds in found.values()):
+            continue
+        places = [n for n, holds in found.items() if all(holds)]
+        if not places:
+            yield ZERO
+        if len(places) == 1:
+            rest = [f for f in t.factors if not isinstance(f, Iverson)]
+            others = [c for c in conditions if c not in own]
+            rest += [Iverson(conjunction(others))] if others else []
+            at = num(places[0])
+            if i in t.binders:
+                solution = Solution(i, Polynomial.of(at), ())
+                moved = [read_at(bounds, f, solution) for f in rest]
+                yield rebuilt(t, [j for j in t.binders if j is not i], moved)
+            else:
+                yield rebuilt(t, t.binders, [Delta(i, at), *rest])
+
+
+def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with a number in place of the index that a delta says to be it."""
+    for f in t.factors:
+        if not isinstance(f, Delta) or not isinstance(f.axis, Index) or f.axis in t.binders:
+            continue
+        if not any(f.axis in free_indices(x) for x in t.factors if x is not f):
+            continue
+        at = Polynomial.of(f.position) if isinstance(f.position, Num) else None
+        if at is not None and not range_of(bounds, f.axis, at):
+            solution = Solution(f.axis, at, ())
+            rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
+            yield rebuilt(t, t.binders, rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Guard, Index, Num
+from derive.algebra.expr import Access, Expr, Guard, Index, Num, Size
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.code import Dim, Method, literal
@@ -13,7 +13,8 @@ from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.sliding import read_sliding, read_strided
 from derive.lowering.value import Value
-from derive.lowering.windows import read_guarded, read_window, window
+from derive.lowering.windows import Window, number_of, read_guarded, read_window, window
+from derive.spec.affine import Polynomial
 
 __all__ = ["lower_access", "read"]
 
@@ -44,6 +45,16 @@ def lower_access(scope: Scope, e: Access) -> Value:
     return value
 
 
+def _is_block(scope: Scope, w: Window) -> bool:
+    """Whether the window is a block of an axis that begins after others of the same size.
+
+    It begins nowhere before the axis, and at 0 where it has no positions.
+    """
+    own = Size(w.index.extent)
+    inside = scope.frame.bounds.at_most(Polynomial({}), w.start)
+    return w.step == 1 and inside and all(own in key for key in w.start.terms)
+
+
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     """value with axis n read at a position."""
     place = scope.frame.position(value.axes, n)
@@ -61,12 +72,12 @@ def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
     if found is not None and found.index not in value.axes:
         along = read_window(scope, value, n, found)
         along = along or read_strided(scope, value, n, found)
-        if along is None and isinstance(position, Index):
-            # A whole index is read where it is in range, whatever is known of that.
-            args = (place, literal(0), Dim(position.extent))
+        if along is None and _is_block(scope, found):
+            # What is read is in range, whatever is known of that.
+            args = (place, number_of(scope, found.start), Dim(found.index.extent))
             code = Method(value.code, "narrow", args)
             along = replace(
-                value, code=code, axes=(*value.axes[:n], position, *value.axes[n + 1 :])
+                value, code=code, axes=(*value.axes[:n], found.index, *value.axes[n + 1 :])
             )
         if along is not None:
             return along

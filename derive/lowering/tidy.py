@@ -28,6 +28,7 @@ from derive.lowering.code import (
     subexpressions,
     text,
 )
+from derive.lowering.folded import folded
 from derive.lowering.fused import plain_where_shared
 from derive.lowering.lazy import asked_once, is_lazy, lazily, may_fail
 
@@ -82,10 +83,10 @@ def names_in(code: Code) -> Iterable[str]:
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """The same statements: names that serve once inlined, repeats named, lines cut to width."""
     fresh = set(taken)
-    lines = _read(lines)
+    lines = [replace(line, code=folded(line.code)) for line in _read(lines)]
     codes = plain_where_shared([line.code for line in lines])
     lines = [replace(line, code=code) for line, code in zip(lines, codes, strict=True)]
-    inlined = [replace(line, code=asked_once(line.code)) for line in _inline(lines, width)]
+    inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
     result = _renumbered(_named_once(_share(inlined, fresh)), lines, taken)
     # New numbers may make a line too long.
     while (pieces := cut(result, fresh, width)) != result:

@@ -8,8 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
-from derive.algebra.expr import Access, Composite, Expr, Index, Num, Reduce, walk
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Reduce,
+    Size,
+    num,
+    walk,
+)
 from derive.algebra.substitution import fresh, replace_inside_out
 from derive.spec.operation import Operation
 from derive.spec.split import in_parts, split_axes, splits
@@ -54,12 +67,27 @@ def as_given(op: Operation, e: Expr) -> Expr:
         if not isinstance(part, Access):
             return part
         pairs = zip(part.positions, axes[part.tensor], strict=True)
-        parts = (
-            in_parts(p, axis, sizes) if isinstance(axis, Composite) else p for p, axis in pairs
-        )
+        parts = (_in_blocks(in_parts(p, a, sizes) if _is_composite(a) else p, a) for p, a in pairs)
         return Access(part.tensor, tuple(parts))
 
     return replace_inside_out(e, written)
+
+
+def _is_composite(axis: Expr) -> TypeGuard[Composite]:
+    return isinstance(axis, Composite)
+
+
+def _in_blocks(position: Expr, axis: Expr) -> Expr:
+    """n*size(e) + e as (n e), by which an axis is read that is not known to have these parts."""
+    if not isinstance(position, Add) or len(position.args) != 2:
+        return position
+    if isinstance(axis, Composite) and len(axis.args) != 2:
+        return position
+    first, e = position.args
+    scale = first.args if isinstance(first, Mul) else (num(1), first)
+    if isinstance(e, Index) and len(scale) == 2 and scale[1] is Size(e.extent):
+        return Composite((scale[0], e)) if isinstance(scale[0], Num) else position
+    return position
 
 
 def on_given_axes(e: Expr, owners: Mapping[str, Given]) -> Expr:

@@ -32,12 +32,16 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
+from derive.algebra.functions import RELATIONS
 from derive.algebra.substitution import substitute
 from derive.spec.affine import Affine, Polynomial, affine, room
 from derive.spec.build import difference
 from derive.spec.operation import Extent, Kind
 
 __all__ = ["Guards"]
+
+_MOST_TRIED = 16
+"""So many positions of an index are tried for one that meets conditions."""
 
 
 class Guards:
@@ -104,6 +108,9 @@ class Guards:
         if not over or (isinstance(e, Index) and e.extent == axis):
             return made
         position = affine(e)
+        inside = isinstance(e, Num) and position is not None and all(self.within(position, axis))
+        if inside:
+            return made
         if position is None or position.tensors or isinstance(e, Num):
             asked = self._asked(e, over)
             return Guard(_conjunction(asked), made) if asked else made
@@ -145,33 +152,60 @@ class Guards:
                 if any(isinstance(p, Composite) and index in p.args for x in left for p in walk(x)):
                     # No other value stands in a composite axis.
                     continue
-                range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
+                range_ = self._range(value, index)
                 asked += range_
                 moved = [substitute(x, {index: value}) for x in left if x is not c]
-                left = [_within(x, value, range_) for x in moved]
+                left = [_within(x, value, range_) for x in moved if not _holds(x)]
         asked += [c for c in left if free_indices(c) <= own]
         for others, members in connected(left, own):
             binders = tuple(sorted(others, key=sort_key))
+            if self._some(binders, members):
+                continue
             asked.append(Reduce("any", binders, _conjunction(members)))
         return asked
 
+    def _some(self, binders: Sequence[Index], conditions: Sequence[Expr]) -> bool:
+        """Whether a position of an index whose size is a number certainly meets the conditions."""
+        if len(binders) != 1:
+            return False
+        size = self._size(binders[0]).number
+        return any(
+            all(_holds(substitute(c, {binders[0]: num(n)})) for c in conditions)
+            for n in range(min(int(size or 0), _MOST_TRIED))
+        )
+
     def _equal(self, c: Expr) -> Iterator[tuple[Index, Expr]]:
-        """(index, the element of an integer tensor that the condition says it to be)."""
+        """(index, the number or element of an integer tensor that the condition says it to be)."""
         if isinstance(c, Rel) and c.op == "==":
             for one, other in ((c.left, c.right), (c.right, c.left)):
-                if isinstance(one, Index) and isinstance(other, Access):
-                    if self._kinds[other.tensor] == "int":
-                        yield one, other
+                integer = isinstance(other, Access) and self._kinds[other.tensor] == "int"
+                if isinstance(one, Index) and (integer or isinstance(other, Num)):
+                    yield one, other
+
+    def _range(self, value: Expr, index: Index) -> tuple[Expr, ...]:
+        """What is not certain of 0 <= value < size(index)."""
+        range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
+        found = affine(value) if isinstance(value, Num) else None
+        if found is None:
+            return range_
+        below, above = self._inside(found, self._size(index))
+        return tuple(c for c, holds in zip(range_, (below, above), strict=True) if not holds)
 
     def within(self, position: Affine, axis: str) -> tuple[bool, bool]:
         """Whether 0 <= position, and position < size(axis), for certain."""
-        least, gap = self.margins(position, axis)
+        return self._inside(position, self._expand(Size(axis)))
+
+    def _inside(self, position: Affine, size: Polynomial) -> tuple[bool, bool]:
+        least, gap = self._margins(position, size)
         return least is not None and least >= 0, gap is not None and gap >= 0
 
     def margins(self, position: Affine, axis: str) -> tuple[int | None, int | None]:
         """min(position) and size(axis) - 1 - max(position), where they are numbers."""
+        return self._margins(position, self._expand(Size(axis)))
+
+    def _margins(self, position: Affine, size: Polynomial) -> tuple[int | None, int | None]:
         low, high = position.least(self._size), position.greatest(self._size)
-        last = self._expand(Size(axis)) - Polynomial.of(1)
+        last = size - Polynomial.of(1)
         least = None if low is None else self._simple(low).number
         gap = None if high is None else (self._simple(last) - self._simple(high)).number
         return None if least is None else int(least), None if gap is None else int(gap)
@@ -191,14 +225,32 @@ class Guards:
         return result
 
     def _expand(self, size: Size) -> Polynomial:
-        """A size in terms of those that are read from axes, as far as it is a polynomial."""
+        """A number, or a size in terms of those that are read from axes, if it is a polynomial."""
         extent = self._extents.get(size.extent)
-        if extent is None or extent.size is None or extent.sources:
+        if extent is None or extent.size is None:
+            return Polynomial.of(size)
+        if extent.sources and not isinstance(extent.size, Num):
             return Polynomial.of(size)
         found = affine(extent.size)
         if found is None or found.coefficients or found.tensors:
             return Polynomial.of(size)
         return self._simple(found.constant)
+
+
+def _holds(c: Expr) -> bool:
+    """Whether a comparison of numbers, or its negation, holds."""
+    if isinstance(c, Not):
+        return _is_of_numbers(c.arg) and not _holds(c.arg)
+    if isinstance(c, And):
+        return all(map(_holds, c.args))
+    if not _is_of_numbers(c):
+        return False
+    assert isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
+    return bool(RELATIONS[c.op](c.left.value, c.right.value))
+
+
+def _is_of_numbers(c: Expr) -> bool:
+    return isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
 
 
 def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
