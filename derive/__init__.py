@@ -55,6 +55,7 @@ from derive.spec.heads import (
     sigmoid,
     size,
     softplus,
+    to_int,
 )
 from derive.spec.limits import whole_range as _whole_range  # noqa: F401 - Sum(f, k) is taught
 from derive.spec.notation import parse
@@ -115,6 +116,7 @@ __all__ = [
     "size",
     "softplus",
     "source",
+    "to_int",
     "value_and_grad",
     "value_and_grad_source",
 ]

@@ -327,6 +327,8 @@ _ROWS = (
     Function("polygamma", 2, "polygamma", _elementwise(_polygamma), (_zero, _polygamma_x)),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
     Function("floordiv", 2, "floor_divide", np.floor_divide, (_zero, _zero)),
+    # Of whole numbers only, which become integers.
+    _unary("int", _elementwise(lambda x: x), _zero, torch="long"),
 )
 
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}

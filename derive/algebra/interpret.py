@@ -60,6 +60,11 @@ _DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 _OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
 
 
+def _as_integer(value: Any) -> int:
+    """The whole number; of nan and the infinities, which are none, one that is no position."""
+    return int(value) if math.isfinite(value) else -(2**63)
+
+
 def evaluate(
     e: Expr,
     tensors: Mapping[str, Array],
@@ -239,6 +244,8 @@ class Machine:
             return self.still.code(args[0])
         f = FUNCTIONS[name].numpy
         parts = [self.code(a) for a in args]
+        if name == "int":
+            return lambda s: _as_integer(parts[0](s))
         if name == "floordiv":
             number, divisor = parts
             return lambda s: number(s) // divisor(s)

@@ -58,6 +58,7 @@ __all__ = [
     "sigmoid",
     "size",
     "softplus",
+    "to_int",
 ]
 
 
@@ -277,6 +278,13 @@ class detach(Function):  # type: ignore[misc]
     """x, with no gradient."""
 
     nargs = 1
+
+
+class to_int(Function):  # type: ignore[misc]
+    """``int`` of the text: a whole number, to_int(floor(x)), as an integer that is a position."""
+
+    nargs = 1
+    is_integer = True
 
 
 class Group(Symbol):  # type: ignore[misc]

@@ -32,7 +32,7 @@ KEEPING = ("softmax", "log_softmax")
 SCALAR = (
     *("exp log log1p expm1 sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh".split()),
     *("sigmoid softplus logsigmoid relu erf erfc lgamma digamma abs sign floor".split()),
-    *("maximum minimum clamp atan2 detach".split()),
+    *("maximum minimum clamp atan2 detach int".split()),
 )
 """The scalar functions that a spec may call."""
 

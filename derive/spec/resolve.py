@@ -19,7 +19,7 @@ from derive.spec.body import Bodies
 from derive.spec.build import product, total
 from derive.spec.declare import Declared, declare
 from derive.spec.guards import Guards
-from derive.spec.kinds import Kinds
+from derive.spec.kinds import Kinds, lost_gradients
 from derive.spec.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.spec.parameters import check_groups, default, outputs, parameters
 from derive.spec.raw import Place, fail
@@ -245,6 +245,12 @@ def _warn(
     for name in d.equations:
         if name not in used and name not in results:
             _warning(d, f"equation {name} is not used")
+    for name, of in lost_gradients(d, equations):
+        _warning(
+            d,
+            f"{name} is an integer tensor and has no gradient, as {of}, an index, is made "
+            f"of it; declare {name}: int, or write int(floor(...))",
+        )
     said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
     numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}
     for parameter in made:

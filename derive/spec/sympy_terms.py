@@ -25,6 +25,7 @@ __all__ = ["Terms", "number"]
 _FUNCTIONS = {
     sympy.Abs: "abs",
     sympy.loggamma: "lgamma",
+    heads.to_int: "int",
     **{
         getattr(sympy, name): name
         for name in (
