@@ -44,12 +44,17 @@ __all__ = [
     "choice",
     "clamp",
     "detach",
+    "exp2",
     "expm1",
     "group",
+    "hypot",
     "integer",
     "keep",
     "lgamma",
     "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
     "logsigmoid",
     "maximum",
     "minimum",
@@ -278,6 +283,36 @@ class detach(Function):  # type: ignore[misc]
     """x, with no gradient."""
 
     nargs = 1
+
+
+class exp2(Function):  # type: ignore[misc]
+    """2**x."""
+
+    nargs = 1
+
+
+class log2(Function):  # type: ignore[misc]
+    """The logarithm of x to the base 2."""
+
+    nargs = 1
+
+
+class log10(Function):  # type: ignore[misc]
+    """The logarithm of x to the base 10."""
+
+    nargs = 1
+
+
+class hypot(Function):  # type: ignore[misc]
+    """sqrt(x**2 + y**2)."""
+
+    nargs = 2
+
+
+class logaddexp(Function):  # type: ignore[misc]
+    """log(exp(a) + exp(b))."""
+
+    nargs = 2
 
 
 class to_int(Function):  # type: ignore[misc]

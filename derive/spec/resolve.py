@@ -91,7 +91,7 @@ def _stand(
             names = (a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star))
             given |= dict.fromkeys(names, parameter.at)
     for letter, at in given.items():
-        if letter not in seen and d.letters[letter].own:
+        if letter in d.letters and letter not in seen:
             fail(
                 at,
                 f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
