@@ -192,6 +192,8 @@ class Grid:
             return parts[0].detach()
         if name == "floordiv":
             return torch.floor_divide(*parts)
+        if name == "int":
+            return parts[0].long()
         if name == "polygamma":
             return torch.polygamma(int(parts[0]), self.real(parts[1]))
         if name not in OF_INTEGERS or any(p.is_floating_point() for p in parts):

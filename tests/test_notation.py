@@ -180,7 +180,7 @@ def test_nothing_is_evaluated() -> None:
 
 
 def test_large_numbers_stay_small_nodes() -> None:
-    assert any(isinstance(e, Pow) for e in walk(parse("y = x*9**9**9").equations[0].body))
+    assert any(isinstance(e, Pow) for e in walk(parse("y = x*7**300").equations[0].body))
 
 
 WRONG = [
@@ -238,8 +238,8 @@ WRONG = [
         "generated code",
     ),
     (
-        "exp[i] = x[i]",
-        "line 1, column 1: exp cannot name a tensor: it is a word of the notation; "
+        "pi[i] = x[i]",
+        "line 1, column 1: pi cannot name a tensor: it is a word of the notation; "
         "choose another name",
     ),
     ("y[i] = pi[i]", "line 1, column 8: pi is a constant and has no axes"),
@@ -307,7 +307,11 @@ WRONG = [
         "op f(x[i]; eps=foo) -> y; y[i] = x[i] + eps",
         "line 1, column 16: the default of eps must be a number, not foo",
     ),
-    ("y[i] = " + "exp(" * 3000 + "x[i]" + ")" * 3000, "the expression is nested too deeply"),
+    (
+        "y[i] = " + "exp(" * 3000 + "x[i]" + ")" * 3000,
+        "line 1, column 1: the expression is nested too deeply (3002 levels; the limit is 64): "
+        "name a part by an equation of its own",
+    ),
 ]
 
 

@@ -480,7 +480,7 @@ WRONG = [
     (
         "h[i] = T[i]/2; y[i] = x[h[i]]",
         "line 1, column 1: h is used as an index and is not an integer; its equation must be made "
-        "of integers alone, without division",
+        "of integers alone, without division, or of int(floor(...))",
     ),
     (
         "op f(x[i], T[i]: float) -> y; y[i] = x[T[i]]",

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,18 @@ from derive.algebra.expr import (
     Pow,
     Rel,
     num,
+)
+from derive.algebra.scalars import (
+    clamp,
+    digamma,
+    elementwise,
+    erfinv,
+    lgamma,
+    logsigmoid,
+    polygamma,
+    quiet,
+    sign,
+    softplus,
 )
 from derive.errors import DeriveError
 
@@ -88,88 +100,23 @@ POWERS: Mapping[str, Fraction] = {
 OF_INTEGERS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign")
 """The functions that are integers where their arguments are."""
 
-UNDEFINED_SOMEWHERE = ("log", "log1p", "asin", "acos", "lgamma", "digamma", "polygamma", "pow")
+UNDEFINED_SOMEWHERE = (
+    *("log", "log1p", "log2", "log10", "asin", "acos", "erfinv", "lgamma", "digamma", "polygamma"),
+    *("pow", "hypot", "logaddexp"),
+)
 """The functions with no finite value, or no finite derivative, at some real arguments."""
 
-ZERO_AT_ONE = ("log", "lgamma")
+ZERO_AT_ONE = ("log", "log2", "log10", "lgamma")
 """Those of them that are exactly 0 at 1."""
 
-UNBOUNDED = ("exp", "expm1", "sinh", "cosh")
+UNBOUNDED = ("exp", "exp2", "expm1", "sinh", "cosh")
 """The functions that overflow at arguments of moderate size."""
 
 OF_NUMBERS = (
     *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
-    *("tanh", "erf", "erfc", "lgamma", "log", "atan2"),
+    *("tanh", "erf", "erfc", "lgamma", "log", "log2", "log10", "exp2", "hypot", "atan2"),
 )
 """The functions that Python's math module has by the same name."""
-
-
-def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f with IEEE results (nan, inf) and no warnings."""
-
-    @wraps(f)
-    def quiet(*args: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return f(*args)
-
-    return quiet
-
-
-def _elementwise(f: Callable[..., float]) -> Callable[..., Any]:
-    """f of Python floats applied to each element."""
-    loop = np.vectorize(f, otypes=[np.float64])
-
-    def elementwise(*args: Any) -> Any:
-        return loop(*args)[()]
-
-    return elementwise
-
-
-def _lgamma(x: float) -> float:
-    """log |Gamma(x)|, which is inf at the poles 0, -1, -2, ..."""
-    try:
-        return math.lgamma(x)
-    except ValueError:
-        return math.inf
-
-
-def _digamma(x: float) -> float:
-    """d lgamma(x)/dx: -inf at 0, inf at -0, nan at the other poles."""
-    if x == 0:
-        return -math.copysign(math.inf, x)
-    if not math.isfinite(x):
-        return x if x > 0 else math.nan
-    return math.nan if x < 0 and x == math.floor(x) else _polygamma(0, x)
-
-
-def _polygamma(n: float, x: float) -> float:
-    """d^n digamma(x)/dx^n; (-1)**(n + 1) * inf at the poles."""
-    import mpmath
-
-    if int(n) == 0 and (x <= 0 and x == math.floor(x)):
-        return _digamma(x)
-    if not math.isfinite(x):
-        return 0.0 if x > 0 else math.nan
-    if x <= 0 and x == math.floor(x):
-        return math.inf if int(n) % 2 else -math.inf
-    return float(mpmath.psi(int(n), x))
-
-
-def _softplus(x: Any) -> Any:
-    return np.where(np.greater(x, 20), x, np.log1p(np.exp(x)))[()]
-
-
-def _logsigmoid(x: Any) -> Any:
-    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
-
-
-def _sign(x: Any) -> Any:
-    """1, 0 or -1; 0 for nan, as torch."""
-    return np.subtract(np.greater(x, 0), np.less(x, 0), dtype=np.float64)
-
-
-def _clamp(x: Any, lo: Any, hi: Any) -> Any:
-    return np.minimum(np.maximum(x, lo), hi)
 
 
 def _relation(op: str, left: Expr, right: Expr | int) -> Expr:
@@ -228,6 +175,21 @@ def _atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
     return _off_origin(-y, y, x)
 
 
+def _logaddexp(a: Expr, b: Expr) -> Expr:
+    """exp(a)/(exp(a) + exp(b)), as torch.logaddexp: nan where both are the same infinity."""
+    return Call("sigmoid", (a - b,))
+
+
+def _over_hypot(x: Expr, value: Expr) -> Expr:
+    """x/hypot(x, y), as torch.hypot: nan at the origin."""
+    return Mul((x, Pow(value, num(-1))))
+
+
+def _logarithm_of(base: int) -> Partial:
+    """1/(x log base)."""
+    return lambda x, y: Mul((Pow(x, num(-1)), Pow(Call("log", (num(base),)), num(-1))))
+
+
 def _pow_base(x: Expr, y: Expr, _: Expr) -> Expr:
     """y x^(y - 1), as torch.pow: 0 where y is 0, whatever x is."""
     return Mul((_bracket("!=", y, 0), y, Call("pow", (x, y - 1))))
@@ -256,7 +218,7 @@ def _unary(
     """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
     derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
-    return Function(name, 1, torch or name, _quiet(numpy), (derivative,), sympy, method)
+    return Function(name, 1, torch or name, quiet(numpy), (derivative,), sympy, method)
 
 
 _ROWS = (
@@ -266,6 +228,9 @@ _ROWS = (
     _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh"),
     _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
     _unary("sigmoid", lambda x: 1 / (1 + np.exp(-np.asarray(x)[()])), lambda x, y: y * (1 - y)),
+    _unary("exp2", np.exp2, lambda x, y: Mul((Call("log", (num(2),)), y))),
+    _unary("log2", np.log2, _logarithm_of(2)),
+    _unary("log10", np.log10, _logarithm_of(10)),
     # Smooth, differentiated by SymPy.
     _unary("log", np.log, sympy="log"),
     _unary("sin", np.sin, sympy="sin"),
@@ -275,58 +240,81 @@ _ROWS = (
     _unary("atan", np.arctan, sympy="atan"),
     _unary("sinh", np.sinh, sympy="sinh"),
     _unary("cosh", np.cosh, sympy="cosh"),
-    _unary("erf", _elementwise(math.erf), sympy="erf"),
-    _unary("erfc", _elementwise(math.erfc), sympy="erfc"),
-    _unary("lgamma", _elementwise(_lgamma), sympy="loggamma"),
-    _unary("digamma", _elementwise(_digamma), lambda x, y: Call("polygamma", (num(1), x))),
+    _unary("erf", elementwise(math.erf), sympy="erf"),
+    _unary("erfc", elementwise(math.erfc), sympy="erfc"),
+    _unary("lgamma", elementwise(lgamma), sympy="loggamma"),
+    _unary("digamma", elementwise(digamma), lambda x, y: Call("polygamma", (num(1), x))),
+    _unary(
+        "erfinv",
+        elementwise(erfinv),
+        lambda x, y: Mul(
+            (num(Fraction(1, 2)), Pow(Const("pi"), num(Fraction(1, 2))), Call("exp", (y**2,)))
+        ),
+    ),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary("log1p", np.log1p, lambda x, y: 1 / (1 + x)),
     _unary(
         "softplus",
-        _softplus,
+        softplus,
         lambda x, y: Call("sigmoid", (x,)),
         torch="nn.functional.softplus",
     ),
     _unary(
         "logsigmoid",
-        _logsigmoid,
+        logsigmoid,
         lambda x, y: Call("sigmoid", (-x,)),
         torch="nn.functional.logsigmoid",
     ),
     # Kinks and steps: torch.relu is 0 at 0, torch.abs is sign(0) = 0, steps have slope 0.
     _unary("relu", lambda x: np.maximum(x, 0), lambda x, y: _bracket(">", x, 0)),
     _unary("abs", np.abs, lambda x, y: Call("sign", (x,))),
-    _unary("sign", _sign, _zero),
+    _unary("sign", sign, _zero),
     _unary("floor", np.floor, _zero),
     _unary("detach", lambda x: x, _zero),
     Function(
         "maximum",
         2,
         "maximum",
-        _quiet(np.maximum),
+        quiet(np.maximum),
         (lambda a, b, y: _larger(a, b), lambda a, b, y: _larger(b, a)),
     ),
     Function(
         "minimum",
         2,
         "minimum",
-        _quiet(np.minimum),
+        quiet(np.minimum),
         (lambda a, b, y: _smaller(a, b), lambda a, b, y: _smaller(b, a)),
     ),
     Function(
         "clamp",
         3,
         "clamp",
-        _quiet(_clamp),
+        quiet(clamp),
         (_clamp_x, _clamp_lo, _clamp_hi),
         torch_method="clamp",
     ),
-    Function("atan2", 2, "atan2", _quiet(np.arctan2), (_atan2_y, _atan2_x)),
-    Function("pow", 2, "pow", _quiet(np.float_power), (_pow_base, _pow_exponent)),
+    Function("atan2", 2, "atan2", quiet(np.arctan2), (_atan2_y, _atan2_x)),
+    Function(
+        "hypot",
+        2,
+        "hypot",
+        quiet(np.hypot),
+        (lambda x, y, value: _over_hypot(x, value), lambda x, y, value: _over_hypot(y, value)),
+    ),
+    Function(
+        "logaddexp",
+        2,
+        "logaddexp",
+        quiet(np.logaddexp),
+        (lambda a, b, _: _logaddexp(a, b), lambda a, b, _: _logaddexp(b, a)),
+    ),
+    Function("pow", 2, "pow", quiet(np.float_power), (_pow_base, _pow_exponent)),
     # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
-    Function("polygamma", 2, "polygamma", _elementwise(_polygamma), (_zero, _polygamma_x)),
+    Function("polygamma", 2, "polygamma", elementwise(polygamma), (_zero, _polygamma_x)),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
     Function("floordiv", 2, "floor_divide", np.floor_divide, (_zero, _zero)),
+    # Of whole numbers only, which become integers.
+    _unary("int", elementwise(lambda x: x), _zero, torch="long"),
 )
 
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}

@@ -59,6 +59,11 @@ _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 _OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
 
 
+def _as_integer(value: Any) -> int:
+    """The whole number; of nan and the infinities, which are none, one that is no position."""
+    return int(value) if math.isfinite(value) else -(2**63)
+
+
 def evaluate(
     e: Expr,
     tensors: Mapping[str, Array],
@@ -241,6 +246,8 @@ class Machine:
             return self.still.code(args[0])
         f = FUNCTIONS[name].numpy
         parts = [self.code(a) for a in args]
+        if name == "int":
+            return lambda s: _as_integer(parts[0](s))
         if name == "floordiv":
             number, divisor = parts
             return lambda s: number(s) // divisor(s)

@@ -33,6 +33,13 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     args = [scope.lower(a, order) for a in e.args]
     if e.function == "floordiv":
         return replace(chain(scope, "//", args, order), kind="int")
+    if e.function == "int" and (args[0].kind != "float" or args[0].scalar):
+        whole = args[0].kind != "float"
+        return (
+            args[0]
+            if whole
+            else replace(args[0], code=Function("int", (args[0].code,)), kind="int")
+        )
     if e.function != "detach":
         args = [scope.as_float(a) for a in args]
     args = [scope.frame.fit(a, order) for a in args]
@@ -58,11 +65,15 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     axes: tuple[Index | None, ...] = ()
     for a in args:
         axes = broadcast(axes, a.axes)
-    if function.torch_method is not None:
+    if e.function == "int":
+        code = Method(args[0].code, "long")
+    elif function.torch_method is not None:
         rest = tuple(a.code for a in args[1:])
         code = Method(args[0].code, function.torch_method, rest)
     else:
         code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
+    if e.function == "int":
+        return Value(code, axes, "int")
     return Value(code, axes, args[0].kind if e.function == "detach" else "float")
 
 

@@ -74,9 +74,12 @@ class Trace(Steps):
             case ast.Compare(left, [op], [right]):
                 return self._binary(type(op).__name__, self.value(left), self.value(right))
             case ast.BoolOp(op, values):
-                # What is not known is taken to hold, as the test of a conditional expression is.
-                found = [self.value(x) is not False for x in values]
-                return all(found) if isinstance(op, ast.And) else any(found)
+                # One part decides, or all do; what is not known here is None and decides nothing.
+                found = [self.value(x) for x in values]
+                decides = isinstance(op, ast.Or)
+                if any(x is decides for x in found):
+                    return decides
+                return not decides if all(x is (not decides) for x in found) else None
             case ast.IfExp(test, then, other):
                 return self.value(other if self.value(test) is False else then)
             case ast.Call():

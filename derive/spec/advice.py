@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ADVICE", "KEYWORDS", "RECURRENCE", "SIGNS", "no_number"]
+__all__ = [
+    "ADVICE",
+    "COMPONENTS",
+    "CONTINUED",
+    "KEYWORDS",
+    "LISTED",
+    "RECURRENCE",
+    "RESULT",
+    "SIGNS",
+    "no_number",
+]
 
 _ORDER = (
     "the order of values is no index expression: sort outside, with torch.sort or torch.topk, and "
@@ -40,6 +50,7 @@ ADVICE: Mapping[str, str] = {
     **dict.fromkeys(("rand", "randn", "random", "dropout", "bernoulli"), _RANDOM),
     **dict.fromkeys(("multinomial", "normal", "uniform"), _RANDOM),
     **dict.fromkeys(("inv", "inverse", "det", "slogdet", "solve", "cholesky", "qr"), _SOLVER),
+    **dict.fromkeys(("logdet", "lu", "matrix_exp", "matrix_power"), _SOLVER),
     **dict.fromkeys(("svd", "eig", "eigh", "eigvals", "pinv", "lstsq", "expm"), _SOLVER),
     "cumsum": _CUMULATIVE.format("y[k] = sum[l | l<=k](x[l])"),
     "cumprod": _CUMULATIVE.format("y[k] = prod[l | l<=k](x[l])"),
@@ -70,7 +81,13 @@ ADVICE: Mapping[str, str] = {
     "swish": "write it: x*sigmoid(x)",
     "ceil": "write it: -floor(-x)",
     "round": "write it: floor(x + 1/2), which takes 2.5 to 3 (torch.round takes it to 2)",
-    "mod": "write it: x - m*floor(x/m)",
+    "trunc": "write it: sign(x)*floor(abs(x))",
+    **dict.fromkeys(("mod", "fmod", "remainder"), "write it: x - m*floor(x/m)"),
+    "gamma": "write it: exp(lgamma(x)), which is right for x > 0",
+    "pow": "write it: x**y",
+    "cbrt": "write it: sign(x)*abs(x)**(1/3)",
+    "trace": "write it: y = sum[i](x[i,i])",
+    "diag": "write it: y[i] = x[i,i]",
     "complex": "complex numbers are not supported: write the real and the imaginary part",
     "conj": "complex numbers are not supported: write the real and the imaginary part",
     "fft": "complex numbers are not supported: write the sums of cosines and sines",
@@ -99,6 +116,28 @@ SIGNS: Mapping[str, str] = {
     "of it too, x[i,k+1]",
 }
 """What stands in an error about a sign of Python's."""
+
+
+CONTINUED = (
+    "a statement ends with its line: one that goes on in the next stands in parentheses, y = (a + "
+    "b), which may be broken anywhere"
+)
+"""What is said of a line that ends or begins with an operator."""
+
+LISTED = (
+    "values are not listed: give the axis an index, y[i,j] = where(i == 0, a[j], b[j]) with "
+    "size(i)=2 on the op line, or join what has an axis, concat[i](a[i], b[i])"
+)
+"""What is said of ``[[a, b], [c, d]]``."""
+
+COMPONENTS = (
+    "the components of a tensor are given by one equation: y[k] = where(k == 0, a, b), with "
+    "size(k)=2 on the op line"
+)
+"""What is said of ``y[0] = a; y[1] = b``."""
+
+RESULT = "the result of {} has no positions: give it an equation, S[i,j] = ..., and read S[i,j]"
+"""What is said of ``f(x)[i]``."""
 
 
 def no_number(condition: str, is_position: bool) -> str:

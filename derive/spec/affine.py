@@ -12,6 +12,7 @@ from fractions import Fraction
 from derive.algebra.expr import (
     Access,
     Add,
+    Call,
     Expr,
     Index,
     Mul,
@@ -104,11 +105,11 @@ class Polynomial:
 
 @dataclass(frozen=True)
 class Affine:
-    """constant + the sum of coefficient*index + integers read from tensors."""
+    """constant + the sum of coefficient*index + integers read from tensors or made by ``int``."""
 
     coefficients: Mapping[Index, Polynomial]
     constant: Polynomial
-    tensors: tuple[Access, ...] = ()
+    tensors: tuple[Expr, ...] = ()
 
     def __add__(self, other: Affine) -> Affine:
         found = dict(self.coefficients)
@@ -168,7 +169,7 @@ def _affine(e: Expr) -> Affine | None:
             return Affine({}, Polynomial.of(e))
         case Index(_, _, False):
             return Affine({e: Polynomial.of(1)}, Polynomial({}))
-        case Access():
+        case Access() | Call("int"):
             return Affine({}, Polynomial({}), (e,))
         case Add(args):
             return _sum(args)

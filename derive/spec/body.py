@@ -37,6 +37,7 @@ from derive.spec.capacity import JOINED
 from derive.spec.composed import joined, normalised
 from derive.spec.declare import Declared, Letter
 from derive.spec.names import (
+    ALIASES,
     CONSTANTS,
     KEEPING,
     REDUCTIONS,
@@ -126,7 +127,8 @@ class Bodies:
         fail(
             axis.at or self._equation.at,
             f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups *p, "
-            "composites (a b) and 0",
+            "composites (a b) and 0"
+            + (f"; {advice.COMPONENTS}" if isinstance(axis, raw.Number) else ""),
         )
 
     # conditions
@@ -230,7 +232,7 @@ class Bodies:
                 return index
             if name in d.parameters:
                 return self._parameter(e)
-        elif name in REDUCTIONS or name in KEEPING:
+        elif name in (*REDUCTIONS, *KEEPING) and name not in (*d.tensors, *d.equations):
             fail(e.at, f"{name} needs an argument: {show(e)}(...)")
         elif name in d.parameters or name in CONSTANTS:
             what = "constant" if name in CONSTANTS else "parameter"
@@ -335,7 +337,7 @@ class Bodies:
         values = tuple(self.value(a, env, guarded) for a in args)
         if name in POWERS:
             return power(values[0], num(POWERS[name]))
-        return Call(name, values)
+        return Call(ALIASES.get(name, name), values)
 
     def _arguments(self, e: raw.Apply, n: int) -> None:
         if len(e.args) != n:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from derive.algebra.expr import Const, Expr, Num, num
 from derive.spec import raw
+from derive.spec.advice import COMPONENTS
 from derive.spec.build import power, product, total
 from derive.spec.names import CONSTANTS, WORDS, check_name
 from derive.spec.raw import Place, Raw, fail, show
@@ -136,7 +137,9 @@ def _equation(d: Declared, equation: raw.Equation) -> None:
     name = equation.name
     check_name(name, "a tensor", equation.at)
     if name in d.equations:
-        fail(equation.at, f"{name} is defined twice; rename one")
+        both = (*equation.axes, *d.equations[name].axes)
+        how = COMPONENTS if any(isinstance(a, raw.Number) for a in both) else "rename one"
+        fail(equation.at, f"{name} is defined twice; {how}")
     if name in d.tensors:
         fail(equation.at, f"{name} is an input and cannot be defined; choose another name")
     d.equations[name] = equation
@@ -214,7 +217,7 @@ class _Survey:
                     if isinstance(part, raw.Name):
                         _letter(d, part.name, False, part.at)
             case raw.Item(name, positions):
-                if name not in WORDS:
+                if name not in WORDS or name in d.tensors or name in d.equations:
                     self._seen(name, context, e.at)
                     self.used.setdefault(name, e.at)
                 for position in positions:

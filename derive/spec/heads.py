@@ -44,12 +44,17 @@ __all__ = [
     "choice",
     "clamp",
     "detach",
+    "exp2",
     "expm1",
     "group",
+    "hypot",
     "integer",
     "keep",
     "lgamma",
     "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
     "logsigmoid",
     "maximum",
     "minimum",
@@ -58,6 +63,7 @@ __all__ = [
     "sigmoid",
     "size",
     "softplus",
+    "to_int",
 ]
 
 
@@ -277,6 +283,43 @@ class detach(Function):  # type: ignore[misc]
     """x, with no gradient."""
 
     nargs = 1
+
+
+class exp2(Function):  # type: ignore[misc]
+    """2**x."""
+
+    nargs = 1
+
+
+class log2(Function):  # type: ignore[misc]
+    """The logarithm of x to the base 2."""
+
+    nargs = 1
+
+
+class log10(Function):  # type: ignore[misc]
+    """The logarithm of x to the base 10."""
+
+    nargs = 1
+
+
+class hypot(Function):  # type: ignore[misc]
+    """sqrt(x**2 + y**2)."""
+
+    nargs = 2
+
+
+class logaddexp(Function):  # type: ignore[misc]
+    """log(exp(a) + exp(b))."""
+
+    nargs = 2
+
+
+class to_int(Function):  # type: ignore[misc]
+    """``int`` of the text: a whole number, to_int(floor(x)), as an integer that is a position."""
+
+    nargs = 1
+    is_integer = True
 
 
 class Group(Symbol):  # type: ignore[misc]

@@ -23,16 +23,17 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
+    accesses,
     walk,
 )
 from derive.algebra.functions import OF_INTEGERS
 from derive.spec.affine import affine
 from derive.spec.declare import Declared, constant
-from derive.spec.operation import Kind
+from derive.spec.operation import Equation, Kind
 from derive.spec.raw import fail
 from derive.spec.scope import Reading
 
-__all__ = ["Kinds"]
+__all__ = ["Kinds", "lost_gradients"]
 
 
 class Kinds:
@@ -51,6 +52,7 @@ class Kinds:
         self._declared = declared
         self._bodies = bodies
         self._must: dict[str, None] = {}
+        self._floors: dict[str, str] = {}
         truths = set(truths)
         self._positions(readings)
         self._demand()
@@ -62,21 +64,28 @@ class Kinds:
                 fail(
                     declared.equations[name].at,
                     f"{name} is used as an index and is not an integer; its equation must be made "
-                    "of integers alone, without division",
+                    "of integers alone, without division, or of int(floor(...))",
                 )
+            self._check_whole(name, body)
 
     def _positions(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
             for position in reading.positions:
                 found = affine(position)
                 for access in found.tensors if found is not None else ():
-                    self._must.setdefault(access.tensor)
-                self.integers.update(p.name for p in walk(position) if isinstance(p, Param))
+                    if isinstance(access, Access):
+                        self._must.setdefault(access.tensor)
+                self.integers.update(p.name for p in _outside(position) if isinstance(p, Param))
 
     def _demand(self) -> None:
         """What an integer equation is made of is an integer too."""
         for name, body in reversed(list(self._bodies.items())):
             if name in self._must:
+                floors = [
+                    e for e in _outside(body) if isinstance(e, Call) and e.function == "floor"
+                ]
+                inside = {a.tensor for e in floors for a in accesses(e)}
+                self._floors |= dict.fromkeys(sorted(inside), name)
                 for part in _values(body):
                     if isinstance(part, Access):
                         self._must.setdefault(part.tensor)
@@ -96,6 +105,13 @@ class Kinds:
                 at = self._declared.as_index.get(name, tensor.at)
                 fail(
                     at, f"{name} is used as an index and is a {what} tensor; declare it {name}: int"
+                )
+            if kind == "int" and tensor.kind is None and name in self._floors:
+                whole = self._floors[name]
+                fail(
+                    self._declared.equations[whole].at,
+                    f"{whole} is used as an index and is made of the floor of {name}: write "
+                    f"int(floor(...)), an integer, where {name} is a float, or declare {name}: int",
                 )
             self.of[name] = kind
 
@@ -147,6 +163,8 @@ class Kinds:
                 return self._common((then, other))
             case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
                 return self._kind(base)
+            case Call("int"):
+                return "int"
             case Call(function, args) if function in OF_INTEGERS:
                 return self._common(args)
             case Reduce(kind, _, body):
@@ -158,8 +176,44 @@ class Kinds:
         assert isinstance(e, Const | Call | Pow)
         return "float"
 
+    def _check_whole(self, name: str, body: Expr) -> None:
+        """``int`` is asked of what is whole: which way another number is rounded is said."""
+        for part in walk(body):
+            if isinstance(part, Call) and part.function == "int" and not self._whole(part.args[0]):
+                fail(
+                    self._declared.equations[name].at,
+                    f"int(...) in {name} is of a number that need not be whole; write "
+                    "int(floor(...)), or int(-floor(-...)) to round up",
+                )
+
+    def _whole(self, e: Expr) -> bool:
+        match e:
+            case Call("floor" | "sign"):
+                return True
+            case Add(args) | Mul(args):
+                return all(map(self._whole, args))
+            case Call(function, args) if function in OF_INTEGERS:
+                return all(map(self._whole, args))
+            case Where(_, then, other):
+                return self._whole(then) and self._whole(other)
+            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+                return self._whole(base)
+            case Reduce("sum" | "prod" | "max" | "min" | "amax" | "amin", _, body):
+                return self._whole(body)
+            case Access(tensor) if tensor in self._bodies and self.of[tensor] == "float":
+                return self._whole(self._bodies[tensor])
+        return self._kind(e) in ("int", "bool")
+
     def _common(self, args: Iterable[Expr]) -> Kind:
         return "int" if all(self._kind(a) in ("int", "bool") for a in args) else "float"
+
+
+def _outside(e: Expr) -> Iterator[Expr]:
+    """e and its parts, but for what ``int`` is of."""
+    yield e
+    if not (isinstance(e, Call) and e.function == "int"):
+        for part in e.parts():
+            yield from _outside(part)
 
 
 def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
@@ -169,7 +223,7 @@ def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
 def _values(e: Expr) -> Iterator[Expr]:
     """What the value of e is made of: not its conditions, nor positions, nor what argmax ranks."""
     match e:
-        case Iverson() | Rel() | And() | Or() | Not():
+        case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
             return
         case Reduce(kind, _, body):
             if kind not in ("argmax", "argmin", "any", "all"):
@@ -182,3 +236,24 @@ def _values(e: Expr) -> Iterator[Expr]:
         case _:
             for part in e.parts():
                 yield from _values(part)
+
+
+def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterator[tuple[str, str]]:
+    """(tensor, integer equation) where an undeclared tensor is an integer one for it alone.
+
+    It is no index itself, and a float equation computes with its value.
+    """
+    values = {
+        kind: {
+            a.tensor: e.name
+            for e in equations
+            if (e.kind == "float") == (kind == "float")
+            for a in _values(e.body)
+            if isinstance(a, Access)
+        }
+        for kind in ("float", "int")
+    }
+    for name, tensor in declared.tensors.items():
+        if tensor.kind is None and name not in declared.as_index and name in values["float"]:
+            if name in values["int"]:
+                yield name, values["int"][name]

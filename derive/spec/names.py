@@ -11,6 +11,7 @@ from derive.spec.advice import ADVICE
 from derive.spec.raw import Place, fail
 
 __all__ = [
+    "ALIASES",
     "CONSTANTS",
     "FORMS",
     "REDUCTIONS",
@@ -32,9 +33,13 @@ KEEPING = ("softmax", "log_softmax")
 SCALAR = (
     *("exp log log1p expm1 sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh".split()),
     *("sigmoid softplus logsigmoid relu erf erfc lgamma digamma abs sign floor".split()),
-    *("maximum minimum clamp atan2 detach".split()),
+    *("exp2 log2 log10 erfinv expit maximum minimum clamp atan2 hypot logaddexp".split()),
+    *("detach int".split()),
 )
 """The scalar functions that a spec may call."""
+
+ALIASES = {"expit": "sigmoid"}
+"""Second names of scalar functions."""
 
 FORMS = ("where", "size", "concat", "axis", "keep")
 """The other words that are written like functions."""
@@ -42,7 +47,9 @@ FORMS = ("where", "size", "concat", "axis", "keep")
 CONSTANTS = ("pi", "inf")
 
 WORDS = frozenset((*REDUCTIONS, *KEEPING, *SCALAR, *FORMS, *CONSTANTS))
-"""Every word with a meaning of its own, which no tensor, index or parameter can have."""
+"""Every word with a meaning of its own: no index or parameter has it, and a tensor is one of the
+name where no parenthesis follows, ``mean[i]*mean[i](x[i])``.
+"""
 
 RESERVED = frozenset(
     (
@@ -58,9 +65,13 @@ RESERVED = frozenset(
 """Names that the generated code needs for itself."""
 
 
+_CALLED = ("max", "min", "any", "all")
+"""Functions of Python's that the generated code calls."""
+
+
 def arity(function: str) -> int:
     """The number of arguments of a scalar function."""
-    return 1 if function in POWERS else FUNCTIONS[function].arity
+    return 1 if function in POWERS else FUNCTIONS[ALIASES.get(function, function)].arity
 
 
 def check_name(name: str, what: str, at: Place | None) -> None:
@@ -73,7 +84,9 @@ def check_name(name: str, what: str, at: Place | None) -> None:
         fail(at, f"{name} cannot name {what}: names beginning with _ are kept for generated code")
     if name in RESERVED:
         fail(at, f"{name} cannot name {what}: the generated code uses it; choose another name")
-    if name in WORDS and what != "an operation":
+    if name in WORDS and what not in ("an operation", "a tensor"):
+        fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
+    if name in (*CONSTANTS, *_CALLED) and what == "a tensor":
         fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
 
 

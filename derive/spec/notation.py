@@ -6,7 +6,6 @@ statements of `derive.spec.raw`, with a line and a column each, and `resolve` gi
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
@@ -18,8 +17,9 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import SpecError, no_recursion_leaves
 from derive.spec import raw
-from derive.spec.advice import KEYWORDS, SIGNS
+from derive.spec.advice import SIGNS
 from derive.spec.capacity import check_count, check_length, check_size, check_statement
+from derive.spec.mistakes import around, unexpected
 from derive.spec.operation import Operation
 from derive.spec.resolve import resolve
 
@@ -81,21 +81,9 @@ def _showing(text: str, error: SpecError, where: str) -> SpecError:
     """The error with the line of the text that it is about."""
     if error.line is None:
         return error
-    shown = _around(text.split("\n")[error.line - 1], error.column or 1)
+    shown = around(text.split("\n")[error.line - 1], error.column or 1)
     message = f"{error.message}\n  {where}{shown}"
     return SpecError(message, line=error.line, column=error.column)
-
-
-def _around(line: str, column: int) -> str:
-    """The line, or of a long one what stands around the column."""
-    start = max(0, min(column - _SHOWN_LINE // 2, len(line) - _SHOWN_LINE))
-    part = line[start : start + _SHOWN_LINE].strip()
-    before, after = "… " if start else "", " …" if start + _SHOWN_LINE < len(line) else ""
-    return f"{before}{part}{after}"
-
-
-_SHOWN_LINE = 400
-"""The characters that an error shows of a line."""
 
 
 def _statements(text: str) -> list[raw.Raw]:
@@ -107,7 +95,7 @@ def _statements(text: str) -> list[raw.Raw]:
         place = {"line": error.line, "column": error.column}
         raise SpecError(f"unexpected character {sign!r}{hint}", **place) from None
     except UnexpectedToken as error:
-        raise _unexpected(text, error) from None
+        raise unexpected(text, error) from None
     except VisitError as error:
         if isinstance(error.orig_exc, SpecError):
             raise error.orig_exc from None
@@ -201,46 +189,6 @@ class _Lines:
 
 def _at(token: Token, message: str) -> SpecError:
     return SpecError(message, line=token.line, column=token.column)
-
-
-_SHOWN = (
-    ("NAME", "a name"),
-    ("NUMBER", "a number"),
-    ("LPAR", "'('"),
-    ("RPAR", "')'"),
-    ("LSQB", "'['"),
-    ("RSQB", "']'"),
-    ("EQUAL", "'='"),
-    ("COMMA", "','"),
-    ("COLON", "':'"),
-    ("VBAR", "'|'"),
-    ("END", "the end of the statement"),
-)
-
-
-def _unexpected(text: str, error: UnexpectedToken) -> SpecError:
-    token = error.token
-    accepts = set(error.accepts or error.expected)
-    wanted = [words for kind, words in _SHOWN if kind in accepts]
-    hint = ""
-    if wanted:
-        hint = "; expected " + " or ".join(filter(None, (", ".join(wanted[:-1]), wanted[-1])))
-    if token.type == "$END":
-        lines = text.rstrip().split("\n")
-        place = {"line": len(lines), "column": len(lines[-1]) + 1}
-        return SpecError(f"the text ends in the middle of a statement{hint}", **place)
-    if token.type == "END":
-        return _at(token, f"the statement ends too early{hint}")
-    if token == "=" and "RELATION" in accepts:
-        hint = "; a comparison is written =="
-    at = token.start_pos or 0
-    for sign in (text[at : at + 1], text[max(at - 1, 0) : at + 1]):
-        if sign in SIGNS and not accepts & {"END", "EQUAL"}:
-            hint = f"; {SIGNS[sign]}"
-    for word in re.findall(r"[^\W\d]\w*", text.split("\n")[(token.line or 1) - 1]):
-        if word in KEYWORDS:
-            hint = f"; {KEYWORDS[word]}"
-    return _at(token, f"unexpected {str(token)!r}{hint}")
 
 
 def _place(token: Token) -> raw.Place:

@@ -19,7 +19,7 @@ from derive.spec.body import Bodies
 from derive.spec.build import product, total
 from derive.spec.declare import Declared, declare
 from derive.spec.guards import Guards
-from derive.spec.kinds import Kinds
+from derive.spec.kinds import Kinds, lost_gradients
 from derive.spec.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.spec.parameters import check_groups, default, outputs, parameters
 from derive.spec.raw import Place, fail
@@ -91,7 +91,7 @@ def _stand(
             names = (a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star))
             given |= dict.fromkeys(names, parameter.at)
     for letter, at in given.items():
-        if letter not in seen and d.letters[letter].own:
+        if letter in d.letters and letter not in seen:
             fail(
                 at,
                 f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
@@ -245,6 +245,12 @@ def _warn(
     for name in d.equations:
         if name not in used and name not in results:
             _warning(d, f"equation {name} is not used")
+    for name, of in lost_gradients(d, equations):
+        _warning(
+            d,
+            f"{name} is an integer tensor and has no gradient, as {of}, an index, is made "
+            f"of it; declare {name}: int, or write int(floor(...))",
+        )
     said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
     numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}
     for parameter in made:

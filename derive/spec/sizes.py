@@ -128,10 +128,13 @@ class Sizes:
             fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
         found = affine(position)
         if found is None:
+            calls = [e.function for e in walk(position) if isinstance(e, Call)]
+            floor = "floor" in calls and "int" not in calls
+            how = "the floor of a float is written int(floor(...)), else " if floor else ""
             fail(
                 reading.at,
                 f"{where} is read at a position that is no integer combination of indices, sizes, "
-                "integer parameters and integer tensors; give it an equation of its own",
+                f"integer parameters and integer tensors; {how}give it an equation of its own",
             )
         if found.largest > LARGEST:
             fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import sympy
 from sympy import Idx, Indexed, Symbol
+from sympy.codegen import cfunctions
 from sympy.core.relational import Relational
 from sympy.core.sympify import _sympify
 
@@ -25,16 +26,20 @@ __all__ = ["Terms", "number"]
 _FUNCTIONS = {
     sympy.Abs: "abs",
     sympy.loggamma: "lgamma",
+    heads.to_int: "int",
+    **{getattr(cfunctions, name): name for name in ("exp2", "log2", "log10", "hypot")},
+    **{cfunctions.expm1: "expm1", cfunctions.log1p: "log1p"},
     **{
         getattr(sympy, name): name
         for name in (
-            "exp log sin cos tan asin acos atan sinh cosh tanh erf erfc sign floor atan2".split()
-        )
+            "exp log sin cos tan asin acos atan sinh cosh tanh erf erfc erfinv sign floor atan2"
+        ).split()
     },
     **{
         getattr(heads, name): name
         for name in (
-            "expm1 log1p sigmoid softplus logsigmoid relu lgamma maximum minimum clamp detach"
+            "expm1 log1p exp2 log2 log10 sigmoid softplus logsigmoid relu lgamma maximum minimum "
+            "clamp hypot logaddexp detach"
         ).split()
     },
 }

@@ -40,6 +40,7 @@ _RELATIONS: dict[str, Any] = {
 
 _CALLS: dict[str, Callable[..., Any]] = {
     "abs": sympy.Abs,
+    "int": heads.to_int,
     "lgamma": sympy.loggamma,
     "pow": sympy.Pow,
     "floordiv": lambda a, b: sympy.floor(a / b),
