@@ -14,11 +14,11 @@ import argparse
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -87,8 +87,9 @@ def forked(folder: Path, args: list[str]) -> int:
 def started(folder: Path, args: list[str]) -> int:
     """``derive args`` as a process of its own."""
     command = [sys.executable, "-m", "derive", *args]
-    out = subprocess.DEVNULL
-    return subprocess.Popen(command, cwd=folder, start_new_session=True, stdout=out, stderr=out).pid
+    silent = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_WRONLY, 0) for n in (1, 2)]
+    with chdir(folder):
+        return os.posix_spawn(command[0], command, os.environ, file_actions=silent, setsid=True)
 
 
 def killed(folder: Path, whole: bool, aimed: bool, after: float) -> tuple[int, bool]:
@@ -145,7 +146,7 @@ def rounds(folder: Path, count: int, seed: int) -> Iterator[str]:
             assert time.monotonic() < end, f"round {n}: {processes_of(session)} still run"
             time.sleep(0.02)
         version = whose
-        yield kind
+        yield f"{kind}, aimed at the writing" if aimed else kind
 
 
 def main() -> None:

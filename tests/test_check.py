@@ -84,6 +84,12 @@ def test_stale(project):
     assert not (project / "gen/total.py").exists()
 
 
+def test_without_a_spec_every_module_is_stale(project):
+    (project / "pyproject.toml").write_text('[tool.derive]\nspecs = []\nout = "gen"\n')
+    assert kinds(project) == {"scaled.py": "stale", "total.py": "stale"}
+    assert mended(project)
+
+
 def test_files_of_others_are_left_alone(project):
     own = project / "gen/own.py"
     own.write_text("x = 1\n")

@@ -20,8 +20,8 @@ __all__ = ["Made", "checked", "made", "text_of", "unverified", "warned"]
 
 _DERIVED = 12
 """So many operations are derived while a process starts."""
-_VERIFIED = 2
-"""So many are verified while one starts and imports torch."""
+_VERIFIED = 3
+"""So many are verified while one starts that is a copy of this process, torch included."""
 
 
 @dataclass(frozen=True)

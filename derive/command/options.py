@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from importlib.util import find_spec
 from math import isnan
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +62,8 @@ def warn(texts: Iterable[str]) -> None:
 
 
 def need_torch() -> None:
-    """A DeriveError where torch is not installed."""
-    if find_spec("torch") is None:
-        raise DeriveError("this needs torch: pip install 'derive-backward[torch]'")
+    """A DeriveError where torch is not installed; else it is there for copies of this process."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise DeriveError("this needs torch: pip install 'derive-backward[torch]'") from None

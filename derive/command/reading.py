@@ -41,7 +41,7 @@ def read_all(
     """(file, its operations) of each file, as they are read; the first error ends it."""
     if not paths:
         return
-    with _reader(paths) as (process, pipe):
+    with _reader(paths, limit) as (process, pipe):
         for n, path in enumerate(paths):
             found, warned = _answer(process, pipe, n, path, limit)
             for text in warned:
@@ -52,12 +52,12 @@ def read_all(
 
 
 @contextmanager
-def _reader(paths: Sequence[Path]) -> Iterator[tuple[BaseProcess, Connection]]:
+def _reader(paths: Sequence[Path], limit: float) -> Iterator[tuple[BaseProcess, Connection]]:
     """A process that reads the files; it is gone afterwards, with all that it has started."""
     # A copy of this process knows SymPy already. Elsewhere than on Linux copies are not safe.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     mine, its = context.Pipe(duplex=False)
-    process = context.Process(target=_serve, args=(paths, its), daemon=True)  # type: ignore[attr-defined]
+    process = context.Process(target=_serve, args=(paths, its, limit), daemon=True)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         # A copy has none of the other threads of this process, and asks nothing of them.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -104,7 +104,7 @@ def _answer(
     )
 
 
-def _serve(paths: Sequence[Path], pipe: Connection) -> None:
+def _serve(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
     """In the process of its own: read file after file, and tell of each."""
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -116,6 +116,9 @@ def _serve(paths: Sequence[Path], pipe: Connection) -> None:
     sys.stdout = sys.stderr
     pipe.send(os.getpid())
     for n, path in enumerate(paths):
+        if limit < _ENDLESS and hasattr(signal, "setitimer"):
+            # The system ends what lets no thread run, where nobody is left to kill it.
+            signal.setitimer(signal.ITIMER_REAL, limit + 1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", DeriveWarning)
             found: tuple[Operation, ...] | Exception

@@ -46,7 +46,6 @@ def verify(
     """The gradcheck family on generated modules."""
     hush(quiet)
     project = find_project(Path.cwd())
-    need_torch()
     if project is not None:
         settle(project.out)
     found = [lookup(name, project, limit) for name in names or ()]
@@ -59,6 +58,7 @@ def verify(
                 f"there is no project here: verifying the {len(found)} operations of the catalog, "
                 "which takes minutes; name operations to verify those alone"
             )
+    need_torch()
     modules = [(one.operation, module_of(one, project)) for one in found]
     rows = []
     for checks in progress(checked(modules), "verifying", len(modules)):

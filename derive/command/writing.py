@@ -45,11 +45,11 @@ def generate(
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
-    if not no_verify:
-        need_torch()
     with alone(folder, print_note):
         operations = _wanted(specs, project, limit)
         refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
+        if not no_verify:
+            need_torch()
         modules, failures = _modules(operations, keep_going)
         for module in modules:
             warn(module.warnings)
@@ -58,8 +58,9 @@ def generate(
             failures += wrong
         written: list[Path] = []
         removed: list[Path] = []
-        if modules and (keep_going or not failures):
-            files = files_of({m.operation.name: m.text for m in modules})
+        if keep_going or not failures:
+            texts = {m.operation.name: m.text for m in modules}
+            files = files_of(texts) if texts or not failures else {}
             asked = None if specs else files_of(dict.fromkeys(operations, ""))
             written, removed = write(folder, files, asked)
     if json_:
