@@ -114,5 +114,5 @@ def _meaning(p: Number | AxisOf | KeepDim | SizeOf | Choice) -> str:
 def _errors(op: Operation) -> list[str]:
     what = "rank, size or device" if len(op.inputs) > 1 else "rank"
     return [
-        f"ValueError: {what} of an argument does not fit; TypeError: its dtype does not.",
+        f"ValueError: {what} of an argument does not fit; TypeError: its type or dtype does not.",
     ]

@@ -13,7 +13,8 @@ from jinja2 import BaseLoader, Environment, StrictUndefined
 
 from derive.document import Doc
 from derive.errors import LoweringError
-from derive.lowering.checks import Check, constant_text
+from derive.lowering.arguments import Check, steps
+from derive.lowering.checks import constant_text
 from derive.lowering.needs import conditions
 from derive.lowering.program import Program
 from derive.lowering.tidy import names_in
@@ -72,10 +73,11 @@ class _Module:
 def emit(op: Operation, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
     """The source of the module of ``op``; the lines of ``doc`` are placed as they are."""
     functions = tuple(_function(op, v) for v in variants)
-    body = tuple(_body(op, variants, checks))
-    code = "\n".join(
-        [*body, *(line for f in functions for line in (*f.forward, *f.setup, *f.backward))]
-    )
+    lines = [line for f in functions for line in (*f.forward, *f.setup, *f.backward)]
+    known = {check.test for check in checks}
+    more = [check for check in steps(op, lines) if check.test not in known]
+    body = tuple(_body(op, variants, [*checks, *more]))
+    code = "\n".join([*body, *lines])
     helpers = tuple(helpers_in([code]))
     imports = imports_of([code, *helpers, *_signature(op)])
     imports.append("from torch.autograd import Function, forward_ad")
@@ -134,6 +136,8 @@ def environment() -> Environment:
 def _helper_names() -> tuple[str, ...]:
     """Functions that lowered code may call, each in a template of its own."""
     return (
+        "_integer",
+        "_number",
         "_product_of_others",
         "_product_before",
         "_decayed_sum",
@@ -386,7 +390,8 @@ def _body(op: Operation, variants: Sequence[Variant], checks: Sequence[Check]) -
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
             message = f"{op.name}: {p.name} must be one of {names}, not {{{p.name}!r}}"
-            lines += checked(Check((), f"{p.name} not in _OPTIONS", "ValueError", message))
+            test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
+            lines += checked(Check((), test, "ValueError", message))
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     arguments = _arguments(op)

@@ -14,7 +14,7 @@ from derive.emit import (
     helpers_in,
     imports_of,
 )
-from derive.lowering.checks import Check
+from derive.lowering.arguments import Check, is_tensor, steps
 from derive.lowering.code import text
 from derive.lowering.joint import Cotangent, Joint
 from derive.spec.operation import Operation
@@ -37,11 +37,16 @@ class _Module:
 
 def emit_joint(name: str, op: Operation, joint: Joint, checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module with one function, of that name."""
-    body = [line for check in checks for line in checked(check)]
-    body += [s for line in joint.forward for s in assigned(line, 4)]
+    forward = [s for line in joint.forward for s in assigned(line, 4)]
+    backward = [s for line in joint.backward for s in assigned(line, 4)]
+    known = {check.test for check in checks}
+    more = [check for check in steps(op, [*forward, *backward]) if check.test not in known]
+    body = [line for check in (*checks, *more) for line in checked(check)]
+    body += forward
     for cotangent in joint.cotangents:
+        body += checked(is_tensor(op, cotangent.name))
         body += checked(_shape_check(op, cotangent))
-    body += [s for line in joint.backward for s in assigned(line, 4)]
+    body += backward
     body += _results(joint)
     helpers = tuple(helpers_in(body))
     signature = called(f"def {name}(", list(_arguments(op, joint)), "):", 0)

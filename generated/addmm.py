@@ -9,7 +9,17 @@ Gradients, G the cotangent of output:
     grad_mat2[k,j] = alpha·Σᵢ G[i,j]·mat1[i,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
@@ -59,8 +69,18 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     beta: a number
     alpha: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"addmm: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(mat1, torch.Tensor):
+        raise TypeError(f"addmm: mat1 must be a tensor, not {type(mat1).__name__}")
+    if not isinstance(mat2, torch.Tensor):
+        raise TypeError(f"addmm: mat2 must be a tensor, not {type(mat2).__name__}")
+    if type(beta) not in (float, int):
+        beta = _number(beta, "addmm: beta")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "addmm: alpha")
     if input.dim() != 2:
         raise ValueError(f"addmm: input must have 2 axes [i, j], not {input.dim()}")
     if mat1.dim() != 2:

@@ -9,7 +9,17 @@ Gradients, G the cotangent of output:
     grad_batch2[m,k,j] = alpha·Σᵢ G[m,i,j]·batch1[m,i,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
@@ -59,8 +69,22 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     beta: a number
     alpha: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"baddbmm: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(batch1, torch.Tensor):
+        raise TypeError(
+            f"baddbmm: batch1 must be a tensor, not {type(batch1).__name__}"
+        )
+    if not isinstance(batch2, torch.Tensor):
+        raise TypeError(
+            f"baddbmm: batch2 must be a tensor, not {type(batch2).__name__}"
+        )
+    if type(beta) not in (float, int):
+        beta = _number(beta, "baddbmm: beta")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "baddbmm: alpha")
     if input.dim() != 3:
         raise ValueError(
             f"baddbmm: input must have 3 axes [m, i, j], not {input.dim()}"

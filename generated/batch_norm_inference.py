@@ -14,7 +14,17 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
@@ -108,8 +118,24 @@ def batch_norm_inference(
     bias[c]: floating point, or None for a constant
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"batch_norm_inference: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(running_mean, torch.Tensor):
+        raise TypeError(
+            "batch_norm_inference: running_mean must be a tensor, not "
+            f"{type(running_mean).__name__}"
+        )
+    if not isinstance(running_var, torch.Tensor):
+        raise TypeError(
+            "batch_norm_inference: running_var must be a tensor, not "
+            f"{type(running_var).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "batch_norm_inference: eps")
     if input.dim() < 2:
         raise ValueError(
             "batch_norm_inference: input must have at least 2 axes [n, c, *q], not "
@@ -127,12 +153,21 @@ def batch_norm_inference(
         )
     if weight is None:
         weight = input.new_full(running_mean.shape, 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            "batch_norm_inference: weight must be a tensor, not "
+            f"{type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             f"batch_norm_inference: weight must have 1 axis [c], not {weight.dim()}"
         )
     if bias is None:
         bias = input.new_full(running_mean.shape, 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"batch_norm_inference: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(
             f"batch_norm_inference: bias must have 1 axis [c], not {bias.dim()}"

@@ -89,8 +89,20 @@ def bilinear(input1, input2, weight, bias=None):
     weight[k, i, j]: floating point
     bias[k]: floating point, or None for a constant
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input1, torch.Tensor):
+        raise TypeError(
+            f"bilinear: input1 must be a tensor, not {type(input1).__name__}"
+        )
+    if not isinstance(input2, torch.Tensor):
+        raise TypeError(
+            f"bilinear: input2 must be a tensor, not {type(input2).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"bilinear: weight must be a tensor, not {type(weight).__name__}"
+        )
     if input1.dim() < 1:
         raise ValueError(
             f"bilinear: input1 must have at least 1 axis [*b, i], not {input1.dim()}"
@@ -105,6 +117,8 @@ def bilinear(input1, input2, weight, bias=None):
         )
     if bias is None:
         bias = input1.new_full((weight.shape[0],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"bilinear: bias must be a tensor, not {type(bias).__name__}")
     if bias.dim() != 1:
         raise ValueError(f"bilinear: bias must have 1 axis [k], not {bias.dim()}")
     if not input1.is_floating_point():

@@ -214,10 +214,24 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
     weight[*p]: floating point, or None for a constant
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"binary_cross_entropy: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
     if weight is None:
         weight = input.new_full(input.shape, 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy: weight must be a tensor, not "
+            f"{type(weight).__name__}"
+        )
     if not input.is_floating_point():
         raise TypeError(
             "binary_cross_entropy: input must be a floating-point tensor, not "
@@ -264,7 +278,7 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
             f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(weight.shape)} on axes from 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "binary_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

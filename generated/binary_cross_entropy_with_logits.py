@@ -238,8 +238,18 @@ def binary_cross_entropy_with_logits(
     pos_weight[c]: floating point, or None for a constant
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy_with_logits: input must be a tensor, not "
+            f"{type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy_with_logits: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
     if input.dim() < 1:
         raise ValueError(
             "binary_cross_entropy_with_logits: input must have at least 1 axis [*p, "
@@ -252,6 +262,11 @@ def binary_cross_entropy_with_logits(
         )
     if weight is None:
         weight = input.new_full(input.shape, 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy_with_logits: weight must be a tensor, not "
+            f"{type(weight).__name__}"
+        )
     if weight.dim() < 1:
         raise ValueError(
             "binary_cross_entropy_with_logits: weight must have at least 1 axis [*p, "
@@ -259,6 +274,11 @@ def binary_cross_entropy_with_logits(
         )
     if pos_weight is None:
         pos_weight = input.new_full((input.shape[-1],), 1)
+    if not isinstance(pos_weight, torch.Tensor):
+        raise TypeError(
+            "binary_cross_entropy_with_logits: pos_weight must be a tensor, not "
+            f"{type(pos_weight).__name__}"
+        )
     if pos_weight.dim() != 1:
         raise ValueError(
             "binary_cross_entropy_with_logits: pos_weight must have 1 axis [c], not "
@@ -335,7 +355,7 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
             f"axis -1 of input but {pos_weight.shape[0]} on axis 0 of pos_weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "binary_cross_entropy_with_logits: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"

@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _causal_conv1d_forward(input, weight, bias, dilation):
     part = dilation * weight.shape[2] - dilation
     part2 = torch.nn.functional.pad(input, (part, 0))
@@ -69,8 +77,18 @@ def causal_conv1d(input, weight, bias=None, *, dilation=1):
     bias[o]: floating point, or None for a constant
     dilation: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"causal_conv1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"causal_conv1d: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "causal_conv1d: dilation")
     if input.dim() != 3:
         raise ValueError(
             f"causal_conv1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -81,6 +99,10 @@ def causal_conv1d(input, weight, bias=None, *, dilation=1):
         )
     if bias is None:
         bias = input.new_full((weight.shape[0],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"causal_conv1d: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(f"causal_conv1d: bias must have 1 axis [o], not {bias.dim()}")
     if not input.is_floating_point():
@@ -115,6 +137,8 @@ def causal_conv1d(input, weight, bias=None, *, dilation=1):
             f"causal_conv1d: index o has size {weight.shape[0]} on axis 0 of weight but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
+    if dilation < 1:
+        raise ValueError(f"causal_conv1d: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _causal_conv1d_forward(input, weight, bias, dilation)
     return _CausalConv1d.apply(input, weight, bias, dilation)

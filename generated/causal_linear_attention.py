@@ -88,8 +88,22 @@ def causal_linear_attention(query, key, value):
     key[*b, j, d]: floating point
     value[*b, j, e]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            "causal_linear_attention: query must be a tensor, not "
+            f"{type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"causal_linear_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            "causal_linear_attention: value must be a tensor, not "
+            f"{type(value).__name__}"
+        )
     if query.dim() < 2:
         raise ValueError(
             "causal_linear_attention: query must have at least 2 axes [*b, i, d], not "

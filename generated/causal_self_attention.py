@@ -106,8 +106,24 @@ def causal_self_attention(x, Wq, Wk, Wv):
     Wk[d, k]: floating point
     Wv[e, k]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(
+            f"causal_self_attention: x must be a tensor, not {type(x).__name__}"
+        )
+    if not isinstance(Wq, torch.Tensor):
+        raise TypeError(
+            f"causal_self_attention: Wq must be a tensor, not {type(Wq).__name__}"
+        )
+    if not isinstance(Wk, torch.Tensor):
+        raise TypeError(
+            f"causal_self_attention: Wk must be a tensor, not {type(Wk).__name__}"
+        )
+    if not isinstance(Wv, torch.Tensor):
+        raise TypeError(
+            f"causal_self_attention: Wv must be a tensor, not {type(Wv).__name__}"
+        )
     if x.dim() != 3:
         raise ValueError(
             f"causal_self_attention: x must have 3 axes [n, i, k], not {x.dim()}"

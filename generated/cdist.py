@@ -72,8 +72,12 @@ def cdist(x1, x2):
     x1[*b, i, k]: floating point
     x2[*b, j, k]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(f"cdist: x1 must be a tensor, not {type(x1).__name__}")
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(f"cdist: x2 must be a tensor, not {type(x2).__name__}")
     if x1.dim() < 2:
         raise ValueError(
             f"cdist: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"

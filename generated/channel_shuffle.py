@@ -7,7 +7,16 @@ Gradients, G the cotangent of output:
     grad_input[n,(g c),*q] = G[n,(c g),*q]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _channel_shuffle_forward(input, groups):
@@ -45,8 +54,14 @@ def channel_shuffle(input, *, groups):
     input[n, (g c), *q]: floating point
     groups: the size of index g
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"channel_shuffle: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(groups) is not int:
+        groups = _integer(groups, "channel_shuffle: groups")
     if input.dim() < 2:
         raise ValueError(
             "channel_shuffle: input must have at least 2 axes [n, (g c), *q], not "

@@ -40,6 +40,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)
     embcat = emb.flatten(1, 2)
@@ -171,8 +180,44 @@ def character_model(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, *, eps=1e-05):
     Yb[n]: int64
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(C, torch.Tensor):
+        raise TypeError(f"character_model: C must be a tensor, not {type(C).__name__}")
+    if not isinstance(W1, torch.Tensor):
+        raise TypeError(
+            f"character_model: W1 must be a tensor, not {type(W1).__name__}"
+        )
+    if not isinstance(b1, torch.Tensor):
+        raise TypeError(
+            f"character_model: b1 must be a tensor, not {type(b1).__name__}"
+        )
+    if not isinstance(W2, torch.Tensor):
+        raise TypeError(
+            f"character_model: W2 must be a tensor, not {type(W2).__name__}"
+        )
+    if not isinstance(b2, torch.Tensor):
+        raise TypeError(
+            f"character_model: b2 must be a tensor, not {type(b2).__name__}"
+        )
+    if not isinstance(bngain, torch.Tensor):
+        raise TypeError(
+            f"character_model: bngain must be a tensor, not {type(bngain).__name__}"
+        )
+    if not isinstance(bnbias, torch.Tensor):
+        raise TypeError(
+            f"character_model: bnbias must be a tensor, not {type(bnbias).__name__}"
+        )
+    if not isinstance(Xb, torch.Tensor):
+        raise TypeError(
+            f"character_model: Xb must be a tensor, not {type(Xb).__name__}"
+        )
+    if not isinstance(Yb, torch.Tensor):
+        raise TypeError(
+            f"character_model: Yb must be a tensor, not {type(Yb).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "character_model: eps")
     if C.dim() != 2:
         raise ValueError(f"character_model: C must have 2 axes [v, d], not {C.dim()}")
     if W1.dim() != 2:

@@ -13,6 +13,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _clamp_forward(A, lo, hi):
     return A.clamp(lo, hi)
 
@@ -49,8 +58,14 @@ def clamp(A, *, lo=-math.inf, hi=math.inf):
     lo: a number
     hi: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"clamp: A must be a tensor, not {type(A).__name__}")
+    if type(lo) not in (float, int):
+        lo = _number(lo, "clamp: lo")
+    if type(hi) not in (float, int):
+        hi = _number(hi, "clamp: hi")
     if not A.is_floating_point():
         raise TypeError(f"clamp: A must be a floating-point tensor, not {A.dtype}")
     if forward_ad._current_level >= 0:

@@ -12,6 +12,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _concat_forward(A, B, dim):
     return torch.cat((A, B), dim)
 
@@ -52,8 +60,14 @@ def concat(A, B, *, dim=0):
     B[*p, l, *q]: floating point
     dim: the position of axis k
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"concat: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"concat: B must be a tensor, not {type(B).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "concat: dim")
     if A.dim() < 1:
         raise ValueError(
             f"concat: A must have at least 1 axis [*p, k, *q], not {A.dim()}"

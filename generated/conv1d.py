@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _conv1d_forward(input, weight, bias, stride, padding, dilation):
     part = bias.unsqueeze(1)
     part2 = torch.nn.functional.conv1d(
@@ -81,8 +89,18 @@ def conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
     padding: an integer
     dilation: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"conv1d: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"conv1d: weight must be a tensor, not {type(weight).__name__}")
+    if type(stride) is not int:
+        stride = _integer(stride, "conv1d: stride")
+    if type(padding) is not int:
+        padding = _integer(padding, "conv1d: padding")
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "conv1d: dilation")
     if input.dim() != 3:
         raise ValueError(f"conv1d: input must have 3 axes [n, c, t], not {input.dim()}")
     if weight.dim() != 3:
@@ -91,6 +109,8 @@ def conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
         )
     if bias is None:
         bias = input.new_full((weight.shape[0],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"conv1d: bias must be a tensor, not {type(bias).__name__}")
     if bias.dim() != 1:
         raise ValueError(f"conv1d: bias must have 1 axis [o], not {bias.dim()}")
     if not input.is_floating_point():
@@ -113,6 +133,8 @@ def conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
         )
     if bias.device != input.device:
         raise ValueError(f"conv1d: bias is on {bias.device}, input on {input.device}")
+    if stride < 1:
+        raise ValueError(f"conv1d: stride must be positive, not {stride}")
     if weight.shape[1] != input.shape[1]:
         raise ValueError(
             f"conv1d: index c has size {input.shape[1]} on axis 1 of input but "
@@ -127,6 +149,10 @@ def conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
     size = part // stride + 1
     if size < 0:
         raise ValueError("conv1d: no value of index u keeps every access in bounds")
+    if padding < 0:
+        raise ValueError(f"conv1d: padding must not be negative, not {padding}")
+    if dilation < 1:
+        raise ValueError(f"conv1d: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _conv1d_forward(input, weight, bias, stride, padding, dilation)
     return _Conv1d.apply(input, weight, bias, stride, padding, dilation)

@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _conv_transpose1d_forward(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
@@ -83,8 +91,24 @@ def conv_transpose1d(
     output_padding: an integer
     dilation: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"conv_transpose1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"conv_transpose1d: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(stride) is not int:
+        stride = _integer(stride, "conv_transpose1d: stride")
+    if type(padding) is not int:
+        padding = _integer(padding, "conv_transpose1d: padding")
+    if type(output_padding) is not int:
+        output_padding = _integer(output_padding, "conv_transpose1d: output_padding")
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "conv_transpose1d: dilation")
     if input.dim() != 3:
         raise ValueError(
             f"conv_transpose1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -95,6 +119,10 @@ def conv_transpose1d(
         )
     if bias is None:
         bias = input.new_full((weight.shape[1],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"conv_transpose1d: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(
             f"conv_transpose1d: bias must have 1 axis [o], not {bias.dim()}"
@@ -138,6 +166,10 @@ def conv_transpose1d(
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"
         )
+    if stride < 1:
+        raise ValueError(f"conv_transpose1d: stride must be positive, not {stride}")
+    if dilation < 1:
+        raise ValueError(f"conv_transpose1d: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _conv_transpose1d_forward(
             input, weight, bias, stride, padding, output_padding, dilation

@@ -7,6 +7,7 @@ Gradients, G the cotangent of F:
     grad_A[*p] = G[*p]·sinh(A[*p])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -40,8 +41,10 @@ def cosh(A):
 
     A[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"cosh: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"cosh: A must be a floating-point tensor, not {A.dtype}")
     if forward_ad._current_level >= 0:

@@ -39,6 +39,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     square1 = 1e-12 + input1.square().sum(1)
     square2 = 1e-12 + input2.square().sum(1)
@@ -211,8 +220,25 @@ def cosine_embedding_loss(input1, input2, target, *, margin=0, reduction="mean")
     margin: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input1, torch.Tensor):
+        raise TypeError(
+            "cosine_embedding_loss: input1 must be a tensor, not "
+            f"{type(input1).__name__}"
+        )
+    if not isinstance(input2, torch.Tensor):
+        raise TypeError(
+            "cosine_embedding_loss: input2 must be a tensor, not "
+            f"{type(input2).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "cosine_embedding_loss: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
+    if type(margin) not in (float, int):
+        margin = _number(margin, "cosine_embedding_loss: margin")
     if input1.dim() != 2:
         raise ValueError(
             f"cosine_embedding_loss: input1 must have 2 axes [n, d], not {input1.dim()}"
@@ -265,7 +291,7 @@ def cosine_embedding_loss(input1, input2, target, *, margin=0, reduction="mean")
             f"cosine_embedding_loss: index d has size {input1.shape[1]} on axis 1 of "
             f"input1 but {input2.shape[1]} on axis 1 of input2"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "cosine_embedding_loss: reduction must be one of 'mean', 'sum', 'none', "
             f"not {reduction!r}"

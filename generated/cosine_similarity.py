@@ -16,6 +16,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _cosine_similarity_forward(x1, x2, dim, eps):
     norm1 = x1.square().sum(dim).sqrt()
     norm2 = x2.square().sum(dim).sqrt()
@@ -78,8 +95,20 @@ def cosine_similarity(x1, x2, *, dim=1, eps=1e-08):
     dim: the position of axis k
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(
+            f"cosine_similarity: x1 must be a tensor, not {type(x1).__name__}"
+        )
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(
+            f"cosine_similarity: x2 must be a tensor, not {type(x2).__name__}"
+        )
+    if type(dim) is not int:
+        dim = _integer(dim, "cosine_similarity: dim")
+    if type(eps) not in (float, int):
+        eps = _number(eps, "cosine_similarity: eps")
     if x1.dim() < 1:
         raise ValueError(
             "cosine_similarity: x1 must have at least 1 axis [*p, k, *q], not "

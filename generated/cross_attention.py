@@ -137,8 +137,30 @@ def cross_attention(x, memory, Wq, Wk, Wv, Wo):
     Wv[e, l]: floating point
     Wo[c, e]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"cross_attention: x must be a tensor, not {type(x).__name__}")
+    if not isinstance(memory, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: memory must be a tensor, not {type(memory).__name__}"
+        )
+    if not isinstance(Wq, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wq must be a tensor, not {type(Wq).__name__}"
+        )
+    if not isinstance(Wk, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wk must be a tensor, not {type(Wk).__name__}"
+        )
+    if not isinstance(Wv, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wv must be a tensor, not {type(Wv).__name__}"
+        )
+    if not isinstance(Wo, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wo must be a tensor, not {type(Wo).__name__}"
+        )
     if x.dim() < 2:
         raise ValueError(
             f"cross_attention: x must have at least 2 axes [*b, i, k], not {x.dim()}"

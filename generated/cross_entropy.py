@@ -27,6 +27,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -287,8 +304,20 @@ def cross_entropy(
     reduction: one of mean, sum, none
     label_smoothing: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"cross_entropy: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"cross_entropy: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(ignore_index) is not int:
+        ignore_index = _integer(ignore_index, "cross_entropy: ignore_index")
+    if type(label_smoothing) not in (float, int):
+        label_smoothing = _number(label_smoothing, "cross_entropy: label_smoothing")
     if input.dim() < 2:
         raise ValueError(
             "cross_entropy: input must have at least 2 axes [n, c, *q], not "
@@ -301,6 +330,10 @@ def cross_entropy(
         )
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"cross_entropy: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             f"cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
@@ -345,7 +378,7 @@ def cross_entropy(
             f"cross_entropy: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

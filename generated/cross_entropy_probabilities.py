@@ -33,6 +33,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -258,8 +267,22 @@ def cross_entropy_probabilities(
     reduction: one of mean, sum, none
     label_smoothing: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            "cross_entropy_probabilities: input must be a tensor, not "
+            f"{type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "cross_entropy_probabilities: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
+    if type(label_smoothing) not in (float, int):
+        label_smoothing = _number(
+            label_smoothing, "cross_entropy_probabilities: label_smoothing"
+        )
     if input.dim() < 2:
         raise ValueError(
             "cross_entropy_probabilities: input must have at least 2 axes [n, c, *q], "
@@ -272,6 +295,11 @@ def cross_entropy_probabilities(
         )
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            "cross_entropy_probabilities: weight must be a tensor, not "
+            f"{type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             "cross_entropy_probabilities: weight must have 1 axis [c], not "
@@ -328,7 +356,7 @@ def cross_entropy_probabilities(
             f"cross_entropy_probabilities: index c has size {input.shape[1]} on axis 1 "
             f"of input but {weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"

@@ -7,7 +7,16 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _cumsum_forward(A, dim):
@@ -41,8 +50,12 @@ def cumsum(A, *, dim):
     A[*p, k, *q]: floating point
     dim: the position of axis k
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"cumsum: A must be a tensor, not {type(A).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "cumsum: dim")
     if A.dim() < 1:
         raise ValueError(
             f"cumsum: A must have at least 1 axis [*p, k, *q], not {A.dim()}"

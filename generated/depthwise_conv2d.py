@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _depthwise_conv2d_forward(input, weight, bias, stride, padding, dilation):
     part = bias.unsqueeze(1).unsqueeze(2)
     part2 = weight.unsqueeze(1)
@@ -91,8 +99,22 @@ def depthwise_conv2d(input, weight, bias=None, *, stride=1, padding=0, dilation=
     padding: an integer
     dilation: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"depthwise_conv2d: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"depthwise_conv2d: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(stride) is not int:
+        stride = _integer(stride, "depthwise_conv2d: stride")
+    if type(padding) is not int:
+        padding = _integer(padding, "depthwise_conv2d: padding")
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "depthwise_conv2d: dilation")
     if input.dim() != 4:
         raise ValueError(
             f"depthwise_conv2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
@@ -103,6 +125,10 @@ def depthwise_conv2d(input, weight, bias=None, *, stride=1, padding=0, dilation=
         )
     if bias is None:
         bias = input.new_full((input.shape[1],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"depthwise_conv2d: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(
             f"depthwise_conv2d: bias must have 1 axis [c], not {bias.dim()}"
@@ -130,6 +156,8 @@ def depthwise_conv2d(input, weight, bias=None, *, stride=1, padding=0, dilation=
         raise ValueError(
             f"depthwise_conv2d: bias is on {bias.device}, input on {input.device}"
         )
+    if stride < 1:
+        raise ValueError(f"depthwise_conv2d: stride must be positive, not {stride}")
     if weight.shape[0] != input.shape[1]:
         raise ValueError(
             f"depthwise_conv2d: index c has size {input.shape[1]} on axis 1 of input "
@@ -152,6 +180,12 @@ def depthwise_conv2d(input, weight, bias=None, *, stride=1, padding=0, dilation=
         raise ValueError(
             "depthwise_conv2d: no value of index y keeps every access in bounds"
         )
+    if padding < 0:
+        raise ValueError(
+            f"depthwise_conv2d: padding must not be negative, not {padding}"
+        )
+    if dilation < 1:
+        raise ValueError(f"depthwise_conv2d: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _depthwise_conv2d_forward(input, weight, bias, stride, padding, dilation)
     return _DepthwiseConv2d.apply(input, weight, bias, stride, padding, dilation)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*b,i] = G[*b,i,i]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -38,8 +39,12 @@ def diag_embed(input):
 
     input[*b, i]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"diag_embed: input must be a tensor, not {type(input).__name__}"
+        )
     if input.dim() < 1:
         raise ValueError(
             f"diag_embed: input must have at least 1 axis [*b, i], not {input.dim()}"

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_A[*b,i,i′] = δ[i,i′]·G[*b,i]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -38,8 +39,10 @@ def diagonal(A):
 
     A[*b, i, i']: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"diagonal: A must be a tensor, not {type(A).__name__}")
     if A.dim() < 2:
         raise ValueError(
             f"diagonal: A must have at least 2 axes [*b, i, i'], not {A.dim()}"

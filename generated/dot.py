@@ -8,6 +8,7 @@ Gradients, G the cotangent of y:
     grad_B[i] = G·A[i]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -49,8 +50,12 @@ def dot(A, B):
     A[i]: floating point
     B[i]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"dot: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"dot: B must be a tensor, not {type(B).__name__}")
     if A.dim() != 1:
         raise ValueError(f"dot: A must have 1 axis [i], not {A.dim()}")
     if B.dim() != 1:

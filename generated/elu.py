@@ -11,6 +11,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _elu_forward(input, alpha):
     mask = input > 0
     part = alpha * torch.where(~mask, input, 1).expm1()
@@ -48,8 +57,12 @@ def elu(input, *, alpha=1):
     input[*p]: floating point
     alpha: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"elu: input must be a tensor, not {type(input).__name__}")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "elu: alpha")
     if not input.is_floating_point():
         raise TypeError(
             f"elu: input must be a floating-point tensor, not {input.dtype}"

@@ -54,8 +54,16 @@ def embedding(input, weight):
     input[*p]: int64
     weight[v, d]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"embedding: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"embedding: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 2:
         raise ValueError(
             f"embedding: weight must have 2 axes [v, d], not {weight.dim()}"

@@ -138,8 +138,16 @@ def embedding_bag(input, weight, *, mode="mean"):
     weight[v, d]: floating point
     mode: one of mean, sum, max
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"embedding_bag: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"embedding_bag: weight must be a tensor, not {type(weight).__name__}"
+        )
     if input.dim() != 2:
         raise ValueError(
             f"embedding_bag: input must have 2 axes [n, t], not {input.dim()}"
@@ -158,7 +166,7 @@ def embedding_bag(input, weight, *, mode="mean"):
         raise ValueError(
             f"embedding_bag: weight is on {weight.device}, input on {input.device}"
         )
-    if mode not in _OPTIONS:
+    if not isinstance(mode, str) or mode not in _OPTIONS:
         raise ValueError(
             f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
         )

@@ -9,6 +9,7 @@ Gradients, G the cotangent of F:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -42,8 +43,10 @@ def erfc(A):
 
     A[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"erfc: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"erfc: A must be a floating-point tensor, not {A.dtype}")
     if forward_ad._current_level >= 0:

@@ -7,7 +7,16 @@ Gradients, G the cotangent of output:
     grad_input[*p] = Σₙ G[n,*p]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _expand_forward(input, length):
@@ -39,8 +48,12 @@ def expand(input, *, length):
     input[*p]: floating point
     length: the size of index n
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"expand: input must be a tensor, not {type(input).__name__}")
+    if type(length) is not int:
+        length = _integer(length, "expand: length")
     if length < 1:
         raise ValueError(f"expand: length must be positive, not {length}")
     if not input.is_floating_point():

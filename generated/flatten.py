@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*p,t,d] = G[*p,(t d)]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -40,8 +41,10 @@ def flatten(input):
 
     input[*p, t, d]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"flatten: input must be a tensor, not {type(input).__name__}")
     if input.dim() < 2:
         raise ValueError(
             f"flatten: input must have at least 2 axes [*p, t, d], not {input.dim()}"

@@ -7,7 +7,16 @@ Gradients, G the cotangent of output:
     grad_input[*p,t,*q] = G[*p,size(t) − 1 − t,*q]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _flip_forward(input, dim):
@@ -41,8 +50,12 @@ def flip(input, *, dim):
     input[*p, t, *q]: floating point
     dim: the position of axis t
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"flip: input must be a tensor, not {type(input).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "flip: dim")
     if input.dim() < 1:
         raise ValueError(
             f"flip: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

@@ -31,6 +31,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _focal_loss_mean_forward(input, target, weight, gamma):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -230,8 +239,18 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
     gamma: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"focal_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"focal_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "focal_loss: gamma")
     if input.dim() < 2:
         raise ValueError(
             f"focal_loss: input must have at least 2 axes [n, c, *q], not {input.dim()}"
@@ -242,6 +261,10 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
         )
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"focal_loss: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(f"focal_loss: weight must have 1 axis [c], not {weight.dim()}")
     if not input.is_floating_point():
@@ -284,7 +307,7 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
             f"focal_loss: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

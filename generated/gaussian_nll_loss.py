@@ -30,6 +30,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
@@ -166,8 +175,22 @@ def gaussian_nll_loss(input, target, var, *, eps=1e-06, reduction="mean"):
     eps: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"gaussian_nll_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"gaussian_nll_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if not isinstance(var, torch.Tensor):
+        raise TypeError(
+            f"gaussian_nll_loss: var must be a tensor, not {type(var).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "gaussian_nll_loss: eps")
     if not input.is_floating_point():
         raise TypeError(
             "gaussian_nll_loss: input must be a floating-point tensor, not "
@@ -212,7 +235,7 @@ def gaussian_nll_loss(input, target, var, *, eps=1e-06, reduction="mean"):
             f"gaussian_nll_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(var.shape)} on axes from 0 of var"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "gaussian_nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

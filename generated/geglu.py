@@ -10,6 +10,7 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -51,8 +52,12 @@ def geglu(input, gate):
     input[*p]: floating point
     gate[*p]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"geglu: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(gate, torch.Tensor):
+        raise TypeError(f"geglu: gate must be a tensor, not {type(gate).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"geglu: input must be a floating-point tensor, not {input.dtype}"

@@ -15,6 +15,7 @@ Gradients of tanh, G the cotangent of approximation:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -89,13 +90,15 @@ def gelu(input, *, approximate="none"):
     input[*p]: floating point
     approximate: one of none, tanh
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"gelu: input must be a tensor, not {type(input).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"gelu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if approximate not in _OPTIONS:
+    if not isinstance(approximate, str) or approximate not in _OPTIONS:
         raise ValueError(
             f"gelu: approximate must be one of 'none', 'tanh', not {approximate!r}"
         )

@@ -9,6 +9,7 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -51,8 +52,12 @@ def global_avg_pool(input):
 
     input[n, c, *q]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"global_avg_pool: input must be a tensor, not {type(input).__name__}"
+        )
     if input.dim() < 2:
         raise ValueError(
             "global_avg_pool: input must have at least 2 axes [n, c, *q], not "

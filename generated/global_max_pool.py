@@ -13,6 +13,7 @@ where
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -61,8 +62,12 @@ def global_max_pool(input):
 
     input[n, c, *q]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"global_max_pool: input must be a tensor, not {type(input).__name__}"
+        )
     if input.dim() < 2:
         raise ValueError(
             "global_max_pool: input must have at least 2 axes [n, c, *q], not "

@@ -15,6 +15,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _glu_forward(input, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -73,8 +81,12 @@ def glu(input, *, dim=-1):
     input[*p, m, *q]: floating point
     dim: the position of axis m
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"glu: input must be a tensor, not {type(input).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "glu: dim")
     if input.dim() < 1:
         raise ValueError(
             f"glu: input must have at least 1 axis [*p, m, *q], not {input.dim()}"

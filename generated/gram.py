@@ -7,6 +7,7 @@ Gradients, G the cotangent of C:
     grad_A[*b,i,k] = Σᵢ′ A[*b,i′,k]·(G[*b,i′,i] + G[*b,i,i′])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -40,8 +41,10 @@ def gram(A):
 
     A[*b, i, k]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"gram: A must be a tensor, not {type(A).__name__}")
     if A.dim() < 2:
         raise ValueError(f"gram: A must have at least 2 axes [*b, i, k], not {A.dim()}")
     if not A.is_floating_point():

@@ -27,6 +27,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -127,8 +136,34 @@ def graph_attention(
     target[k]: int64
     negative_slope: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"graph_attention: x must be a tensor, not {type(x).__name__}")
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"graph_attention: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if not isinstance(att_source, torch.Tensor):
+        raise TypeError(
+            "graph_attention: att_source must be a tensor, not "
+            f"{type(att_source).__name__}"
+        )
+    if not isinstance(att_target, torch.Tensor):
+        raise TypeError(
+            "graph_attention: att_target must be a tensor, not "
+            f"{type(att_target).__name__}"
+        )
+    if not isinstance(source, torch.Tensor):
+        raise TypeError(
+            f"graph_attention: source must be a tensor, not {type(source).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"graph_attention: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(negative_slope) not in (float, int):
+        negative_slope = _number(negative_slope, "graph_attention: negative_slope")
     if x.dim() != 2:
         raise ValueError(f"graph_attention: x must have 2 axes [n, f], not {x.dim()}")
     if weight.dim() != 2:

@@ -16,7 +16,25 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
@@ -109,8 +127,16 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
     num_groups: the size of index g
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"group_norm: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(num_groups) is not int:
+        num_groups = _integer(num_groups, "group_norm: num_groups")
+    if type(eps) not in (float, int):
+        eps = _number(eps, "group_norm: eps")
     if input.dim() < 2:
         raise ValueError(
             "group_norm: input must have at least 2 axes [n, (g c), *q], not "
@@ -120,10 +146,16 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
         raise ValueError(f"group_norm: num_groups must be positive, not {num_groups}")
     if weight is None:
         weight = input.new_full((num_groups * (input.shape[1] // num_groups),), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"group_norm: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(f"group_norm: weight must have 1 axis [d], not {weight.dim()}")
     if bias is None:
         bias = input.new_full((num_groups * (input.shape[1] // num_groups),), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"group_norm: bias must be a tensor, not {type(bias).__name__}")
     if bias.dim() != 1:
         raise ValueError(f"group_norm: bias must have 1 axis [d], not {bias.dim()}")
     if not input.is_floating_point():

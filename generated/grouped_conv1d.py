@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
     part = bias.unflatten(0, (groups, weight.shape[0] // groups)).unsqueeze(2)
     part2 = weight.shape[0] // groups
@@ -102,8 +110,24 @@ def grouped_conv1d(
     dilation: an integer
     groups: the size of index g
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"grouped_conv1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"grouped_conv1d: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(stride) is not int:
+        stride = _integer(stride, "grouped_conv1d: stride")
+    if type(padding) is not int:
+        padding = _integer(padding, "grouped_conv1d: padding")
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "grouped_conv1d: dilation")
+    if type(groups) is not int:
+        groups = _integer(groups, "grouped_conv1d: groups")
     if input.dim() != 3:
         raise ValueError(
             f"grouped_conv1d: input must have 3 axes [n, (g c), t], not {input.dim()}"
@@ -116,6 +140,10 @@ def grouped_conv1d(
         raise ValueError(f"grouped_conv1d: groups must be positive, not {groups}")
     if bias is None:
         bias = input.new_full((groups * (weight.shape[0] // groups),), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"grouped_conv1d: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(
             f"grouped_conv1d: bias must have 1 axis [(g o)], not {bias.dim()}"
@@ -142,6 +170,8 @@ def grouped_conv1d(
         raise ValueError(
             f"grouped_conv1d: bias is on {bias.device}, input on {input.device}"
         )
+    if stride < 1:
+        raise ValueError(f"grouped_conv1d: stride must be positive, not {stride}")
     if weight.shape[0] % groups != 0:
         raise ValueError(
             f"grouped_conv1d: axis 0 (g o) of weight has size {weight.shape[0]}, which "
@@ -163,6 +193,10 @@ def grouped_conv1d(
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"
         )
+    if padding < 0:
+        raise ValueError(f"grouped_conv1d: padding must not be negative, not {padding}")
+    if dilation < 1:
+        raise ValueError(f"grouped_conv1d: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _grouped_conv1d_forward(
             input, weight, bias, stride, padding, dilation, groups

@@ -91,8 +91,22 @@ def grouped_query_attention(query, key, value):
     key[*b, g, j, d]: floating point
     value[*b, g, j, e]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            "grouped_query_attention: query must be a tensor, not "
+            f"{type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"grouped_query_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            "grouped_query_attention: value must be a tensor, not "
+            f"{type(value).__name__}"
+        )
     if query.dim() < 3:
         raise ValueError(
             "grouped_query_attention: query must have at least 3 axes [*b, (g r), i, "

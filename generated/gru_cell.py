@@ -113,8 +113,16 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     b_ih[(g j)]: floating point, or None for a constant
     b_hh[(g j)]: floating point, or None for a constant
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"gru_cell: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(hx, torch.Tensor):
+        raise TypeError(f"gru_cell: hx must be a tensor, not {type(hx).__name__}")
+    if not isinstance(w_ih, torch.Tensor):
+        raise TypeError(f"gru_cell: w_ih must be a tensor, not {type(w_ih).__name__}")
+    if not isinstance(w_hh, torch.Tensor):
+        raise TypeError(f"gru_cell: w_hh must be a tensor, not {type(w_hh).__name__}")
     if input.dim() != 2:
         raise ValueError(f"gru_cell: input must have 2 axes [n, i], not {input.dim()}")
     if hx.dim() != 2:
@@ -129,10 +137,14 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         )
     if b_ih is None:
         b_ih = input.new_full((3 * hx.shape[1],), 0)
+    if not isinstance(b_ih, torch.Tensor):
+        raise TypeError(f"gru_cell: b_ih must be a tensor, not {type(b_ih).__name__}")
     if b_ih.dim() != 1:
         raise ValueError(f"gru_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}")
     if b_hh is None:
         b_hh = input.new_full((3 * hx.shape[1],), 0)
+    if not isinstance(b_hh, torch.Tensor):
+        raise TypeError(f"gru_cell: b_hh must be a tensor, not {type(b_hh).__name__}")
     if b_hh.dim() != 1:
         raise ValueError(f"gru_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}")
     if not input.is_floating_point():

@@ -42,8 +42,12 @@ def hardsigmoid(input):
 
     input[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"hardsigmoid: input must be a tensor, not {type(input).__name__}"
+        )
     if not input.is_floating_point():
         raise TypeError(
             f"hardsigmoid: input must be a floating-point tensor, not {input.dtype}"

@@ -43,8 +43,12 @@ def hardswish(input):
 
     input[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"hardswish: input must be a tensor, not {type(input).__name__}"
+        )
     if not input.is_floating_point():
         raise TypeError(
             f"hardswish: input must be a floating-point tensor, not {input.dtype}"

@@ -11,6 +11,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _hardtanh_forward(input, min_val, max_val):
     chosen = torch.where(input >= max_val, max_val, input)
     return torch.where(input <= min_val, min_val, chosen)
@@ -48,8 +57,14 @@ def hardtanh(input, *, min_val=-1, max_val=1):
     min_val: a number
     max_val: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"hardtanh: input must be a tensor, not {type(input).__name__}")
+    if type(min_val) not in (float, int):
+        min_val = _number(min_val, "hardtanh: min_val")
+    if type(max_val) not in (float, int):
+        max_val = _number(max_val, "hardtanh: max_val")
     if not input.is_floating_point():
         raise TypeError(
             f"hardtanh: input must be a floating-point tensor, not {input.dtype}"

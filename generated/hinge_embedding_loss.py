@@ -26,6 +26,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _hinge_embedding_loss_mean_forward(input, target, margin):
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
     return loss.mean()
@@ -138,8 +147,19 @@ def hinge_embedding_loss(input, target, *, margin=1, reduction="mean"):
     margin: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"hinge_embedding_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "hinge_embedding_loss: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
+    if type(margin) not in (float, int):
+        margin = _number(margin, "hinge_embedding_loss: margin")
     if not input.is_floating_point():
         raise TypeError(
             "hinge_embedding_loss: input must be a floating-point tensor, not "
@@ -166,7 +186,7 @@ def hinge_embedding_loss(input, target, *, margin=1, reduction="mean"):
             f"hinge_embedding_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "hinge_embedding_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

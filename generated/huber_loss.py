@@ -27,6 +27,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _huber_loss_mean_forward(input, target, delta):
     e = input - target
     part = e.abs()
@@ -151,8 +160,18 @@ def huber_loss(input, target, *, reduction="mean", delta=1):
     reduction: one of mean, sum, none
     delta: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"huber_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"huber_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(delta) not in (float, int):
+        delta = _number(delta, "huber_loss: delta")
     if not input.is_floating_point():
         raise TypeError(
             f"huber_loss: input must be a floating-point tensor, not {input.dtype}"
@@ -176,7 +195,7 @@ def huber_loss(input, target, *, reduction="mean", delta=1):
             f"huber_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "huber_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

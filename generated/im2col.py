@@ -11,6 +11,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
     part = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)
     part2 = kernel_width * dilation + 1 - dilation
@@ -86,8 +94,18 @@ def im2col(input, *, kernel_height, kernel_width, dilation=1, stride=1):
     dilation: an integer
     stride: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"im2col: input must be a tensor, not {type(input).__name__}")
+    if type(kernel_height) is not int:
+        kernel_height = _integer(kernel_height, "im2col: kernel_height")
+    if type(kernel_width) is not int:
+        kernel_width = _integer(kernel_width, "im2col: kernel_width")
+    if type(dilation) is not int:
+        dilation = _integer(dilation, "im2col: dilation")
+    if type(stride) is not int:
+        stride = _integer(stride, "im2col: stride")
     if input.dim() != 4:
         raise ValueError(
             f"im2col: input must have 4 axes [n, c, h, w], not {input.dim()}"
@@ -100,12 +118,16 @@ def im2col(input, *, kernel_height, kernel_width, dilation=1, stride=1):
         raise TypeError(
             f"im2col: input must be a floating-point tensor, not {input.dtype}"
         )
+    if stride < 1:
+        raise ValueError(f"im2col: stride must be positive, not {stride}")
     size = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride + 1
     if size < 0:
         raise ValueError("im2col: no value of index x keeps every access in bounds")
     size = (dilation + input.shape[3] - dilation * kernel_width - 1) // stride + 1
     if size < 0:
         raise ValueError("im2col: no value of index y keeps every access in bounds")
+    if dilation < 1:
+        raise ValueError(f"im2col: dilation must be positive, not {dilation}")
     if forward_ad._current_level >= 0:
         return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)
     return _Im2col.apply(input, kernel_height, kernel_width, dilation, stride)

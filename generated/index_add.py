@@ -14,6 +14,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _index_add_forward(input, index, source, dim, alpha):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -84,8 +101,24 @@ def index_add(input, index, source, *, dim, alpha=1):
     dim: the position of axis v
     alpha: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"index_add: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(index, torch.Tensor):
+        raise TypeError(
+            f"index_add: index must be a tensor, not {type(index).__name__}"
+        )
+    if not isinstance(source, torch.Tensor):
+        raise TypeError(
+            f"index_add: source must be a tensor, not {type(source).__name__}"
+        )
+    if type(dim) is not int:
+        dim = _integer(dim, "index_add: dim")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "index_add: alpha")
     if input.dim() < 1:
         raise ValueError(
             f"index_add: input must have at least 1 axis [*p, v, *q], not {input.dim()}"

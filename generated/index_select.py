@@ -11,6 +11,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
 
@@ -47,8 +55,18 @@ def index_select(input, index, *, dim):
     index[k]: int64
     dim: the position of axis v
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"index_select: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(index, torch.Tensor):
+        raise TypeError(
+            f"index_select: index must be a tensor, not {type(index).__name__}"
+        )
+    if type(dim) is not int:
+        dim = _integer(dim, "index_select: dim")
     if input.dim() < 1:
         raise ValueError(
             "index_select: input must have at least 1 axis [*p, v, *q], not "

@@ -42,6 +42,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _info_nce_mean_forward(query, positive_key, temperature):
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
@@ -193,8 +202,17 @@ def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
     temperature: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(f"info_nce: query must be a tensor, not {type(query).__name__}")
+    if not isinstance(positive_key, torch.Tensor):
+        raise TypeError(
+            "info_nce: positive_key must be a tensor, not "
+            f"{type(positive_key).__name__}"
+        )
+    if type(temperature) not in (float, int):
+        temperature = _number(temperature, "info_nce: temperature")
     if query.dim() != 2:
         raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")
     if positive_key.dim() != 2:
@@ -225,7 +243,7 @@ def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
             f"info_nce: index d has size {query.shape[1]} on axis 1 of query but "
             f"{positive_key.shape[1]} on axis 1 of positive_key"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

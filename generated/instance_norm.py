@@ -14,7 +14,17 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _instance_norm_forward(input, weight, bias, eps):
@@ -90,8 +100,14 @@ def instance_norm(input, weight=None, bias=None, *, eps=1e-05):
     bias[c]: floating point, or None for a constant
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"instance_norm: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "instance_norm: eps")
     if input.dim() < 2:
         raise ValueError(
             "instance_norm: input must have at least 2 axes [n, c, *q], not "
@@ -99,12 +115,20 @@ def instance_norm(input, weight=None, bias=None, *, eps=1e-05):
         )
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"instance_norm: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             f"instance_norm: weight must have 1 axis [c], not {weight.dim()}"
         )
     if bias is None:
         bias = input.new_full((input.shape[1],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"instance_norm: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(f"instance_norm: bias must have 1 axis [c], not {bias.dim()}")
     if not input.is_floating_point():

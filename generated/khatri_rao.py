@@ -8,6 +8,7 @@ Gradients, G the cotangent of C:
     grad_B[j,k] = Σᵢ G[(i j),k]·A[i,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -54,8 +55,12 @@ def khatri_rao(A, B):
     A[i, k]: floating point
     B[j, k]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"khatri_rao: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"khatri_rao: B must be a tensor, not {type(B).__name__}")
     if A.dim() != 2:
         raise ValueError(f"khatri_rao: A must have 2 axes [i, k], not {A.dim()}")
     if B.dim() != 2:

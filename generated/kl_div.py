@@ -173,8 +173,12 @@ def kl_div(input, target, *, reduction="mean"):
     target[n, *q]: floating point
     reduction: one of mean, sum, none, batchmean
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"kl_div: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(f"kl_div: target must be a tensor, not {type(target).__name__}")
     if input.dim() < 1:
         raise ValueError(
             f"kl_div: input must have at least 1 axis [n, *q], not {input.dim()}"
@@ -212,7 +216,7 @@ def kl_div(input, target, *, reduction="mean"):
             f"kl_div: index n has size {input.shape[0]} on axis 0 of input but "
             f"{target.shape[0]} on axis 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "kl_div: reduction must be one of 'mean', 'sum', 'none', 'batchmean', not "
             f"{reduction!r}"

@@ -28,6 +28,7 @@ Gradients of batchmean, G the cotangent of batchmean:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -172,8 +173,16 @@ def kl_div_log_target(input, target, *, reduction="mean"):
     target[n, *q]: floating point
     reduction: one of mean, sum, none, batchmean
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"kl_div_log_target: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"kl_div_log_target: target must be a tensor, not {type(target).__name__}"
+        )
     if input.dim() < 1:
         raise ValueError(
             "kl_div_log_target: input must have at least 1 axis [n, *q], not "
@@ -214,7 +223,7 @@ def kl_div_log_target(input, target, *, reduction="mean"):
             f"kl_div_log_target: index n has size {input.shape[0]} on axis 0 of input "
             f"but {target.shape[0]} on axis 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "kl_div_log_target: reduction must be one of 'mean', 'sum', 'none', "
             f"'batchmean', not {reduction!r}"

@@ -8,6 +8,7 @@ Gradients, G the cotangent of C:
     grad_B[k,l] = Σᵢⱼ G[(i k),(j l)]·A[i,j]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -56,8 +57,12 @@ def kron(A, B):
     A[i, j]: floating point
     B[k, l]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"kron: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"kron: B must be a tensor, not {type(B).__name__}")
     if A.dim() != 2:
         raise ValueError(f"kron: A must have 2 axes [i, j], not {A.dim()}")
     if B.dim() != 2:

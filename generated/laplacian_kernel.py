@@ -8,7 +8,17 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = gamma·Σᵢ G[*b,i,j]·K[*b,i,j]·sign(x1[*b,i,k] − x2[*b,j,k])
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
@@ -52,8 +62,18 @@ def laplacian_kernel(x1, x2, *, gamma=1):
     x2[*b, j, k]: floating point
     gamma: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(
+            f"laplacian_kernel: x1 must be a tensor, not {type(x1).__name__}"
+        )
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(
+            f"laplacian_kernel: x2 must be a tensor, not {type(x2).__name__}"
+        )
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "laplacian_kernel: gamma")
     if x1.dim() < 2:
         raise ValueError(
             f"laplacian_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"

@@ -14,7 +14,17 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _layer_norm_forward(input, weight, bias, eps):
@@ -101,10 +111,22 @@ def layer_norm(input, weight, bias=None, *, eps=1e-05):
     bias[*s]: floating point, or None for a constant
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"layer_norm: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"layer_norm: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "layer_norm: eps")
     if bias is None:
         bias = input.new_full(weight.shape, 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"layer_norm: bias must be a tensor, not {type(bias).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"layer_norm: input must be a floating-point tensor, not {input.dtype}"

@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -69,8 +70,12 @@ def linear(input, weight, bias=None):
     weight[j, k]: floating point
     bias[j]: floating point, or None for a constant
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"linear: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"linear: weight must be a tensor, not {type(weight).__name__}")
     if input.dim() < 1:
         raise ValueError(
             f"linear: input must have at least 1 axis [*b, k], not {input.dim()}"
@@ -79,6 +84,8 @@ def linear(input, weight, bias=None):
         raise ValueError(f"linear: weight must have 2 axes [j, k], not {weight.dim()}")
     if bias is None:
         bias = input.new_full((weight.shape[0],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"linear: bias must be a tensor, not {type(bias).__name__}")
     if bias.dim() != 1:
         raise ValueError(f"linear: bias must have 1 axis [j], not {bias.dim()}")
     if not input.is_floating_point():

@@ -37,6 +37,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
@@ -365,8 +382,28 @@ def linear_cross_entropy(
     label_smoothing: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"linear_cross_entropy: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(linear_weight, torch.Tensor):
+        raise TypeError(
+            "linear_cross_entropy: linear_weight must be a tensor, not "
+            f"{type(linear_weight).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            "linear_cross_entropy: target must be a tensor, not "
+            f"{type(target).__name__}"
+        )
+    if type(ignore_index) is not int:
+        ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
+    if type(label_smoothing) not in (float, int):
+        label_smoothing = _number(
+            label_smoothing, "linear_cross_entropy: label_smoothing"
+        )
     if input.dim() != 2:
         raise ValueError(
             f"linear_cross_entropy: input must have 2 axes [n, d], not {input.dim()}"
@@ -382,6 +419,11 @@ def linear_cross_entropy(
         )
     if linear_bias is None:
         linear_bias = input.new_full((linear_weight.shape[0],), 0)
+    if not isinstance(linear_bias, torch.Tensor):
+        raise TypeError(
+            "linear_cross_entropy: linear_bias must be a tensor, not "
+            f"{type(linear_bias).__name__}"
+        )
     if linear_bias.dim() != 1:
         raise ValueError(
             "linear_cross_entropy: linear_bias must have 1 axis [c], not "
@@ -389,6 +431,11 @@ def linear_cross_entropy(
         )
     if weight is None:
         weight = input.new_full((linear_weight.shape[0],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            "linear_cross_entropy: weight must be a tensor, not "
+            f"{type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             f"linear_cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
@@ -457,7 +504,7 @@ def linear_cross_entropy(
             f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis 0 "
             f"of linear_weight but {weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -15,6 +15,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _local_response_norm_forward(input, window, alpha, beta, k):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -93,8 +110,20 @@ def local_response_norm(input, *, window, alpha=0.0001, beta=0.75, k=1):
     beta: a number
     k: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"local_response_norm: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(window) is not int:
+        window = _integer(window, "local_response_norm: window")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "local_response_norm: alpha")
+    if type(beta) not in (float, int):
+        beta = _number(beta, "local_response_norm: beta")
+    if type(k) not in (float, int):
+        k = _number(k, "local_response_norm: k")
     if input.dim() < 2:
         raise ValueError(
             "local_response_norm: input must have at least 2 axes [n, c, *q], not "

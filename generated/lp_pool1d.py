@@ -13,6 +13,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
     return total ** (1 / norm_type)
@@ -64,8 +81,18 @@ def lp_pool1d(input, *, norm_type, kernel_size, stride):
     kernel_size: the size of index k
     stride: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"lp_pool1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(norm_type) not in (float, int):
+        norm_type = _number(norm_type, "lp_pool1d: norm_type")
+    if type(kernel_size) is not int:
+        kernel_size = _integer(kernel_size, "lp_pool1d: kernel_size")
+    if type(stride) is not int:
+        stride = _integer(stride, "lp_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"lp_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -76,6 +103,8 @@ def lp_pool1d(input, *, norm_type, kernel_size, stride):
         raise TypeError(
             f"lp_pool1d: input must be a floating-point tensor, not {input.dtype}"
         )
+    if stride < 1:
+        raise ValueError(f"lp_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
     if forward_ad._current_level >= 0:

@@ -13,6 +13,7 @@ Gradients, G the cotangent of D:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -79,8 +80,14 @@ def mahalanobis(u, v, VI):
     v[*b, k]: floating point
     VI[k, l]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(u, torch.Tensor):
+        raise TypeError(f"mahalanobis: u must be a tensor, not {type(u).__name__}")
+    if not isinstance(v, torch.Tensor):
+        raise TypeError(f"mahalanobis: v must be a tensor, not {type(v).__name__}")
+    if not isinstance(VI, torch.Tensor):
+        raise TypeError(f"mahalanobis: VI must be a tensor, not {type(VI).__name__}")
     if u.dim() < 1:
         raise ValueError(
             f"mahalanobis: u must have at least 1 axis [*b, k], not {u.dim()}"

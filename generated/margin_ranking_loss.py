@@ -29,6 +29,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
     loss = (margin - target * (input1 - input2)).clamp(min=0)
     return loss.mean()
@@ -156,8 +165,22 @@ def margin_ranking_loss(input1, input2, target, *, margin=0, reduction="mean"):
     margin: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input1, torch.Tensor):
+        raise TypeError(
+            f"margin_ranking_loss: input1 must be a tensor, not {type(input1).__name__}"
+        )
+    if not isinstance(input2, torch.Tensor):
+        raise TypeError(
+            f"margin_ranking_loss: input2 must be a tensor, not {type(input2).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"margin_ranking_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(margin) not in (float, int):
+        margin = _number(margin, "margin_ranking_loss: margin")
     if not input1.is_floating_point():
         raise TypeError(
             "margin_ranking_loss: input1 must be a floating-point tensor, not "
@@ -204,7 +227,7 @@ def margin_ranking_loss(input1, input2, target, *, margin=0, reduction="mean"):
             f"margin_ranking_loss: index *p has shape {tuple(p_shape)} in input1 but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "margin_ranking_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -74,8 +74,25 @@ def masked_attention(query, key, value, attn_mask):
     value[*b, j, e]: floating point
     attn_mask[i, j]: bool
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            f"masked_attention: query must be a tensor, not {type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"masked_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"masked_attention: value must be a tensor, not {type(value).__name__}"
+        )
+    if not isinstance(attn_mask, torch.Tensor):
+        raise TypeError(
+            "masked_attention: attn_mask must be a tensor, not "
+            f"{type(attn_mask).__name__}"
+        )
     if query.dim() < 2:
         raise ValueError(
             "masked_attention: query must have at least 2 axes [*b, i, d], not "

@@ -11,6 +11,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _masked_fill_forward(input, mask, value):
     return torch.where(mask, value, input)
 
@@ -43,8 +52,18 @@ def masked_fill(input, mask, *, value):
     mask[*p]: bool
     value: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"masked_fill: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(mask, torch.Tensor):
+        raise TypeError(
+            f"masked_fill: mask must be a tensor, not {type(mask).__name__}"
+        )
+    if type(value) not in (float, int):
+        value = _number(value, "masked_fill: value")
     if not input.is_floating_point():
         raise TypeError(
             f"masked_fill: input must be a floating-point tensor, not {input.dtype}"

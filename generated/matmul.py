@@ -8,6 +8,7 @@ Gradients, G the cotangent of C:
     grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -49,8 +50,12 @@ def matmul(A, B):
     A[*b, i, k]: floating point
     B[*b, k, j]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"matmul: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"matmul: B must be a tensor, not {type(B).__name__}")
     if A.dim() < 2:
         raise ValueError(
             f"matmul: A must have at least 2 axes [*b, i, k], not {A.dim()}"

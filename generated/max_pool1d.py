@@ -15,6 +15,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _max_pool1d_forward(input, kernel_size, stride):
     return input.unfold(2, kernel_size, stride).max(3).values
 
@@ -53,8 +61,16 @@ def max_pool1d(input, *, kernel_size, stride):
     kernel_size: the size of index k
     stride: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"max_pool1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(kernel_size) is not int:
+        kernel_size = _integer(kernel_size, "max_pool1d: kernel_size")
+    if type(stride) is not int:
+        stride = _integer(stride, "max_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"max_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -65,6 +81,8 @@ def max_pool1d(input, *, kernel_size, stride):
         raise TypeError(
             f"max_pool1d: input must be a floating-point tensor, not {input.dtype}"
         )
+    if stride < 1:
+        raise ValueError(f"max_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
     if forward_ad._current_level >= 0:

@@ -17,6 +17,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     part = input.unfold(2, kernel_height, stride)
     part2 = part.unfold(3, kernel_width, stride)
@@ -76,8 +84,18 @@ def max_pool2d(input, *, kernel_height, kernel_width, stride):
     kernel_width: the size of index j
     stride: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"max_pool2d: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(kernel_height) is not int:
+        kernel_height = _integer(kernel_height, "max_pool2d: kernel_height")
+    if type(kernel_width) is not int:
+        kernel_width = _integer(kernel_width, "max_pool2d: kernel_width")
+    if type(stride) is not int:
+        stride = _integer(stride, "max_pool2d: stride")
     if input.dim() != 4:
         raise ValueError(
             f"max_pool2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
@@ -94,6 +112,8 @@ def max_pool2d(input, *, kernel_height, kernel_width, stride):
         raise TypeError(
             f"max_pool2d: input must be a floating-point tensor, not {input.dtype}"
         )
+    if stride < 1:
+        raise ValueError(f"max_pool2d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_height) // stride + 1 < 0:
         raise ValueError("max_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:

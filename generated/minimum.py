@@ -48,8 +48,12 @@ def minimum(A, B):
     A[*p]: floating point
     B[*p]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"minimum: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"minimum: B must be a tensor, not {type(B).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"minimum: A must be a floating-point tensor, not {A.dtype}")
     if B.dtype != A.dtype:

@@ -17,6 +17,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _mmd_forward(X, Y, gamma):
     part = X.detach()
     mean = part.mean(0)
@@ -112,8 +121,14 @@ def mmd(X, Y, *, gamma=1):
     Y[l, k]: floating point
     gamma: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(X, torch.Tensor):
+        raise TypeError(f"mmd: X must be a tensor, not {type(X).__name__}")
+    if not isinstance(Y, torch.Tensor):
+        raise TypeError(f"mmd: Y must be a tensor, not {type(Y).__name__}")
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "mmd: gamma")
     if X.dim() != 2:
         raise ValueError(f"mmd: X must have 2 axes [i, k], not {X.dim()}")
     if Y.dim() != 2:

@@ -9,6 +9,7 @@ Gradients, G the cotangent of D:
     grad_C[k,l] = Σᵢⱼ G[i,l]·A[i,j]·B[j,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -56,8 +57,14 @@ def multi_dot(A, B, C):
     B[j, k]: floating point
     C[k, l]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"multi_dot: A must be a tensor, not {type(A).__name__}")
+    if not isinstance(B, torch.Tensor):
+        raise TypeError(f"multi_dot: B must be a tensor, not {type(B).__name__}")
+    if not isinstance(C, torch.Tensor):
+        raise TypeError(f"multi_dot: C must be a tensor, not {type(C).__name__}")
     if A.dim() != 2:
         raise ValueError(f"multi_dot: A must have 2 axes [i, j], not {A.dim()}")
     if B.dim() != 2:

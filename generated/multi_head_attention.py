@@ -34,6 +34,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
@@ -176,8 +184,38 @@ def multi_head_attention(
     bo[c]: floating point, or None for a constant
     num_heads: the size of index h
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: query must be a tensor, not {type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: value must be a tensor, not {type(value).__name__}"
+        )
+    if not isinstance(Wq, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: Wq must be a tensor, not {type(Wq).__name__}"
+        )
+    if not isinstance(Wk, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: Wk must be a tensor, not {type(Wk).__name__}"
+        )
+    if not isinstance(Wv, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: Wv must be a tensor, not {type(Wv).__name__}"
+        )
+    if not isinstance(Wo, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: Wo must be a tensor, not {type(Wo).__name__}"
+        )
+    if type(num_heads) is not int:
+        num_heads = _integer(num_heads, "multi_head_attention: num_heads")
     if query.dim() != 3:
         raise ValueError(
             f"multi_head_attention: query must have 3 axes [n, i, k], not {query.dim()}"
@@ -212,24 +250,40 @@ def multi_head_attention(
         )
     if bq is None:
         bq = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
+    if not isinstance(bq, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: bq must be a tensor, not {type(bq).__name__}"
+        )
     if bq.dim() != 1:
         raise ValueError(
             f"multi_head_attention: bq must have 1 axis [(h d)], not {bq.dim()}"
         )
     if bk is None:
         bk = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
+    if not isinstance(bk, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: bk must be a tensor, not {type(bk).__name__}"
+        )
     if bk.dim() != 1:
         raise ValueError(
             f"multi_head_attention: bk must have 1 axis [(h d)], not {bk.dim()}"
         )
     if bv is None:
         bv = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
+    if not isinstance(bv, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: bv must be a tensor, not {type(bv).__name__}"
+        )
     if bv.dim() != 1:
         raise ValueError(
             f"multi_head_attention: bv must have 1 axis [(h d)], not {bv.dim()}"
         )
     if bo is None:
         bo = query.new_full((Wo.shape[0],), 0)
+    if not isinstance(bo, torch.Tensor):
+        raise TypeError(
+            f"multi_head_attention: bo must be a tensor, not {type(bo).__name__}"
+        )
     if bo.dim() != 1:
         raise ValueError(
             f"multi_head_attention: bo must have 1 axis [c], not {bo.dim()}"

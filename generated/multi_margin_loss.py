@@ -28,6 +28,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
@@ -192,8 +201,20 @@ def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="m
     margin: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"multi_margin_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"multi_margin_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(p) not in (float, int):
+        p = _number(p, "multi_margin_loss: p")
+    if type(margin) not in (float, int):
+        margin = _number(margin, "multi_margin_loss: margin")
     if input.dim() != 2:
         raise ValueError(
             f"multi_margin_loss: input must have 2 axes [n, c], not {input.dim()}"
@@ -204,6 +225,10 @@ def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="m
         )
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"multi_margin_loss: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(
             f"multi_margin_loss: weight must have 1 axis [c], not {weight.dim()}"
@@ -238,7 +263,7 @@ def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="m
             f"multi_margin_loss: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "multi_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_vec[k] = Σᵢ G[i]·input[i,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -49,8 +50,12 @@ def mv(input, vec):
     input[i, k]: floating point
     vec[k]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"mv: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(vec, torch.Tensor):
+        raise TypeError(f"mv: vec must be a tensor, not {type(vec).__name__}")
     if input.dim() != 2:
         raise ValueError(f"mv: input must have 2 axes [i, k], not {input.dim()}")
     if vec.dim() != 1:

@@ -24,6 +24,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -171,14 +179,26 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
     ignore_index: an integer
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"nll_loss: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"nll_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(ignore_index) is not int:
+        ignore_index = _integer(ignore_index, "nll_loss: ignore_index")
     if input.dim() != 2:
         raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
     if target.dim() != 1:
         raise ValueError(f"nll_loss: target must have 1 axis [n], not {target.dim()}")
     if weight is None:
         weight = input.new_full((input.shape[1],), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"nll_loss: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(f"nll_loss: weight must have 1 axis [c], not {weight.dim()}")
     if not input.is_floating_point():
@@ -210,7 +230,7 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
             f"nll_loss: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[0]} on axis 0 of weight"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -12,6 +12,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _normalize_forward(input, dim, eps):
     norm = input.square().sum(dim).sqrt()
     return input / norm.clamp(min=eps).unsqueeze(dim)
@@ -56,8 +73,16 @@ def normalize(input, *, dim=1, eps=1e-12):
     dim: the position of axis k
     eps: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"normalize: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(dim) is not int:
+        dim = _integer(dim, "normalize: dim")
+    if type(eps) not in (float, int):
+        eps = _number(eps, "normalize: eps")
     if input.dim() < 1:
         raise ValueError(
             f"normalize: input must have at least 1 axis [*p, k, *q], not {input.dim()}"

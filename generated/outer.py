@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_vec2[j] = Σᵢ G[i,j]·input[i]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -49,8 +50,12 @@ def outer(input, vec2):
     input[i]: floating point
     vec2[j]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"outer: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(vec2, torch.Tensor):
+        raise TypeError(f"outer: vec2 must be a tensor, not {type(vec2).__name__}")
     if input.dim() != 1:
         raise ValueError(f"outer: input must have 1 axis [i], not {input.dim()}")
     if vec2.dim() != 1:

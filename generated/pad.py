@@ -15,6 +15,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _pad_forward(input, left, right, value, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -77,8 +94,18 @@ def pad(input, *, left, right, value=0, dim=-1):
     value: a number
     dim: the position of axis k
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"pad: input must be a tensor, not {type(input).__name__}")
+    if type(left) is not int:
+        left = _integer(left, "pad: left")
+    if type(right) is not int:
+        right = _integer(right, "pad: right")
+    if type(value) not in (float, int):
+        value = _number(value, "pad: value")
+    if type(dim) is not int:
+        dim = _integer(dim, "pad: dim")
     if input.dim() < 1:
         raise ValueError(
             f"pad: input must have at least 1 axis [*p, k, *q], not {input.dim()}"

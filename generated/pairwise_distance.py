@@ -10,7 +10,17 @@ Gradients, G the cotangent of output:
     grad_x2[*p,k] = −grad_delta[*p,k]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
@@ -62,8 +72,22 @@ def pairwise_distance(x1, x2, *, eps=1e-06, keepdim=False):
     eps: a number
     keepdim: whether axis k is kept, with size 1
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(
+            f"pairwise_distance: x1 must be a tensor, not {type(x1).__name__}"
+        )
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(
+            f"pairwise_distance: x2 must be a tensor, not {type(x2).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "pairwise_distance: eps")
+    if type(keepdim) is not bool:
+        raise TypeError(
+            f"pairwise_distance: keepdim must be True or False, not {keepdim!r:.60}"
+        )
     if x1.dim() < 1:
         raise ValueError(
             f"pairwise_distance: x1 must have at least 1 axis [*p, k], not {x1.dim()}"

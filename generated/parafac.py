@@ -55,8 +55,14 @@ def parafac(U, V, W):
     V[j, r]: floating point
     W[k, r]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(U, torch.Tensor):
+        raise TypeError(f"parafac: U must be a tensor, not {type(U).__name__}")
+    if not isinstance(V, torch.Tensor):
+        raise TypeError(f"parafac: V must be a tensor, not {type(V).__name__}")
+    if not isinstance(W, torch.Tensor):
+        raise TypeError(f"parafac: W must be a tensor, not {type(W).__name__}")
     if U.dim() != 2:
         raise ValueError(f"parafac: U must have 2 axes [i, r], not {U.dim()}")
     if V.dim() != 2:

@@ -7,7 +7,16 @@ Gradients, G the cotangent of output:
     grad_input[*p,c,(h i),(w j)] = G[*p,(c i j),h,w]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _pixel_unshuffle_forward(input, downscale_factor):
@@ -50,8 +59,16 @@ def pixel_unshuffle(input, *, downscale_factor):
     input[*p, c, (h i), (w j)]: floating point
     downscale_factor: the size of index i
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"pixel_unshuffle: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(downscale_factor) is not int:
+        downscale_factor = _integer(
+            downscale_factor, "pixel_unshuffle: downscale_factor"
+        )
     if input.dim() < 3:
         raise ValueError(
             "pixel_unshuffle: input must have at least 3 axes [*p, c, (h i), (w j)], "

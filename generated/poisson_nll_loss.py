@@ -22,6 +22,7 @@ Gradients of none, G the cotangent of loss:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -126,8 +127,16 @@ def poisson_nll_loss(input, target, *, reduction="mean"):
     target[*p]: floating point
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"poisson_nll_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"poisson_nll_loss: target must be a tensor, not {type(target).__name__}"
+        )
     if not input.is_floating_point():
         raise TypeError(
             "poisson_nll_loss: input must be a floating-point tensor, not "
@@ -153,7 +162,7 @@ def poisson_nll_loss(input, target, *, reduction="mean"):
             f"poisson_nll_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "poisson_nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -8,7 +8,17 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = gamma·degree·Σᵢ G[*b,i,j]·x1[*b,i,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
@@ -59,8 +69,22 @@ def polynomial_kernel(x1, x2, *, gamma=1, coef0=1, degree=3):
     coef0: a number
     degree: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(
+            f"polynomial_kernel: x1 must be a tensor, not {type(x1).__name__}"
+        )
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(
+            f"polynomial_kernel: x2 must be a tensor, not {type(x2).__name__}"
+        )
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "polynomial_kernel: gamma")
+    if type(coef0) not in (float, int):
+        coef0 = _number(coef0, "polynomial_kernel: coef0")
+    if type(degree) not in (float, int):
+        degree = _number(degree, "polynomial_kernel: degree")
     if x1.dim() < 2:
         raise ValueError(
             "polynomial_kernel: x1 must have at least 2 axes [*b, i, k], not "

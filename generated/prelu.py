@@ -63,8 +63,12 @@ def prelu(input, weight):
     input[n, c, *q]: floating point
     weight[c]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"prelu: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(f"prelu: weight must be a tensor, not {type(weight).__name__}")
     if input.dim() < 2:
         raise ValueError(
             f"prelu: input must have at least 2 axes [n, c, *q], not {input.dim()}"

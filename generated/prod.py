@@ -15,6 +15,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _product_of_others(x, dim):
     """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
     x = x.movedim(dim, -1)
@@ -61,8 +69,14 @@ def prod(A, *, dim, keepdim=False):
     dim: the position of axis k
     keepdim: whether axis k is kept, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"prod: A must be a tensor, not {type(A).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "prod: dim")
+    if type(keepdim) is not bool:
+        raise TypeError(f"prod: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
         raise ValueError(
             f"prod: A must have at least 1 axis [*p, k, *q], not {A.dim()}"

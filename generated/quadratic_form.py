@@ -10,6 +10,7 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -59,8 +60,12 @@ def quadratic_form(x, A):
     x[*b, i]: floating point
     A[i, j]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"quadratic_form: x must be a tensor, not {type(x).__name__}")
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"quadratic_form: A must be a tensor, not {type(A).__name__}")
     if x.dim() < 1:
         raise ValueError(
             f"quadratic_form: x must have at least 1 axis [*b, i], not {x.dim()}"

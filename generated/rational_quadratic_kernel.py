@@ -16,6 +16,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     part = x2.detach()
     mean = part.mean(-2)
@@ -78,8 +87,20 @@ def rational_quadratic_kernel(x1, x2, *, gamma=1, alpha=1):
     gamma: a number
     alpha: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(
+            f"rational_quadratic_kernel: x1 must be a tensor, not {type(x1).__name__}"
+        )
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(
+            f"rational_quadratic_kernel: x2 must be a tensor, not {type(x2).__name__}"
+        )
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "rational_quadratic_kernel: gamma")
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "rational_quadratic_kernel: alpha")
     if x1.dim() < 2:
         raise ValueError(
             "rational_quadratic_kernel: x1 must have at least 2 axes [*b, i, k], not "

@@ -81,8 +81,29 @@ def relative_attention(query, key, value, bias, buckets):
     bias[v, h]: floating point
     buckets[i, j]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            f"relative_attention: query must be a tensor, not {type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"relative_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"relative_attention: value must be a tensor, not {type(value).__name__}"
+        )
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"relative_attention: bias must be a tensor, not {type(bias).__name__}"
+        )
+    if not isinstance(buckets, torch.Tensor):
+        raise TypeError(
+            "relative_attention: buckets must be a tensor, not "
+            f"{type(buckets).__name__}"
+        )
     if query.dim() < 3:
         raise ValueError(
             "relative_attention: query must have at least 3 axes [*b, h, i, d], not "

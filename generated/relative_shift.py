@@ -64,8 +64,12 @@ def relative_shift(input):
 
     input[*p, i, r]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"relative_shift: input must be a tensor, not {type(input).__name__}"
+        )
     if input.dim() < 2:
         raise ValueError(
             "relative_shift: input must have at least 2 axes [*p, i, r], not "

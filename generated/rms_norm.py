@@ -11,7 +11,17 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _rms_norm_forward(input, weight, eps):
@@ -84,8 +94,16 @@ def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
     weight[*s]: floating point
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"rms_norm: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"rms_norm: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(eps) not in (float, int):
+        eps = _number(eps, "rms_norm: eps")
     if not input.is_floating_point():
         raise TypeError(
             f"rms_norm: input must be a floating-point tensor, not {input.dtype}"

@@ -13,6 +13,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _rotary_embedding_forward(x, base):
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
@@ -60,8 +69,12 @@ def rotary_embedding(x, *, base=10000):
     x[*b, t, (r d)]: floating point
     base: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"rotary_embedding: x must be a tensor, not {type(x).__name__}")
+    if type(base) not in (float, int):
+        base = _number(base, "rotary_embedding: base")
     if x.dim() < 2:
         raise ValueError(
             "rotary_embedding: x must have at least 2 axes [*b, t, (r d)], not "

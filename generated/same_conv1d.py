@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _same_conv1d_forward(input, weight, bias, padding):
     part = weight.shape[2] - padding - 1
     part2 = torch.nn.functional.pad(input, (padding, part))
@@ -64,8 +72,18 @@ def same_conv1d(input, weight, bias=None, *, padding):
     bias[o]: floating point, or None for a constant
     padding: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"same_conv1d: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"same_conv1d: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(padding) is not int:
+        padding = _integer(padding, "same_conv1d: padding")
     if input.dim() != 3:
         raise ValueError(
             f"same_conv1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -76,6 +94,10 @@ def same_conv1d(input, weight, bias=None, *, padding):
         )
     if bias is None:
         bias = input.new_full((weight.shape[0],), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"same_conv1d: bias must be a tensor, not {type(bias).__name__}"
+        )
     if bias.dim() != 1:
         raise ValueError(f"same_conv1d: bias must have 1 axis [o], not {bias.dim()}")
     if not input.is_floating_point():

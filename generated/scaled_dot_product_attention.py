@@ -73,8 +73,23 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None):
     value[*b, j, e]: floating point
     attn_mask[i, j]: floating point, or None for a constant
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            "scaled_dot_product_attention: query must be a tensor, not "
+            f"{type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            "scaled_dot_product_attention: key must be a tensor, not "
+            f"{type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            "scaled_dot_product_attention: value must be a tensor, not "
+            f"{type(value).__name__}"
+        )
     if query.dim() < 2:
         raise ValueError(
             "scaled_dot_product_attention: query must have at least 2 axes [*b, i, d], "
@@ -92,6 +107,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None):
         )
     if attn_mask is None:
         attn_mask = query.new_full((query.shape[-2], key.shape[-2]), 0)
+    if not isinstance(attn_mask, torch.Tensor):
+        raise TypeError(
+            "scaled_dot_product_attention: attn_mask must be a tensor, not "
+            f"{type(attn_mask).__name__}"
+        )
     if attn_mask.dim() != 2:
         raise ValueError(
             "scaled_dot_product_attention: attn_mask must have 2 axes [i, j], not "

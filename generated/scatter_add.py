@@ -14,6 +14,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _scatter_add_forward(input, index, src, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -88,8 +96,20 @@ def scatter_add(input, index, src, *, dim):
     src[*p, k, *q]: floating point
     dim: the position of axis v
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"scatter_add: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(index, torch.Tensor):
+        raise TypeError(
+            f"scatter_add: index must be a tensor, not {type(index).__name__}"
+        )
+    if not isinstance(src, torch.Tensor):
+        raise TypeError(f"scatter_add: src must be a tensor, not {type(src).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "scatter_add: dim")
     if input.dim() < 1:
         raise ValueError(
             "scatter_add: input must have at least 1 axis [*p, v, *q], not "

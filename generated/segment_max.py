@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _segment_max_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
@@ -73,8 +81,19 @@ def segment_max(data, segment_ids, *, num_segments):
     segment_ids[n]: int64
     num_segments: the size of index g
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(data, torch.Tensor):
+        raise TypeError(
+            f"segment_max: data must be a tensor, not {type(data).__name__}"
+        )
+    if not isinstance(segment_ids, torch.Tensor):
+        raise TypeError(
+            "segment_max: segment_ids must be a tensor, not "
+            f"{type(segment_ids).__name__}"
+        )
+    if type(num_segments) is not int:
+        num_segments = _integer(num_segments, "segment_max: num_segments")
     if data.dim() < 1:
         raise ValueError(
             f"segment_max: data must have at least 1 axis [n, *q], not {data.dim()}"

@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _shift_forward(input, shifts, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -68,8 +76,14 @@ def shift(input, *, shifts=1, dim=-1):
     shifts: an integer
     dim: the position of axis t
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"shift: input must be a tensor, not {type(input).__name__}")
+    if type(shifts) is not int:
+        shifts = _integer(shifts, "shift: shifts")
+    if type(dim) is not int:
+        dim = _integer(dim, "shift: dim")
     if input.dim() < 1:
         raise ValueError(
             f"shift: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

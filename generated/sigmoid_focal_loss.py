@@ -30,6 +30,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
@@ -225,8 +234,20 @@ def sigmoid_focal_loss(input, target, *, alpha=0.25, gamma=2, reduction="none"):
     gamma: a number
     reduction: one of none, mean, sum
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"sigmoid_focal_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "sigmoid_focal_loss: alpha")
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "sigmoid_focal_loss: gamma")
     if not input.is_floating_point():
         raise TypeError(
             "sigmoid_focal_loss: input must be a floating-point tensor, not "
@@ -252,7 +273,7 @@ def sigmoid_focal_loss(input, target, *, alpha=0.25, gamma=2, reduction="none"):
             f"sigmoid_focal_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "sigmoid_focal_loss: reduction must be one of 'none', 'mean', 'sum', not "
             f"{reduction!r}"

@@ -8,7 +8,17 @@ Gradients, G the cotangent of K:
     grad_x2[*b,j,k] = gamma·Σᵢ G[*b,i,j]·x1[*b,i,k]·(1 − K[*b,i,j]²)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
@@ -56,8 +66,16 @@ def sigmoid_kernel(x1, x2, *, gamma=1, coef0=1):
     gamma: a number
     coef0: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x1, torch.Tensor):
+        raise TypeError(f"sigmoid_kernel: x1 must be a tensor, not {type(x1).__name__}")
+    if not isinstance(x2, torch.Tensor):
+        raise TypeError(f"sigmoid_kernel: x2 must be a tensor, not {type(x2).__name__}")
+    if type(gamma) not in (float, int):
+        gamma = _number(gamma, "sigmoid_kernel: gamma")
+    if type(coef0) not in (float, int):
+        coef0 = _number(coef0, "sigmoid_kernel: coef0")
     if x1.dim() < 2:
         raise ValueError(
             f"sigmoid_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"

@@ -18,6 +18,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _sliding_window_attention_forward(query, key, value, window):
     S = query @ key.mT / math.sqrt(query.shape[-1])
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
@@ -81,8 +89,24 @@ def sliding_window_attention(query, key, value, *, window):
     value[*b, j, e]: floating point
     window: an integer
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            "sliding_window_attention: query must be a tensor, not "
+            f"{type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"sliding_window_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            "sliding_window_attention: value must be a tensor, not "
+            f"{type(value).__name__}"
+        )
+    if type(window) is not int:
+        window = _integer(window, "sliding_window_attention: window")
     if query.dim() < 2:
         raise ValueError(
             "sliding_window_attention: query must have at least 2 axes [*b, i, d], not "

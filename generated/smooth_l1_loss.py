@@ -27,6 +27,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _smooth_l1_loss_mean_forward(input, target, beta):
     e = input - target
     part = e.abs()
@@ -148,8 +157,18 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1):
     reduction: one of mean, sum, none
     beta: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"smooth_l1_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"smooth_l1_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(beta) not in (float, int):
+        beta = _number(beta, "smooth_l1_loss: beta")
     if not input.is_floating_point():
         raise TypeError(
             f"smooth_l1_loss: input must be a floating-point tensor, not {input.dtype}"
@@ -174,7 +193,7 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1):
             f"smooth_l1_loss: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "smooth_l1_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -68,8 +68,26 @@ def softmax_regression(features, weight, bias, targets):
     bias[c]: floating point
     targets[n]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(features, torch.Tensor):
+        raise TypeError(
+            "softmax_regression: features must be a tensor, not "
+            f"{type(features).__name__}"
+        )
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"softmax_regression: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(
+            f"softmax_regression: bias must be a tensor, not {type(bias).__name__}"
+        )
+    if not isinstance(targets, torch.Tensor):
+        raise TypeError(
+            "softmax_regression: targets must be a tensor, not "
+            f"{type(targets).__name__}"
+        )
     if features.dim() != 2:
         raise ValueError(
             "softmax_regression: features must have 2 axes [n, d], not "

@@ -11,6 +11,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _softshrink_forward(input, lambd):
     part = input - lambd * input.sign()
     return torch.where(~(input.abs() <= lambd), part, 0)
@@ -45,8 +54,14 @@ def softshrink(input, *, lambd=0.5):
     input[*p]: floating point
     lambd: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"softshrink: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(lambd) not in (float, int):
+        lambd = _number(lambd, "softshrink: lambd")
     if not input.is_floating_point():
         raise TypeError(
             f"softshrink: input must be a floating-point tensor, not {input.dtype}"

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*p] = G[*p]·(1 − output[*p]·sign(input[*p]))/(1 + |input[*p]|)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -41,8 +42,10 @@ def softsign(input):
 
     input[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"softsign: input must be a tensor, not {type(input).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"softsign: input must be a floating-point tensor, not {input.dtype}"

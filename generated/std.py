@@ -13,6 +13,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _std_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
@@ -68,8 +85,16 @@ def std(A, *, dim, correction=1, keepdim=False):
     correction: a number
     keepdim: whether axis k is kept, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"std: A must be a tensor, not {type(A).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "std: dim")
+    if type(correction) not in (float, int):
+        correction = _number(correction, "std: correction")
+    if type(keepdim) is not bool:
+        raise TypeError(f"std: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
         raise ValueError(f"std: A must have at least 1 axis [*p, k, *q], not {A.dim()}")
     if not -A.dim() <= dim < A.dim():

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_gate[*p] = G[*p]·(input[*p]·sigmoid(gate[*p]) + output[*p]·(1 − sigmoid(gate[*p])))
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -52,8 +53,12 @@ def swiglu(input, gate):
     input[*p]: floating point
     gate[*p]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"swiglu: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(gate, torch.Tensor):
+        raise TypeError(f"swiglu: gate must be a tensor, not {type(gate).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"swiglu: input must be a floating-point tensor, not {input.dtype}"

@@ -54,8 +54,12 @@ def take(input, index):
     input[v]: floating point
     index[*p]: int64
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"take: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(index, torch.Tensor):
+        raise TypeError(f"take: index must be a tensor, not {type(index).__name__}")
     if input.dim() != 1:
         raise ValueError(f"take: input must have 1 axis [v], not {input.dim()}")
     if not input.is_floating_point():

@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _take_along_dim_forward(input, indices, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -72,8 +80,18 @@ def take_along_dim(input, indices, *, dim):
     indices[*p, k, *q]: int64
     dim: the position of axis v
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"take_along_dim: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(indices, torch.Tensor):
+        raise TypeError(
+            f"take_along_dim: indices must be a tensor, not {type(indices).__name__}"
+        )
+    if type(dim) is not int:
+        dim = _integer(dim, "take_along_dim: dim")
     if input.dim() < 1:
         raise ValueError(
             "take_along_dim: input must have at least 1 axis [*p, v, *q], not "

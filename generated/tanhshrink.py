@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*p] = G[*p]·tanh(input[*p])²
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -40,8 +41,12 @@ def tanhshrink(input):
 
     input[*p]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"tanhshrink: input must be a tensor, not {type(input).__name__}"
+        )
     if not input.is_floating_point():
         raise TypeError(
             f"tanhshrink: input must be a floating-point tensor, not {input.dtype}"

@@ -11,6 +11,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _threshold_forward(input, level, value):
     return torch.where(input <= level, value, input)
 
@@ -45,8 +54,16 @@ def threshold(input, *, level, value):
     level: a number
     value: a number
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"threshold: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(level) not in (float, int):
+        level = _number(level, "threshold: level")
+    if type(value) not in (float, int):
+        value = _number(value, "threshold: value")
     if not input.is_floating_point():
         raise TypeError(
             f"threshold: input must be a floating-point tensor, not {input.dtype}"

@@ -9,7 +9,16 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _tile_forward(input, repeats, dim):
@@ -65,8 +74,14 @@ def tile(input, *, repeats, dim):
     repeats: the size of index r
     dim: the position of axis t
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"tile: input must be a tensor, not {type(input).__name__}")
+    if type(repeats) is not int:
+        repeats = _integer(repeats, "tile: repeats")
+    if type(dim) is not int:
+        dim = _integer(dim, "tile: dim")
     if input.dim() < 1:
         raise ValueError(
             f"tile: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

@@ -11,6 +11,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _toeplitz_forward(weight, rows, columns):
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
     return part.flip(1)
@@ -52,8 +60,16 @@ def toeplitz(weight, *, rows, columns):
     rows: the size of index i
     columns: the size of index j
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"toeplitz: weight must be a tensor, not {type(weight).__name__}"
+        )
+    if type(rows) is not int:
+        rows = _integer(rows, "toeplitz: rows")
+    if type(columns) is not int:
+        columns = _integer(columns, "toeplitz: columns")
     if weight.dim() != 1:
         raise ValueError(f"toeplitz: weight must have 1 axis [d], not {weight.dim()}")
     if rows < 1:

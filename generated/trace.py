@@ -7,6 +7,7 @@ Gradients, G the cotangent of y:
     grad_A[i,i′] = δ[i,i′]·G
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -40,8 +41,10 @@ def trace(A):
 
     A[i, i']: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"trace: A must be a tensor, not {type(A).__name__}")
     if A.dim() != 2:
         raise ValueError(f"trace: A must have 2 axes [i, i'], not {A.dim()}")
     if not A.is_floating_point():

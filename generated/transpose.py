@@ -7,6 +7,7 @@ Gradients, G the cotangent of C:
     grad_A[*b,i,j] = G[*b,j,i]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
 
 
@@ -38,8 +39,10 @@ def transpose(A):
 
     A[*b, i, j]: floating point
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"transpose: A must be a tensor, not {type(A).__name__}")
     if A.dim() < 2:
         raise ValueError(
             f"transpose: A must have at least 2 axes [*b, i, j], not {A.dim()}"

@@ -11,6 +11,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _tril_forward(input, diagonal):
     position = torch.arange(input.shape[-2], device=input.device).unsqueeze(1)
     part = torch.arange(input.shape[-1], device=input.device) - position
@@ -46,8 +54,12 @@ def tril(input, *, diagonal=0):
     input[*b, i, j]: floating point
     diagonal: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"tril: input must be a tensor, not {type(input).__name__}")
+    if type(diagonal) is not int:
+        diagonal = _integer(diagonal, "tril: diagonal")
     if input.dim() < 2:
         raise ValueError(
             f"tril: input must have at least 2 axes [*b, i, j], not {input.dim()}"

@@ -37,6 +37,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
     part = 1 / p
@@ -256,8 +265,28 @@ def triplet_margin_loss(
     eps: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(anchor, torch.Tensor):
+        raise TypeError(
+            f"triplet_margin_loss: anchor must be a tensor, not {type(anchor).__name__}"
+        )
+    if not isinstance(positive, torch.Tensor):
+        raise TypeError(
+            "triplet_margin_loss: positive must be a tensor, not "
+            f"{type(positive).__name__}"
+        )
+    if not isinstance(negative, torch.Tensor):
+        raise TypeError(
+            "triplet_margin_loss: negative must be a tensor, not "
+            f"{type(negative).__name__}"
+        )
+    if type(margin) not in (float, int):
+        margin = _number(margin, "triplet_margin_loss: margin")
+    if type(p) not in (float, int):
+        p = _number(p, "triplet_margin_loss: p")
+    if type(eps) not in (float, int):
+        eps = _number(eps, "triplet_margin_loss: eps")
     if anchor.dim() != 2:
         raise ValueError(
             f"triplet_margin_loss: anchor must have 2 axes [n, d], not {anchor.dim()}"
@@ -317,7 +346,7 @@ def triplet_margin_loss(
             f"triplet_margin_loss: index d has size {anchor.shape[1]} on axis 1 of "
             f"anchor but {negative.shape[1]} on axis 1 of negative"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

@@ -67,8 +67,16 @@ def tucker(core, U, V, W):
     V[j, m]: floating point
     W[k, r]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(core, torch.Tensor):
+        raise TypeError(f"tucker: core must be a tensor, not {type(core).__name__}")
+    if not isinstance(U, torch.Tensor):
+        raise TypeError(f"tucker: U must be a tensor, not {type(U).__name__}")
+    if not isinstance(V, torch.Tensor):
+        raise TypeError(f"tucker: V must be a tensor, not {type(V).__name__}")
+    if not isinstance(W, torch.Tensor):
+        raise TypeError(f"tucker: W must be a tensor, not {type(W).__name__}")
     if core.dim() != 3:
         raise ValueError(f"tucker: core must have 3 axes [l, m, r], not {core.dim()}")
     if U.dim() != 2:

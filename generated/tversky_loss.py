@@ -30,7 +30,17 @@ Gradients of none, G the cotangent of loss:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
@@ -259,8 +269,22 @@ def tversky_loss(input, target, *, alpha=0.5, beta=0.5, smooth=1, reduction="mea
     smooth: a number
     reduction: one of mean, sum, none
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"tversky_loss: input must be a tensor, not {type(input).__name__}"
+        )
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(
+            f"tversky_loss: target must be a tensor, not {type(target).__name__}"
+        )
+    if type(alpha) not in (float, int):
+        alpha = _number(alpha, "tversky_loss: alpha")
+    if type(beta) not in (float, int):
+        beta = _number(beta, "tversky_loss: beta")
+    if type(smooth) not in (float, int):
+        smooth = _number(smooth, "tversky_loss: smooth")
     if input.dim() < 1:
         raise ValueError(
             f"tversky_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
@@ -299,7 +323,7 @@ def tversky_loss(input, target, *, alpha=0.5, beta=0.5, smooth=1, reduction="mea
             f"tversky_loss: index n has size {input.shape[0]} on axis 0 of input but "
             f"{target.shape[0]} on axis 0 of target"
         )
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "tversky_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"

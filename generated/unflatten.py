@@ -7,7 +7,16 @@ Gradients, G the cotangent of output:
     grad_input[*p,(t d)] = G[*p,t,d]
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _unflatten_forward(input, inner):
@@ -39,8 +48,14 @@ def unflatten(input, *, inner):
     input[*p, (t d)]: floating point
     inner: the size of index d
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"unflatten: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(inner) is not int:
+        inner = _integer(inner, "unflatten: inner")
     if input.dim() < 1:
         raise ValueError(
             f"unflatten: input must have at least 1 axis [*p, (t d)], not {input.dim()}"

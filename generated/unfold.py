@@ -13,6 +13,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
 def _unfold_forward(input, dimension, length, step):
     dimension_axis = dimension % input.dim()
     p_shape = input.shape[:dimension_axis]
@@ -74,8 +82,16 @@ def unfold(input, *, dimension, length, step):
     length: the size of index k
     step: an integer
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"unfold: input must be a tensor, not {type(input).__name__}")
+    if type(dimension) is not int:
+        dimension = _integer(dimension, "unfold: dimension")
+    if type(length) is not int:
+        length = _integer(length, "unfold: length")
+    if type(step) is not int:
+        step = _integer(step, "unfold: step")
     if input.dim() < 1:
         raise ValueError(
             f"unfold: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
@@ -91,6 +107,8 @@ def unfold(input, *, dimension, length, step):
         raise TypeError(
             f"unfold: input must be a floating-point tensor, not {input.dtype}"
         )
+    if step < 1:
+        raise ValueError(f"unfold: step must be positive, not {step}")
     dimension_axis = dimension % input.dim()
     p_shape = input.shape[:dimension_axis]
     if (input.shape[len(p_shape)] - length) // step + 1 < 0:

@@ -8,7 +8,25 @@ Gradients, G_variance the cotangent of variance, G_mu the cotangent of mu:
     grad_A[*p,k,*q] = G_mu[*p,*q]/size(k) + 2·G_variance[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(size(k) − correction)
 """
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _var_mean_forward(A, dim, correction, keepdim):
@@ -61,8 +79,16 @@ def var_mean(A, *, dim, correction=1, keepdim=False):
     correction: a number
     keepdim: whether axis k is kept, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"var_mean: A must be a tensor, not {type(A).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "var_mean: dim")
+    if type(correction) not in (float, int):
+        correction = _number(correction, "var_mean: correction")
+    if type(keepdim) is not bool:
+        raise TypeError(f"var_mean: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
         raise ValueError(
             f"var_mean: A must have at least 1 axis [*p, k, *q], not {A.dim()}"

@@ -12,6 +12,23 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
+
+
 def _vector_norm_forward(A, ord, dim, keepdim):
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
@@ -62,8 +79,18 @@ def vector_norm(A, *, ord=2, dim, keepdim=False):
     dim: the position of axis k
     keepdim: whether axis k is kept, with size 1
 
-    ValueError: rank of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(A, torch.Tensor):
+        raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")
+    if type(ord) not in (float, int):
+        ord = _number(ord, "vector_norm: ord")
+    if type(dim) is not int:
+        dim = _integer(dim, "vector_norm: dim")
+    if type(keepdim) is not bool:
+        raise TypeError(
+            f"vector_norm: keepdim must be True or False, not {keepdim!r:.60}"
+        )
     if A.dim() < 1:
         raise ValueError(
             f"vector_norm: A must have at least 1 axis [*p, k, *q], not {A.dim()}"

@@ -11,7 +11,16 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
 def _weight_norm_forward(v, g, dim):
@@ -81,8 +90,14 @@ def weight_norm(v, g, *, dim=0):
     g[k]: floating point
     dim: the position of axis k
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(v, torch.Tensor):
+        raise TypeError(f"weight_norm: v must be a tensor, not {type(v).__name__}")
+    if not isinstance(g, torch.Tensor):
+        raise TypeError(f"weight_norm: g must be a tensor, not {type(g).__name__}")
+    if type(dim) is not int:
+        dim = _integer(dim, "weight_norm: dim")
     if v.dim() < 1:
         raise ValueError(
             f"weight_norm: v must have at least 1 axis [*p, k, *q], not {v.dim()}"

@@ -48,8 +48,16 @@ def where(condition, input, other):
     input[*p]: floating point
     other[*p]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(condition, torch.Tensor):
+        raise TypeError(
+            f"where: condition must be a tensor, not {type(condition).__name__}"
+        )
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"where: input must be a tensor, not {type(input).__name__}")
+    if not isinstance(other, torch.Tensor):
+        raise TypeError(f"where: other must be a tensor, not {type(other).__name__}")
     if condition.dtype != torch.bool:
         raise TypeError(f"where: condition must be bool, not {condition.dtype}")
     if not input.is_floating_point():

@@ -247,7 +247,7 @@ _OPTIONS = {
 
 def pick(x, *, reduction="all"):
     """Returns y."""
-    if reduction not in _OPTIONS:
+    if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             f"pick: reduction must be one of 'all', 'sum', not {reduction!r}"
         )

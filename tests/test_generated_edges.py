@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
+import numpy as np
 import pytest
+
+import derive
 
 torch = pytest.importorskip("torch")
 
@@ -182,6 +188,24 @@ WRONG = [
     ("grouped_query_attention", (f64[:, None], pair, pair), {}, ValueError, ["query", "2", "3"]),
     ("embedding_bag", (f64.long(), f64), {"mode": "all"}, ValueError, ["mode", "mean", "all"]),
     ("repeat_interleave", (f64,), {"repeats": 0, "dim": 0}, ValueError, ["repeats", "0"]),
+    ("softmax", (None,), {"dim": 0}, TypeError, ["A must be a tensor", "NoneType"]),
+    ("softmax", ([[1.0, 2.0]],), {"dim": 0}, TypeError, ["A must be a tensor", "list"]),
+    ("softmax", (f64.numpy(),), {"dim": 0}, TypeError, ["A must be a tensor", "ndarray"]),
+    ("softmax", (f64,), {"dim": None}, TypeError, ["dim must be an integer", "None"]),
+    ("softmax", (f64,), {"dim": 1.0}, TypeError, ["dim must be an integer", "1.0"]),
+    ("softmax", (f64,), {"dim": 2}, ValueError, ["dim must be in [-2, 2)", "2"]),
+    ("conv1d", (f64[None], f64[None], [0.5]), {}, TypeError, ["bias must be a tensor", "list"]),
+    ("conv1d", (f64[None], f64[None]), {"stride": 0}, ValueError, ["stride must be positive", "0"]),
+    ("conv1d", (f64[None], f64[None]), {"dilation": -1}, ValueError, ["dilation", "-1"]),
+    ("conv1d", (f64[None], f64[None, :, :1]), {"padding": -1}, ValueError, ["padding must not be neg"]),
+    ("conv_transpose1d", (pair, pair[:1]), {"stride": 0}, ValueError, ["stride must be positive"]),
+    ("unfold", (f64[0],), {"dimension": 0, "length": 2, "step": 0}, ValueError, ["step", "positive", "0"]),
+    ("grouped_conv1d", (pair, pair), {"groups": 2.0}, TypeError, ["groups must be an integer"]),
+    ("group_norm", (pair,), {"num_groups": True}, TypeError, ["num_groups", "integer", "True"]),
+    ("group_norm", (pair,), {"num_groups": 1, "eps": "0"}, TypeError, ["eps must be a number"]),
+    ("layer_norm", (f64, f64[0]), {"eps": f64[0, 0]}, TypeError, ["eps", "a number", "tensor"]),
+    ("sum", (f64,), {"dim": 0, "keepdim": 1}, TypeError, ["keepdim must be True or False", "1"]),
+    ("mse_loss", (f64, f64), {"reduction": ["mean"]}, ValueError, ["reduction", "mean", "sum"]),
 ]  # fmt: skip
 
 
@@ -197,3 +221,26 @@ def test_a_wrong_call_is_told_what_is_wrong(name, tensors, parameters, error, wo
     assert message.startswith(f"{name}: ")
     for word in words:
         assert word in message, f"{word!r} is not in {message!r}"
+
+
+def test_numbers_of_other_types_are_taken():
+    """What is an integer or a number to Python: of numpy, fractions, names of integers."""
+    x = uniform((2, 4, 5), -1, 1)
+    one = generated("group_norm")(x, num_groups=2, eps=0.25)
+    assert torch.equal(
+        generated("group_norm")(x, num_groups=np.int64(2), eps=np.float32(0.25)), one
+    )
+    assert torch.equal(generated("group_norm")(x, num_groups=2, eps=Fraction(1, 4)), one)
+    assert torch.equal(generated("softmax")(x, dim=np.int32(1)), generated("softmax")(x, dim=1))
+
+
+def test_a_joint_function_is_told_what_is_wrong_too():
+    step = derive.value_and_grad(derive.parse("op f(x[n], w[n]; c=2.0) -> y; y[n] = c*x[n]*w[n]"))
+    x, w = uniform((3,), -1, 1), uniform((3,), -1, 1)
+    for given, keywords, message in (
+        ((x, None), {"G": x}, "f: w must be a tensor, not NoneType"),
+        ((x, w), {"G": 1.0}, "f: G must be a tensor, not float"),
+        ((x, w), {"G": x, "c": "2"}, "f: c must be a number, not '2'"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            step(*given, **keywords)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from derive.algebra.expr import Call, Composite, Const, Expr, Index, Mul, Num, Param, Size, walk
 from derive.errors import LoweringError
+from derive.lowering.arguments import Check, divisors, is_tensor, parameter_kinds
 from derive.lowering.code import Attribute, Binary, Code, Name, Shape, Subscript, text
 from derive.lowering.groups import (
     OuterFrame,
@@ -38,22 +38,11 @@ SHORT = 60
 """Columns of a size that stands in a check and its message."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty."""
-
-    prepare: tuple[str, ...] = ()
-    test: str = ""
-    error: str = "ValueError"
-    message: str = ""
-    then: tuple[str, ...] = ()
-
-
 def checks(op: Operation, frame: Frame) -> list[Check]:
     """All checks of op, in the order in which each may rely on the earlier ones."""
     required = [t for t in op.inputs if t.default is None]
     optional = [t for t in op.inputs if t.default is not None]
-    result: list[Check] = []
+    result = [is_tensor(op, t.name) for t in required] + parameter_kinds(op)
     for t in required:
         result += _rank(op, t)
     for p in op.parameters:
@@ -65,9 +54,9 @@ def checks(op: Operation, frame: Frame) -> list[Check]:
             message = f"{op.name}: {p.name} must be positive, not {{{p.name}}}"
             result.append(Check((), f"{p.name} < 1", message=message))
     for t in optional:
-        result.append(_fill(op, frame, t, required))
-        result += _rank(op, t)
+        result += [_fill(op, frame, t, required), is_tensor(op, t.name), *_rank(op, t)]
     result += _kinds(op)
+    result += divisors(op, _shapes(op, SizeFrame(), op.inputs))
     single = [e for e in op.extents if not e.group]
     # What divides comes first: the quotient may be read by any other check.
     sizes = [check for e in single for check in _divides(op, frame, e)]

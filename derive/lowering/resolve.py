@@ -80,13 +80,13 @@ class Shapes:
             return Function("math.prod", (self.groups[extent],))
         definition = self.extents[extent].size
         if isinstance(definition, Num | Param):
-            return self._number(definition)
+            return self.number(definition)
         found = self._first(lambda source: self._read(source, extent))
         if found is not None:
             return found
         if definition is None:
             raise LoweringError(f"no tensor at hand tells the size of {extent}")
-        return self._number(definition)
+        return self.number(definition)
 
     def _first(self, read: Callable[[Source], Code | None]) -> Code | None:
         problem: NeedsFlatGroups | None = None
@@ -155,7 +155,7 @@ class Shapes:
                 return Unary("*", self._group(source, n))
         return None
 
-    def _number(self, e: Expr) -> Code:
+    def number(self, e: Expr) -> Code:
         """A size that is an expression in sizes, parameters and numbers."""
         if isinstance(e, Num) and e.value.denominator == 1:
             return literal(int(e.value))
@@ -166,17 +166,17 @@ class Shapes:
         if isinstance(e, Add):
             return self._sum(e.args)
         if isinstance(e, Mul):
-            code = self._number(e.args[0])
+            code = self.number(e.args[0])
             for a in e.args[1:]:
-                code = Binary("*", code, self._number(a))
+                code = Binary("*", code, self.number(a))
             return code
         if isinstance(e, Call) and e.function == "floordiv":
-            return Binary("//", self._number(e.args[0]), self._number(e.args[1]))
+            return Binary("//", self.number(e.args[0]), self.number(e.args[1]))
         if isinstance(e, Call) and e.function in ("minimum", "maximum"):
             name = {"minimum": "min", "maximum": "max"}[e.function]
-            return Function(name, tuple(self._number(a) for a in e.args))
+            return Function(name, tuple(self.number(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value > 0:
-            return Binary("**", self._number(e.base), literal(int(e.exponent.value)))
+            return Binary("**", self.number(e.base), literal(int(e.exponent.value)))
         raise LoweringError(f"a size given by {e!r}")
 
     def _sum(self, args: Sequence[Expr]) -> Code:
@@ -189,9 +189,9 @@ class Shapes:
                 rest = a.args[1:] if isinstance(a, Mul) else ()
                 size = Num(-coef.value)
                 parts = rest if rest and size.value == 1 else (size, *rest)
-                negative.append(self._number(Mul(parts) if len(parts) > 1 else parts[0]))
+                negative.append(self.number(Mul(parts) if len(parts) > 1 else parts[0]))
             else:
-                code = self._number(a)
+                code = self.number(a)
                 positive = code if positive is None else Binary("+", positive, code)
         result = positive if positive is not None else literal(0)
         for code in negative:
