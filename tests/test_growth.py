@@ -1,4 +1,4 @@
-"""What a network's depth costs: lines and formulas are counted here, time in a benchmark."""
+"""What depth costs, of a network or an equation: work and code are counted here, no time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from chains import CHAINS
 
 import derive
+from derive import budget
 from derive.calculus.equations import flatten_operation
 from derive.pipeline import derivation, load, source
 from derive.result import Derivation
@@ -191,3 +192,133 @@ def test_conditions_that_guard_the_reads_of_the_next_are_written_once_each():
 
     few, many = (len(source(of(depth))) for depth in (6, 12))
     assert many < 2.5 * few
+
+
+# -------------------------------------------------------------------- one deep or wide equation
+
+
+def nested(function: str, depth: int) -> str:
+    return f"op f(x[i]) -> y\ny[i] = {f'{function}(' * depth}x[i]{')' * depth}"
+
+
+def maxima(depth: int) -> str:
+    body = "x[i]"
+    for n in range(depth):
+        body = f"maximum({body}, {n + 1}*x[i]/7)"
+    return f"op f(x[i]) -> y\ny[i] = {body}"
+
+
+def fractions(depth: int) -> str:
+    body = "x[i]**2"
+    for n in range(depth):
+        body = f"1/({body} + {n + 1})"
+    return f"op f(x[i]) -> y\ny[i] = {body}"
+
+
+def guarded(depth: int) -> str:
+    """Nothing is named that has a value only where the condition holds."""
+    body = "x[i]"
+    for _ in range(depth):
+        body = f"log({body} + 2)"
+    return f"op f(x[i]) -> y\ny[i] = where(x[i] > -1, {body}, 0)"
+
+
+def factors(count: int) -> str:
+    names = [f"x{n}" for n in range(count)]
+    inputs, product = ", ".join(f"{x}[i]" for x in names), "*".join(f"{x}[i]" for x in names)
+    return f"op f({inputs}) -> y\ny[i] = {product}"
+
+
+def terms(count: int) -> str:
+    names = [f"x{n}" for n in range(count)]
+    inputs, total = ", ".join(f"{x}[i]" for x in names), " + ".join(f"{x}[i]" for x in names)
+    return f"op f({inputs}) -> y\ny[i] = {total}"
+
+
+def sums(count: int) -> str:
+    """A product of sums, which multiplied out has 2^count terms."""
+    inputs = ", ".join(f"a{n}[k], b{n}[i]" for n in range(count))
+    product = "*".join(f"(a{n}[k] + b{n}[i])" for n in range(count))
+    return f"op f({inputs}) -> y\ny[i] = sum[k]({product})"
+
+
+def doubled(count: int) -> str:
+    """Numbers that multiplied out no float can be."""
+    body = "\n".join(f"x{n + 1}[i] = {2 if n < count / 2 else 1 / 2}*x{n}[i]" for n in range(count))
+    return f"op f(x0[i]) -> x{count}\n{body}"
+
+
+GROWING = {
+    "tanh": lambda n: nested("tanh", n),
+    "sigmoid": lambda n: nested("sigmoid", n),
+    "abs": lambda n: nested("abs", n),
+    "maxima": maxima,
+    "fractions": fractions,
+    "guarded": guarded,
+    "factors": factors,
+    "terms": terms,
+    "sums": sums,
+    "doubled": doubled,
+}
+
+
+def work_and_code(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[int, int]:
+    """(how much is done to derive it, the characters of its code)."""
+    counted = 0
+
+    def look(clock: budget._Clock) -> None:
+        nonlocal counted
+        counted += 1
+        clock.left = 16
+
+    op = derive.parse(text)
+    monkeypatch.setattr(budget, "_OFTEN", 16)
+    monkeypatch.setattr(budget._Clock, "look", look)
+    code = len(source(op))
+    return counted, code
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_work_and_code_rise_no_faster_than_an_equation(monkeypatch, name):
+    size = {"sums": 5, "doubled": 40}.get(name, 12)
+    few, many = (work_and_code(monkeypatch, GROWING[name](n)) for n in (size, 2 * size))
+    # What is quadratic in a small part is not cut; what doubles with each level is a million.
+    assert many[0] <= 5 * few[0], (few, many)
+    assert many[1] <= 3.5 * few[1], (few, many)
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_large_equation_has_the_gradients_of_autograd(name):
+    size = {"sums": 6, "doubled": 220, "terms": 100, "factors": 30}.get(name, 16)
+    op = derive.parse(GROWING[name](size))
+    tensors = arrays(op)
+    found = gradients(load(op)(*tensors.values()), tensors)
+    expected = gradients(large(name, size, tensors), tensors)
+    for of, value in expected.items():
+        torch.testing.assert_close(found[of], value, rtol=1e-9, atol=1e-12)
+
+
+def large(name: str, size: int, tensors: dict[str, Any]) -> Any:
+    """The same as one writes it for autograd."""
+    x, *others = tensors.values()
+    if name == "factors":
+        return torch.stack([x, *others]).prod(0)
+    if name == "terms":
+        return torch.stack([x, *others]).sum(0)
+    if name == "sums":
+        parts = [a[:, None] + b for a, b in zip([x, *others][::2], others[::2], strict=True)]
+        return torch.stack(parts).prod(0).sum(0)
+    y = x**2 if name == "fractions" else x
+    for n in range(size):
+        match name:
+            case "maxima":
+                y = torch.maximum(y, (n + 1) * x / 7)
+            case "fractions":
+                y = 1 / (y + n + 1)
+            case "guarded":
+                y = (y + 2).log()
+            case "doubled":
+                y = (2 if n < size / 2 else 1 / 2) * y
+            case _:
+                y = getattr(torch, name)(y)
+    return torch.where(x > -1, y, 0) if name == "guarded" else y

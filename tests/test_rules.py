@@ -26,7 +26,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
-from derive.algebra.rules import CONTRACT, DELTA_RULES
+from derive.algebra.rules import CONTRACT, DELTA_RULES, SumRule
 from derive.algebra.simplify import eliminate_deltas, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.equations import flatten_operation
@@ -275,7 +275,8 @@ class Forward:
         return given, sizes
 
     def apply(self, name, t):
-        return self.rules[name].apply(t)
+        rule = self.rules[name]
+        return rule.apply(poly([t]) if isinstance(rule, SumRule) else t)
 
     def assert_equal(self, before, after):
         for n in (1, 2, 3):
@@ -469,6 +470,22 @@ def test_a_sum_of_products_that_has_a_name_becomes_the_name():
     (k,) = product.binders
     assert f.apply("fold total", make_term(Fraction(1), (k,), [*product.factors, k])) is None
     assert f.apply("fold total", make_term(Fraction(1), (), product.factors)) is None
+
+
+def test_the_mean_of_what_stands_beside_it_is_not_a_name():
+    """P*(Y - Sum_j P*Y) for Y = Sum_e z[e]*v[j,e]: the mean is Sum_e z[e]*o[e] otherwise."""
+    f = Forward(
+        "op f(x[j], v[j,e], z[e]) -> y\nP[j] = softmax[j](x[j])\n"
+        "o[e] = sum[j](P[j]*v[j,e])\ny = sum[e](z[e]*o[e])"
+    )
+    (j,), (e,) = (equation.axes for equation in f.op.equations[:2])
+    share, z = Access("P", (j,)), Access("z", (e,))
+    value = [Access("v", (j, e)), z]
+    mean = make_term(Fraction(-1), (j, e), [share, *value])
+    named = poly([make_term(Fraction(-1), (e,), [Access("o", (e,)), z])])
+    assert f.apply("fold total", mean) is named
+    beside = poly([mean, make_term(Fraction(1), (e,), [share, *value])])
+    assert f.rules["fold total"].apply(beside) is None
 
 
 def test_a_sum_over_two_axes_at_once_is_known():

@@ -297,7 +297,11 @@ class Lets:
     def derived_name(self, name: str, stem: str) -> str:
         """A canonical name made from another, which a reader knows as the stem, or stem2, ..."""
         # Adjoints come before all else in an order by names, as they do in a formula.
-        made = f"@{name}~{stem.split('_')[0]}"
+        first = made = f"@{name}~{stem.split('_')[0]}"
+        n = 1
+        while made in self.spoken:
+            n += 1
+            made = f"{first}{n}"
         spoken = self.fresh_name(stem)
         self.reserved.add(spoken)
         self.spoken[made] = spoken

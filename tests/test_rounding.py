@@ -1,0 +1,120 @@
+"""Gradients in float32 where terms cancel: as near to the truth as those of autograd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import derive
+
+torch = pytest.importorskip("torch")
+
+
+def error(function: Callable[..., Any], plain: Callable[..., Any], tensors: list[Any]) -> Any:
+    """(error of the function, that of autograd): the largest over all gradients, in float32.
+
+    The truth is float64 of the same numbers.
+    """
+
+    def gradients(f: Callable[..., Any], dtype: Any) -> list[Any]:
+        given = [t.to(dtype).requires_grad_() for t in tensors]
+        result = f(*given)
+        G = torch.randn(result.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+        return list(torch.autograd.grad(result, given, G))
+
+    truth = gradients(plain, torch.float64)
+    return tuple(
+        max((a - b).abs().max().item() for a, b in zip(gradients(f, torch.float32), truth))  # noqa: B905
+        for f in (function, plain)
+    )
+
+
+def randn(*shape: int, scale: float = 1.0) -> Any:
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+ADDITIVE = """op additive(q[b,t,e], k[b,s,f], v[b,s,d], W[e,h], U[f,h], w[h]) -> o
+u[b,t,s,h] = tanh(sum[e](q[b,t,e]*W[e,h]) + sum[f](k[b,s,f]*U[f,h]))
+p[b,t,s] = softmax[s](sum[h](w[h]*u[b,t,s,h]))
+o[b,t,d] = sum[s](p[b,t,s]*v[b,s,d])"""
+
+
+def test_a_slope_beside_a_sum_that_is_zero_stays_whole():
+    """Sum_s grad_scores is 0, and 1 - tanh^2 is not -tanh^2."""
+    d = derive.derivation(derive.parse(ADDITIVE))
+    for name in ("q", "k", "W", "U"):
+        assert "(1 − u[b,t,s,h]²)" in str(d.gradients[name])
+
+
+@pytest.mark.parametrize("scale", [3.0, 100.0])
+def test_additive_attention_at_flat_ends_of_tanh(scale):
+    def plain(q, k, v, W, U, w):
+        return ((q @ W)[:, :, None] + (k @ U)[:, None]).tanh().matmul(w).softmax(-1) @ v
+
+    q, k, v = randn(2, 3, 5, scale=scale), randn(2, 4, 6, scale=scale), randn(2, 4, 7, scale=scale)
+    tensors = [q, k, v, randn(5, 8), randn(6, 8), randn(8)]
+    ours, autograd = error(derive.load(derive.parse(ADDITIVE)), plain, tensors)
+    assert ours <= 2 * autograd + 1e-6
+
+
+POSITIONS = """op f(q[i,d], k[j,d], v[j,e], slope) -> o
+P[i,j] = softmax[j | j <= i](sum[d](q[i,d]*k[j,d]) + slope*(j - i))
+o[i,e] = sum[j](P[i,j]*v[j,e])"""
+
+
+def test_a_difference_of_positions_stays_whole():
+    """It is small where a softmax is not 0; the positions are as large as the axis is long."""
+
+    def plain(q, k, v, slope):
+        i, j = torch.arange(len(q))[:, None], torch.arange(len(k))
+        S = (q @ k.mT + slope * (j - i)).masked_fill(j > i, -math.inf)
+        return S.softmax(1) @ v
+
+    op = derive.parse(POSITIONS)
+    assert "(j − i)" in str(derive.derivation(op).gradients["slope"])
+    tensors = [randn(600, 2), randn(600, 2), randn(600, 3), torch.tensor(0.5)]
+    ours, autograd = error(derive.load(op), plain, tensors)
+    assert ours <= 3 * autograd
+
+
+SOFTMAXES = {
+    "named": """op f(q[i,d], k[j,d], v[j,e]) -> o
+P[i,j] = softmax[j](sum[d](q[i,d]*k[j,d]))
+o[i,e] = sum[j](P[i,j]*v[j,e])""",
+    "in one": """op f(q[i,d], k[j,d], v[j,e]) -> o
+o[i,e] = sum[j](softmax[j](sum[d](q[i,d]*k[j,d]))*v[j,e])""",
+    "as a quotient": """op f(q[i,d], k[j,d], v[j,e]) -> o
+S[i,j] = sum[d](q[i,d]*k[j,d])
+o[i,e] = sum[j](exp(S[i,j])*v[j,e])/sum[l](exp(S[i,l]))""",
+    "projected": """op f(q[i,d], k[j,d], v[j,e]) -> o
+P[i,j] = softmax[j](sum[d](q[i,d]*k[j,d]))
+c[i,e] = sum[j](P[i,j]*v[j,e])
+o[i,e] = 3*c[i,e]""",
+}
+
+
+@pytest.mark.parametrize("form", SOFTMAXES)
+@pytest.mark.parametrize("scale", [10, 30])
+def test_a_saturated_softmax_has_the_gradient_of_autograd(form, scale):
+    factor = 3 if form == "projected" else 1
+
+    def plain(q, k, v):
+        return factor * (q @ k.mT).softmax(1) @ v
+
+    tensors = [randn(7, 24, scale=scale), randn(5, 24, scale=scale), randn(5, 9, scale=scale)]
+    ours, autograd = error(derive.load(derive.parse(SOFTMAXES[form])), plain, tensors)
+    assert ours <= 2 * autograd + 1e-6
+
+
+def test_two_values_that_are_compared_with_their_means_have_two_names():
+    op = derive.parse("op f(v[i], X[i,j]) -> e\ne[j,i] = minimum(softmax[i](v[i]), X[i,j])")
+    v = randn(4).double().requires_grad_()
+    X = (torch.linspace(0, 0.5, 12, dtype=torch.float64).reshape(4, 3)).requires_grad_()
+    G = randn(3, 4).double()
+    found = torch.autograd.grad(derive.load(op)(v, X), (v, X), G)
+    plain = torch.minimum(v.softmax(0)[:, None], X).mT
+    for a, b in zip(found, torch.autograd.grad(plain, (v, X), G), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
