@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from derive.algebra.expr import Expr, Index, Num, Pow, accesses, free_indices
+from derive.algebra.expr import Expr, Index, Num, Pow, free_indices, tensors
 from derive.algebra.match import Binding, match
 from derive.algebra.poly import (
     Poly,
@@ -59,7 +59,9 @@ def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tup
     """
     held = {(t.binders, t.factors): t.coef for t in p.terms}
     for lead in base.terms:
-        for t in p.terms if any(accesses(lead)) and not lead.binders else ():
+        named = tensors(lead)
+        within = [t for t in p.terms if named <= tensors(t)] if named and not lead.binders else []
+        for t in within:
             for outer, mapping in _quotients(p, t, lead, base):
                 multiple = Multiple(base, outer, mapping)
                 whole = multiple.of(base)
