@@ -11,13 +11,23 @@ number: there the difference is formed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 
-from derive.algebra.expr import Access, Call, Composite, Expr, Index, Size, accesses, free_indices
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Size,
+    accesses,
+    free_indices,
+    walk,
+)
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -52,7 +62,8 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
     """
     work = _Differences.of(op, lets.apart())
     for let in lets:
-        work.look(let.body)
+        for e in (let.body, let.condition):
+            work.look(e)
     made: dict[str, Let] = {}
     rules = fold_rules(work.lets, made)
 
@@ -94,10 +105,10 @@ class _Differences:
 
     # ---------------------------------------------------------------- squares
 
-    def look(self, body: Poly) -> None:
+    def look(self, body: Expr | None) -> None:
         """Note the differences of an equation that are to be formed."""
-        for t in _terms(body):
-            square = square_to_open(t)
+        for t in () if body is None else walk(body):
+            square = square_to_open(t) if isinstance(t, Term) else None
             if square is not None and not self._is_safe(square):
                 self.formed.add(self._as_let(square.base).tensor)
 
@@ -290,13 +301,3 @@ def _is_plain(position: Expr) -> bool:
     if isinstance(position, Composite):
         return all(map(_is_plain, position.args))
     return isinstance(position, Index | Access) or not free_indices(position)
-
-
-def _terms(e: Expr) -> Iterator[Term]:
-    """Every term in e, but in positions."""
-    if isinstance(e, Access):
-        return
-    if isinstance(e, Term):
-        yield e
-    for part in e.parts():
-        yield from _terms(part)

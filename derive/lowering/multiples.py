@@ -14,9 +14,19 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from derive.algebra.expr import Expr, Index, accesses, free_indices
+from derive.algebra.expr import Expr, Index, Num, Pow, free_indices, tensors
 from derive.algebra.match import Binding, match
-from derive.algebra.poly import Poly, Term, add, base_and_power, mul, poly, power, scale, sum_over
+from derive.algebra.poly import (
+    Poly,
+    Term,
+    add,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    scale,
+    sum_over,
+)
 from derive.algebra.substitution import substitute
 
 __all__ = ["Multiple", "multiples"]
@@ -49,7 +59,9 @@ def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tup
     """
     held = {(t.binders, t.factors): t.coef for t in p.terms}
     for lead in base.terms:
-        for t in p.terms if any(accesses(lead)) and not lead.binders else ():
+        named = tensors(lead)
+        within = [t for t in p.terms if named <= tensors(t)] if named and not lead.binders else []
+        for t in within:
             for outer, mapping in _quotients(p, t, lead, base):
                 multiple = Multiple(base, outer, mapping)
                 whole = multiple.of(base)
@@ -87,9 +99,9 @@ def _alike(one: Index, other: Index) -> bool:
 
 
 def _divided(t: Term, lead: Term, mapping: Binding) -> Term:
-    below = poly([Term(lead.coef, (), tuple(substitute(f, mapping) for f in lead.factors))])
-    whole = mul(poly([Term(t.coef, (), t.factors)]), power(below, Fraction(-1)))
-    (outer,) = whole.terms
+    powers = (base_and_power(substitute(f, mapping)) for f in lead.factors)
+    below = [Pow(base, Num(-exponent)) for base, exponent in powers]
+    outer = make_term(t.coef / lead.coef, (), (*t.factors, *below))
     return Term(outer.coef, t.binders, outer.factors)
 
 
