@@ -181,11 +181,11 @@ def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
     [
         (
             "op f(x[k]) -> H\nl[k] = log_softmax[k](x[k]); H = -sum[k](exp(l[k])*l[k])",
-            "−G·exp(l[k])·(l[k] + H)",
+            "−exp(l[k])·G·(l[k] + H)",
         ),
         (
             "op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])",
-            "−G·exp(l[k])·(1 + l[k])",
+            "−exp(l[k])·G·(1 + l[k])",
         ),
     ],
 )
