@@ -6,6 +6,7 @@
     a - t - t                a - 2*t
     x[guarded p]             x[p]
     p*[p != 0]               p
+    s*s                      s**2
     [x < b]*[x >= a]         [a ≤ x < b]
     [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
 
@@ -29,6 +30,7 @@ from derive.algebra.expr import (
     Mul,
     Not,
     Num,
+    Pow,
     Rel,
     Size,
     Where,
@@ -87,8 +89,25 @@ def _legible(e: Expr) -> Expr:
         collected = _collected(e)
         return _cases(collected.args) if isinstance(collected, Add) else collected
     if isinstance(e, Mul):
-        return _in_chains(_without_zeros(e))
+        return _in_chains(_without_zeros(_in_powers(e)))
     return e
+
+
+def _in_powers(e: Mul) -> Mul:
+    """s*s*t is s**2*t."""
+    args = [a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,))]
+    numbers = tuple(a for a in args if isinstance(a, Num))
+    powers: dict[Expr, Fraction] = {}
+    for a in args:
+        base, power = a, Fraction(1)
+        if isinstance(a, Num):
+            continue
+        if isinstance(a, Pow) and isinstance(a.exponent, Num):
+            base, power = a.base, a.exponent.value
+        powers[base] = powers.get(base, Fraction(0)) + power
+    if len(powers) + len(numbers) == len(args):
+        return e
+    return Mul((*numbers, *(b if n == 1 else Pow(b, Num(n)) for b, n in powers.items())))
 
 
 def _collected(e: Add) -> Expr:

@@ -4,8 +4,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = G[*p]·gate[*p]·(1 + erf(√(2)·gate[*p]/2))/2
-    grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(√(2)·gate[*p]/2))/2
+    grad_input[*p] = G[*p]·gate[*p]·(1 + erf(gate[*p]/√(2)))/2
+    grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(gate[*p]/√(2)))/2
 """
 
 import math
@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _geglu_forward(input, gate):
-    return 0.5 * input * gate * (1 + (0.5 * math.sqrt(2) * gate).erf())
+    return 0.5 * input * gate * (1 + (gate / math.sqrt(2)).erf())
 
 
 class _Geglu(Function):
@@ -34,7 +34,7 @@ class _Geglu(Function):
     def backward(ctx, G):
         input, gate = ctx.saved_tensors
         grad_input = grad_gate = None
-        u = 1 + (0.5 * math.sqrt(2) * gate).erf()
+        u = 1 + (gate / math.sqrt(2)).erf()
         part = 0.5 * G
         if ctx.needs_input_grad[0]:
             grad_input = part * gate * u

@@ -6,7 +6,7 @@
 
 Gradients of none, G the cotangent of exact:
 
-    grad_input[*p] = G[*p]·(√(2/π)·input[*p]·exp(−input[*p]²/2) + 1 + erf(√(2)·input[*p]/2))/2
+    grad_input[*p] = G[*p]·(√(2/π)·input[*p]·exp(−input[*p]²/2) + 1 + erf(input[*p]/√(2)))/2
 
 Gradients of tanh, G the cotangent of approximation:
 
@@ -20,7 +20,7 @@ from torch.autograd import Function, forward_ad
 
 
 def _gelu_none_forward(input):
-    return 0.5 * input * (1 + (0.5 * math.sqrt(2) * input).erf())
+    return 0.5 * input * (1 + (input / math.sqrt(2)).erf())
 
 
 class _GeluNone(Function):
@@ -39,7 +39,7 @@ class _GeluNone(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         part = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
-        grad_input = 0.5 * G * (part + (1 + (0.5 * math.sqrt(2) * input).erf()))
+        grad_input = 0.5 * G * (part + (1 + (input / math.sqrt(2)).erf()))
         return grad_input
 
 

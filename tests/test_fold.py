@@ -181,3 +181,21 @@ def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
     sizes = oracle.sizes(op, tensors, {})
     found = oracle.array(lets["y"].formals, to_tree(opened), tensors, sizes, {})
     np.testing.assert_allclose(found, oracle.outputs(op, tensors, {})["y"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "op f(x[k]) -> H\nl[k] = log_softmax[k](x[k]); H = -sum[k](exp(l[k])*l[k])",
+            "−exp(l[k])·G·(l[k] + H)",
+        ),
+        (
+            "op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])",
+            "−exp(l[k])·G·(1 + l[k])",
+        ),
+    ],
+)
+def test_the_exponentials_of_a_name_for_logarithms_add_up_to_one(text, expected):
+    gradient = str(derive.derivation(derive.parse(text)).gradients["x"])
+    assert gradient == f"grad_x[k] = {expected}"

@@ -127,3 +127,10 @@ def test_scores_that_may_not_be_finite_have_no_name():
         "y[n,k] = where(x[n,0] > 0, softmax[k](sum[d](log(x[n,d])*W[d,k])), 0)"
     )
     assert not derive.derivation(op).adjoints
+
+
+def test_a_factor_that_stands_twice_is_a_power():
+    d = derive.derivation(derive.parse("op f(x[n], s[n]) -> y\ny[n] = x[n]*x[n]/(s[n]*s[n])"))
+    assert str(d.equations[0]) == "y[n] = x[n]²/s[n]²"
+    other = derive.derivation(derive.parse("op f(x[n], s[n]) -> y\ny[n] = x[n]*x[0]/s[n]"))
+    assert str(other.equations[0]) == "y[n] = x[n]·x[0]/s[n]"

@@ -10,6 +10,7 @@ from equations import evaluated, expressions, flat, index, samples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import derive
 from derive.algebra.expr import (
     Access,
     Add,
@@ -352,3 +353,36 @@ def test_what_is_shared_is_visited_once():
     assert free_indices(moved) == {j} and substitute(moved, {j: i}) is e
     assert replace(e, lambda part: j if part is i else None) is moved
     assert to_tree(e) is e and factor(e) is e
+
+
+@pytest.mark.parametrize(
+    ("powers", "expected"),
+    [
+        ([(2, 1), (2, Fraction(-1, 2))], [(2, Fraction(1, 2))]),
+        ([(2, Fraction(1, 2)), (2, Fraction(1, 2))], [(2, 1)]),
+        ([(Fraction(2, 3), Fraction(1, 2))], [(2, Fraction(1, 2)), (3, Fraction(-1, 2))]),
+        ([(5, Fraction(-3, 2)), (5, 2)], [(5, Fraction(1, 2))]),
+    ],
+)
+def test_roots_of_numbers_have_one_form(powers, expected):
+    one, other = (
+        make_term(Fraction(1), (), [Pow(num(b), num(e)) for b, e in given])
+        for given in (powers, expected)
+    )
+    assert one is other
+    value = float(one.coef)
+    for f in one.factors:
+        value *= float(f.base.value) ** float(f.exponent.value)
+    wanted = 1.0
+    for b, e in powers:
+        wanted *= float(b) ** float(e)
+    assert value == pytest.approx(wanted)
+
+
+def test_a_root_of_what_may_be_negative_is_none_of_a_number():
+    assert make_term(Fraction(1), (), [Pow(num(-2), num(Fraction(1, 3)))]).factors
+
+
+def test_what_cancels_by_roots_is_gone():
+    op = derive.parse("op f(z[n]) -> L\nL[n] = z[n]*erf(z[n]/sqrt(2)) + sqrt(2/pi)*exp(-z[n]**2/2)")
+    assert str(derive.derivation(op).gradients["z"]) == "grad_z[n] = G[n]·erf(z[n]/√(2))"

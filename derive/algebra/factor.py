@@ -342,6 +342,7 @@ def _lone_sum(p: _Product) -> Term | None:
 
 def _render(p: _Product) -> Expr:
     """coef * scalars * tensors * functions * sums, reciprocals last."""
+    p = _over_roots(p)
     powers, roots = _roots_joined(p.powers)
     factors = sorted(powers, key=lambda entry: _rank(entry[0], entry[1]))
     parts: list[Expr] = list(roots)
@@ -356,6 +357,16 @@ def _render(p: _Product) -> Expr:
 
 
 _HALF = Fraction(1, 2)
+
+
+def _over_roots(p: _Product) -> _Product:
+    """x*sqrt(2)/2 is x/sqrt(2)."""
+    coef, powers = p.coef, list(p.powers)
+    for at, (a, power) in enumerate(powers):
+        if isinstance(a, Num) and power == _HALF and coef.denominator % a.value == 0:
+            coef *= a.value
+            powers[at] = (a, -_HALF)
+    return _Product(coef, tuple(powers))
 
 
 def _roots_joined(

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations, product
-from math import ceil, factorial, prod
+from math import ceil, factorial, floor, prod
 from typing import Any
 
 from derive.algebra.expr import (
@@ -41,6 +41,7 @@ from derive.algebra.expr import (
     sort_key,
     tensors,
 )
+from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 
@@ -65,9 +66,6 @@ __all__ = [
 ]
 
 _UNIT = Fraction(1)
-
-_LARGEST_POWER = 1024
-"""A number is not raised to more than this: its digits would fill the memory."""
 
 _MOST_PERMUTATIONS = 120
 """Beyond this many orders of like-looking binders, equal terms may go unrecognised (safe)."""
@@ -144,17 +142,23 @@ def _factor(base: Expr, exponent: Fraction) -> Expr:
 def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr]) -> Term:
     """The canonical term: equal powers merged, unused binders counted, dummies renamed.
 
+    A root of a number is that of a whole number, to a power below 1.
+
     Sum_i 1 = size(i). A product with [c] and [not c], or with two different constant positions
     in a delta, is 0.
     """
     tick()
     powers: dict[Expr, Fraction] = {}
+    roots: dict[int, Fraction] = {}
     for factor in factors:
         base, exponent = base_and_power(factor)
         if isinstance(base, Num):
-            exact = _rational_power(base.value, exponent)
+            exact = rational_power(base.value, exponent)
             if exact is not None:
                 coef *= exact
+                continue
+            if is_root(base.value, exponent):
+                add_root(roots, base.value, exponent)
                 continue
         if is_mask(base):
             powers[base] = _UNIT
@@ -162,6 +166,10 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
             powers[base] += exponent
         else:
             powers[base] = exponent
+    for n, e in roots.items():
+        # 2/sqrt(2) is sqrt(2).
+        coef *= Fraction(n) ** floor(e)
+        powers[num(n)] = e - floor(e)
     powers = {base: exponent for base, exponent in powers.items() if exponent}
     for base in powers:
         if isinstance(base, Iverson) and Iverson(negate(base.condition)) in powers:
@@ -402,26 +410,6 @@ def power(p: Poly, exponent: Fraction) -> Poly:
         outside.append(_factor(remainder, exponent - n))
         outside += [_factor(base, i * n) for base, i in map(base_and_power, inside) if n]
     return poly([make_term(Fraction(1), (), [root, *outside])])
-
-
-def _rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
-    """value ** exponent where it is rational."""
-    if abs(exponent.numerator) > _LARGEST_POWER:
-        return None
-    if exponent.denominator == 1:
-        if value == 0 and exponent < 0:
-            return None
-        return Fraction(value**exponent.numerator)
-    if value <= 0:
-        return Fraction(0) if value == 0 and exponent > 0 else None
-    n = _exact_root(value.numerator, exponent.denominator)
-    d = _exact_root(value.denominator, exponent.denominator)
-    return None if n is None or d is None else Fraction(n, d) ** exponent.numerator
-
-
-def _exact_root(n: int, k: int) -> int | None:
-    root = round(n ** (1 / k))
-    return root if root**k == n else None
 
 
 def is_positive(base: Expr) -> bool:

@@ -216,6 +216,10 @@ def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
     if not (isinstance(f, Call) and f.function == "exp"):
         return None
     (u,) = f.args
+    name = as_atom(u) if isinstance(u, Poly) else None
+    logarithm = lets.definition(name.tensor) if isinstance(name, Access) else None
+    if logarithm is not None and isinstance(name, Access):
+        u = logarithm.body_at(name.positions)
     assert isinstance(u, Poly)
     for t in u.terms:
         if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], Access):

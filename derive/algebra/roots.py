@@ -1,0 +1,42 @@
+"""Powers of numbers: what is rational, and roots as those of whole numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+__all__ = ["add_root", "is_root", "rational_power"]
+
+_LARGEST_POWER = 1024
+"""A number is not raised to more than this: its digits would fill the memory."""
+
+
+def is_root(value: Fraction, exponent: Fraction) -> bool:
+    """Whether the power is that of whole numbers, times a rational."""
+    return value > 0 and exponent.denominator > 1 and abs(exponent) < _LARGEST_POWER
+
+
+def add_root(roots: dict[int, Fraction], value: Fraction, exponent: Fraction) -> None:
+    """Multiply by value ** exponent: (2/3)**e is 2**e * 3**-e."""
+    for n, e in ((value.numerator, exponent), (value.denominator, -exponent)):
+        if n > 1:
+            roots[n] = roots.get(n, Fraction(0)) + e
+
+
+def rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
+    """value ** exponent where it is rational."""
+    if abs(exponent.numerator) > _LARGEST_POWER:
+        return None
+    if exponent.denominator == 1:
+        if value == 0 and exponent < 0:
+            return None
+        return Fraction(value**exponent.numerator)
+    if value <= 0:
+        return Fraction(0) if value == 0 and exponent > 0 else None
+    n = _exact_root(value.numerator, exponent.denominator)
+    d = _exact_root(value.denominator, exponent.denominator)
+    return None if n is None or d is None else Fraction(n, d) ** exponent.numerator
+
+
+def _exact_root(n: int, k: int) -> int | None:
+    root = round(n ** (1 / k))
+    return root if root**k == n else None
