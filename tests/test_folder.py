@@ -238,6 +238,23 @@ def test_what_was_ready_is_completed_by_whoever_comes_next(moves, project, monke
     assert found["total.py"] == b"a person's, since then\n"
 
 
+def test_no_move_waits_for_the_blocks_of_an_old_file(project, monkeypatch):
+    """Each has another name until all are moved: a kill hardly ever falls between two moves."""
+    (project / "ops.derive").write_text(OTHER)
+    names_left = []
+    replace = os.replace
+
+    def counted(old: str, new: str) -> None:
+        names_left.append(os.stat(new).st_nlink)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", counted)
+    assert derive("generate", "--no-verify", cwd=project).returncode == 0
+    assert names_left == [2, 2]
+    assert names(project) == NAMES
+    assert {path.stat().st_nlink for path in (project / "gen").iterdir()} == {1}
+
+
 def killed(*_: object) -> None:
     raise Killed
 

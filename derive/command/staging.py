@@ -159,13 +159,17 @@ def _staged(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> _Plac
     made = not out.exists()
     try:
         out.mkdir(exist_ok=True)
-        for folder in ("new", "gone"):
+        for folder in ("new", "gone", "old"):
             (places.staged / folder).mkdir(parents=True)
         for name, text in texts.items():
             _write(places.staged / "new" / name, text, out / name)
+        for name in (*texts, *gone):
+            # A file with another name is replaced at once: to free its blocks takes milliseconds.
+            with suppress(OSError):
+                os.link(out / name, places.staged / "old" / name)
         for name in gone:
             (places.staged / "gone" / name).touch()
-        for folder in ("new", "gone", "."):
+        for folder in ("new", "gone", "old", "."):
             _flush(places.staged / folder)
         os.rename(places.staged, places.ready)
     except BaseException:
