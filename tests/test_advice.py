@@ -33,6 +33,16 @@ ASKED = {
     "y[i,j] = A.T[i,j]": "unexpected character '.'; tensors have no attributes",
     "y[i] = x[:,i]": "unexpected ':'; an axis is read by an index",
     "y[i] := x[i]": "unexpected ':'; expected '='",
+    "y[i] = x[i] +\n z[i]": "the statement ends too early; a statement ends with its line",
+    "y[i] = x[i]\n  - z[i]": "line 2, column 3: unexpected '-'; a statement ends with its line",
+    "y[i] = x[i] and\n z[i]": "the statement ends too early; a statement ends with its line",
+    "y[i,j] = [[a, b], [c, d]]": "unexpected ','; values are not listed: give the axis an index",
+    "y[0] = a; y[1] = b": "y is defined twice; the components of a tensor are given by one",
+    "y[1] = a": "axis 1 of y: on the left stand indices, groups *p, composites (a b) and 0; the co",
+    "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a decomposition of a matrix is no index",
+    "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) has no positions: give it an",
+    "y[i] = x[i] mod 2": "unexpected 'mod'; write it: x - m*floor(x/m)",
+    "op a(x) -> y; y = x\nop b(x) -> y; y = x": "got 2 (a, b); derive.read(path) gives all",
 }
 
 

@@ -179,6 +179,23 @@ def test_nothing_is_evaluated() -> None:
         parse("y[i] = x.__class__[i]")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(mean[n]) -> y; y = mean[n](mean[n])",
+        "mean[j] = sum[i](x[i,j]); y[i,j] = x[i,j] - mean[j]",
+        "op f(sum[n], exp, log[n]) -> y; y[n] = sum[n]*exp + exp(log[n]) + sum[n](sum[n])",
+        "softmax[n] = softmax[n](x[n]); y[n] = 2*softmax[n]",
+        "where[n] = x[n] > 0; y[n] = where(where[n], x[n], 0)",
+        "op f(size[n]) -> y; y[n] = size[n]*size(n)",
+    ],
+)
+def test_a_tensor_may_have_the_name_of_a_function(text: str) -> None:
+    """A parenthesis follows the function and the reduction, and no tensor."""
+    op = parse(text)
+    assert op.equations and {t.kind for t in op.inputs} == {"float"}
+
+
 def test_large_numbers_stay_small_nodes() -> None:
     assert any(isinstance(e, Pow) for e in walk(parse("y = x*7**300").equations[0].body))
 

@@ -43,7 +43,9 @@ def operation(
         raise SpecError(f"the name of an operation is text, not {name!r}")
     for equation in equations:
         _check_equation(name, equation)
-        check_depth(equation, lambda e: e.args, _place(name, equation), _LEVELS)
+        # SymPy's text of what is too large would be as large.
+        place = _place(name, sympy.Eq(equation.lhs, sympy.Symbol("…"), evaluate=False))
+        check_depth(equation, lambda e: e.args, place, _LEVELS)
     declared = [_name_of(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
     scalars = [_name_of(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
     scalars += [_name_of(i) for i in inputs if isinstance(_plain(i).tensor, Symbol)]
