@@ -52,6 +52,21 @@ CANCELLED = {
         "G·(1 + log(M[n]))",
         lambda x, y: ((x + y) * torch.log(x + y)).sum(),
     ),
+    "divisors of a divisor": (
+        PAIR + "L[n] = log(1 + x[n]/y[n])",
+        "G[n]/(x[n] + y[n])",
+        lambda x, y: torch.log(1 + x / y),
+    ),
+    "divisors of a divisor, squared": (
+        "op f(x[n], y[n]; s=2) -> L\nL[n] = y[n]*log(1 + ((x[n] - 1)/s)**2)",
+        "2·G[n]·y[n]·(x[n] − 1)/((x[n] − 1)² + s²)",
+        lambda x, y: y * torch.log(1 + ((x - 1) / 2) ** 2),
+    ),
+    "a part of a name": (
+        PAIR + "M[n] = exp(x[n]) + y[n]; L[n] = x[n]*M[n] - exp(x[n])*x[n]",
+        "G[n]·y[n]",
+        lambda x, y: x * y,
+    ),
     "a divergence": (
         PAIR + "m[n] = (x[n] + y[n])/2; L = sum[n](x[n]*log(x[n]/m[n]) + y[n]*log(y[n]/m[n]))",
         "G·log(x[n]/m[n])",
@@ -87,6 +102,7 @@ KEPT = {
     "not all of it": "M[n] = x[n] + y[n]; L[n] = x[n]*log(M[n])",
     "other factors": "M[n] = x[n] + 2*y[n]; L[n] = x[n]*log(M[n]) + y[n]*log(M[n])",
     "another position": "M[n] = x[n] + y[0]; L[n] = x[n]*log(M[n]) + y[n]*log(M[n])",
+    "a divisor of one term alone": "L[n] = log(x[n]*y[n] + 1/(2 + x[n]))",
     "a name of another sum": "v[n] = x[n] - y[n]; L[n] = v[n]*log(x[n] + y[n])",
 }
 

@@ -3,6 +3,8 @@
     x/M + y/M = 1       where M = x + y is in the spec
     x/(x + y) + y/(x + y) = 1
     M/(x + y) = 1
+    1/(c*(1 + x/c)) = 1/(c + x)
+    M - x = y
 
 It is exact algebra: where M is 0 the quotient is 1 too.
 """
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import permutations
 
-from derive.algebra.expr import Access, Expr, Num, Pow
+from derive.algebra.expr import Access, Expr, Num, Param, Pow, Size, free_indices
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -45,11 +47,20 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
         Rule(
             "one sum", "v/(a + b) = 1, v = a + b", "the number of factors", lambda t: _one(t, sums)
         ),
+        Rule(
+            "one quotient", "1/(c·(1 + a/c)) = 1/(c + a)", "the number of divisors", _one_quotient
+        ),
         SumRule(
             "cancel a sum",
             "a/(a + b) + b/(a + b) = 1",
             "the number of terms",
             lambda p: _cancelled(p, sums),
+        ),
+        SumRule(
+            "subtract a part",
+            "v − a = b, v = a + b",
+            "the number of terms",
+            lambda p: _without_part(lets, p),
         ),
     )
 
@@ -94,6 +105,27 @@ def _accesses(p: Poly) -> Iterator[Access]:
         yield from (f for f in t.factors if isinstance(f, Access))
 
 
+def _one_quotient(t: Term) -> Poly | None:
+    """t with the divisors of a divisor's terms multiplied out, which are divisors of t too."""
+    powers = [(f, *base_and_power(f)) for f in t.factors]
+    for sum_, whole, n in powers:
+        if not isinstance(whole, Poly) or n >= 0 or n.denominator != 1 or len(whole.terms) < 2:
+            continue
+        for divisor, base, k in powers:
+            if k >= 0 or not isinstance(base, Access | Param | Size):
+                continue
+            least = min(dict(map(base_and_power, d.factors)).get(base, 0) for d in whole.terms)
+            if least >= 0 or Fraction(least).denominator != 1 or least * n > -k:
+                continue
+            cleared = mul(whole, _power(base, Fraction(-least)))
+            if any(free_indices(base) & frozenset(d.binders) for d in cleared.terms):
+                continue
+            rest = [f for f in t.factors if f not in (sum_, divisor)]
+            factors = (*rest, *_factors(cleared, n), *_factors(base, k + least * n))
+            return poly([make_term(t.coef, t.binders, factors)])
+    return None
+
+
 def _cancelled(p: Poly, sums: Sums) -> Poly | None:
     """p with the first terms rest*a*M^n + rest*b*M^n as rest*M^(n + 1), where M = a + b."""
     if len(p.terms) < 2:
@@ -115,6 +147,23 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
                     made = mul(rest, kept, _power(base, exponent + 1))
                     left = poly(x for x in p.terms if x not in gone.terms)
                     return add(left, sum_over(made, t.binders))
+    return None
+
+
+def _without_part(lets: Lets, p: Poly) -> Poly | None:
+    """p with a name opened that terms of its own sum are taken from."""
+    terms = set(p.terms)
+    for t in p.terms if len(p.terms) > 1 else ():
+        for f in t.factors:
+            let = lets.definition(f.tensor) if isinstance(f, Access) else None
+            if let is None or len(let.body.terms) < 2:
+                continue
+            assert isinstance(f, Access)
+            rest = poly([make_term(t.coef, (), [x for x in t.factors if x is not f])])
+            opened = sum_over(mul(rest, let.body_at(f.positions)), t.binders)
+            gone = sum(Term(-x.coef, x.binders, x.factors) in terms for x in opened.terms)
+            if gone and len(opened.terms) <= 1 + 2 * gone:
+                return add(poly(x for x in p.terms if x is not t), opened)
     return None
 
 

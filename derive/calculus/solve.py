@@ -12,6 +12,7 @@ from dataclasses import replace
 from derive.algebra.rules import Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
+from derive.calculus.bracketed import bracket_rule
 from derive.calculus.equalities import equality_rules
 from derive.calculus.fold import fold_rules
 from derive.calculus.lookups import lookup_rule
@@ -24,13 +25,14 @@ __all__ = ["solved"]
 def solved(backward: Backward) -> Backward:
     """The adjoints and gradients without the deltas and lookups that ranges let be solved."""
     bounds, lets = backward.bounds, backward.lets
+    made = {a.name: a.as_let() for a in backward.adjoints}
     last: Rules = (
         *shift_rules(bounds),
         *equality_rules(bounds),
         lookup_rule(bounds),
         witness_rule(lets),
+        bracket_rule(lambda name: made.get(name) or lets.get(name)),
     )
-    made = {a.name: a.as_let() for a in backward.adjoints}
     folds = fold_rules(lets, made)
 
     def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
