@@ -11,7 +11,8 @@
 Gradients, G the cotangent of output:
 
     grad_context[*b,i,e] = Σ[c] G[*b,i,c]·Wo[c,e]
-    grad_S[*b,i,j] = P[*b,i,j]·(Σₑ grad_context[*b,i,e]·V[*b,j,e] − Σ[c] G[*b,i,c]·output[*b,i,c])
+    grad_P[*b,i,j] = Σₑ grad_context[*b,i,e]·V[*b,j,e]
+    grad_S[*b,i,j] = P[*b,i,j]·(grad_P[*b,i,j] − Σⱼ′ grad_P[*b,i,j′]·P[*b,i,j′])
     grad_V[*b,j,e] = Σᵢ grad_context[*b,i,e]·P[*b,i,j]
     grad_K[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·Q[*b,i,d]
     grad_Q[*b,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,i,j]·K[*b,j,d]
@@ -55,17 +56,16 @@ class _CrossAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
-        output = result
         b_shape = x.shape[:-2]
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
         ctx.Wo_shape = Wo.shape
-        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, output)
+        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo)
 
     @staticmethod
     def backward(ctx, G):
-        x, memory, Wq, Wk, Wv, Wo, output = ctx.saved_tensors
+        x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape
@@ -82,8 +82,6 @@ class _CrossAttention(Function):
         x = x.reshape((math.prod(b_shape), x_shape[-2], x_shape[-1]))
         part = math.prod(b_shape)
         memory = memory.reshape((part, memory_shape[-2], memory_shape[-1]))
-        if needs_grad_S:
-            output = output.reshape((math.prod(b_shape), x_shape[-2], Wo_shape[0]))
         G = G.reshape((math.prod(b_shape), x_shape[-2], Wo_shape[0]))
         Q = x @ Wq.mT
         K = memory @ Wk.mT
@@ -94,7 +92,8 @@ class _CrossAttention(Function):
         if needs_V:
             V = memory @ Wv.mT
         if needs_grad_S:
-            grad_S = P * (grad_context @ V.mT - (G * output).sum(2, keepdim=True))
+            grad_P = grad_context @ V.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
         if needs_grad_Q:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[0])
         if needs_grad_K:

@@ -7,9 +7,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_var[n,g] = −1/(2·(var[n,g] + eps))·Σ[*q,c] G[n,(g c),*q]·weight[(g c)]·xhat[n,(g c),*q]
-    grad_mu[n,g] = −1/√(var[n,g] + eps)·Σ[*q,c] G[n,(g c),*q]·weight[(g c)]
-    grad_input[n,(g c),*q] = grad_mu[n,g]/(size(q)·size(c)) + 2·grad_var[n,g]·(input[n,(g c),*q] − mu[n,g])/(size(q)·size(c)) + G[n,(g c),*q]·weight[(g c)]/√(var[n,g] + eps)
+    grad_input[n,(g c),*q] = (G[n,(g c),*q]·weight[(g c)] − xhat[n,(g c),*q]/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)]·xhat[n,(g c′),*q′] − 1/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)])/√(var[n,g] + eps)
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
 """
@@ -75,21 +73,18 @@ class _GroupNorm(Function):
             mu = input.mean((2, 3))
             u = input - mu.unsqueeze(2).unsqueeze(3)
             var = u.square().mean((2, 3))
-            part4 = var + eps
-            inverse = part4.rsqrt()
-            inverse2 = inverse.unsqueeze(2).unsqueeze(3)
-            xhat = inverse2 * u
-            part5 = G * xhat
+            inverse = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
+            xhat = inverse * u
+            part4 = G * xhat
         if ctx.needs_input_grad[0]:
-            grad_mu = -(G.sum(3) * weight).sum(2) * inverse
-            grad_var = -0.5 * (part5.sum(3) * weight).sum(2) / part4
-            part6 = (grad_mu / (input.shape[3] * input.shape[2])).unsqueeze(2)
-            part7 = 2 * grad_var.unsqueeze(2).unsqueeze(3)
-            part8 = part7 / (input.shape[3] * input.shape[2]) * u
-            part9 = part6.unsqueeze(3) + part8 + weight.unsqueeze(2) * inverse2 * G
-            grad_input = part9.reshape(input_shape)
+            part5 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
+            total = (part4.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
+            part6 = total / (input.shape[3] * input.shape[2]) * xhat
+            part7 = weight.unsqueeze(2) * G - part6
+            part8 = inverse * (part7 - part5.unsqueeze(2).unsqueeze(3))
+            grad_input = part8.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part5.sum((0, 3)).flatten(0, 1)
+            grad_weight = part4.sum((0, 3)).flatten(0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 3)).flatten(0, 1)
         return grad_input, grad_weight, grad_bias, None, None
