@@ -6,11 +6,12 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,h,i,j] = P[*b,h,i,j]·(Σₑ G[*b,h,i,e]·value[*b,h,j,e] − Σₑ G[*b,h,i,e]·output[*b,h,i,e])
+    grad_P[*b,h,i,j] = Σₑ G[*b,h,i,e]·value[*b,h,j,e]
+    grad_S[*b,h,i,j] = P[*b,h,i,j]·(grad_P[*b,h,i,j] − Σⱼ′ grad_P[*b,h,i,j′]·P[*b,h,i,j′])
     grad_query[*b,h,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,h,i,j]·key[*b,h,j,d]
     grad_key[*b,h,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,h,i,j]·query[*b,h,i,d]
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
-    grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·j
+    grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·(j − i)
 """
 
 import math
@@ -20,27 +21,15 @@ from torch.autograd import Function, forward_ad
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    b_shape = query.shape[:-3]
-    query_shape = query.shape
-    key_shape = key.shape
-    value_shape = value.shape
-    size = math.prod(b_shape)
-    part = query_shape[-3]
-    query = query.reshape((size, part, query_shape[-2], query_shape[-1]))
-    key = key.reshape((size, query_shape[-3], key_shape[-2], query_shape[-1]))
-    part2 = query_shape[-3]
-    value = value.reshape((size, part2, key_shape[-2], value_shape[-1]))
-    position = torch.arange(query.shape[2], device=query.device).unsqueeze(1)
-    position2 = torch.arange(key.shape[2], device=query.device)
-    part3 = query @ key.mT / math.sqrt(query.shape[3])
-    part4 = (position2 - position).to(query.dtype)
-    S = slopes.unsqueeze(1).unsqueeze(2) * part4 + part3
+    position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
+    position2 = torch.arange(key.shape[-2], device=query.device)
+    u = (position2 - position).to(query.dtype)
+    part = query @ key.mT / math.sqrt(query.shape[-1])
+    S = slopes.unsqueeze(1).unsqueeze(2) * u + part
     mask = position2 <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), 3)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), -1)
     P = torch.where(mask, p, 0)
-    part5 = query_shape[-3]
-    part6 = query_shape[-2]
-    return (P @ value).reshape((*b_shape, part5, part6, value_shape[-1]))
+    return P @ value
 
 
 class _AlibiAttention(Function):
@@ -53,59 +42,37 @@ class _AlibiAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, slopes = inputs
-        output = result
-        b_shape = query.shape[:-3]
-        ctx.b_shape = b_shape
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
-        ctx.value_shape = value.shape
-        ctx.save_for_backward(query, key, value, slopes, output)
+        ctx.save_for_backward(query, key, value, slopes)
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value, slopes, output = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        query_shape = ctx.query_shape
-        key_shape = ctx.key_shape
-        value_shape = ctx.value_shape
+        query, key, value, slopes = ctx.saved_tensors
         grad_query = grad_key = grad_value = grad_slopes = None
-        size = math.prod(b_shape)
-        part = query_shape[-3]
-        query = query.reshape((size, part, query_shape[-2], query_shape[-1]))
-        key = key.reshape((size, query_shape[-3], key_shape[-2], query_shape[-1]))
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            part2 = query_shape[-3]
-            value = value.reshape((size, part2, key_shape[-2], value_shape[-1]))
-            part3 = query_shape[-3]
-            output = output.reshape((size, part3, query_shape[-2], value_shape[-1]))
-        G = G.reshape((size, query_shape[-3], query_shape[-2], value_shape[-1]))
-        position = torch.arange(query.shape[2], device=G.device).unsqueeze(1)
-        position2 = torch.arange(key.shape[2], device=G.device)
-        part4 = (position2 - position).to(G.dtype)
-        part5 = slopes.unsqueeze(1).unsqueeze(2) * part4
-        S = part5 + query @ key.mT / math.sqrt(query.shape[3])
+        position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
+        position2 = torch.arange(key.shape[-2], device=G.device)
+        u = (position2 - position).to(G.dtype)
+        part = query @ key.mT / math.sqrt(query.shape[-1])
+        S = slopes.unsqueeze(1).unsqueeze(2) * u + part
         mask = position2 <= position
-        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), 3)
+        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), -1)
         P = torch.where(mask, p, 0)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_S = P * (G @ value.mT - (G * output).sum(3, keepdim=True))
+            grad_P = G @ value.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = (grad_S @ key / math.sqrt(query.shape[3])).reshape(query_shape)
+            grad_query = grad_S @ key / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
-            part6 = grad_S.mT @ query / math.sqrt(query.shape[3])
-            grad_key = part6.reshape(key_shape)
+            grad_key = grad_S.mT @ query / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = (P.mT @ G).reshape(value_shape)
+            grad_value = P.mT @ G
         if ctx.needs_input_grad[3]:
-            grad_slopes = grad_S.sum((0, 2)) @ position2.to(G.dtype)
+            part2 = query.shape[-3]
+            part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
+            grad_slopes = part3.flatten(1, 2) @ u.flatten(0, 1)
         return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -121,24 +88,8 @@ def alibi_attention(query, key, value, slopes):
     value[*b, h, j, e]: floating point
     slopes[h]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: query must be a tensor, not {type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(slopes, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: slopes must be a tensor, not {type(slopes).__name__}"
-        )
     if query.dim() < 3:
         raise ValueError(
             "alibi_attention: query must have at least 3 axes [*b, h, i, d], not "

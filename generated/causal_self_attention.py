@@ -9,7 +9,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[n,i,j] = P[n,i,j]·(Σₑ G[n,i,e]·V[n,j,e] − Σₑ G[n,i,e]·output[n,i,e])
+    grad_P[n,i,j] = Σₑ G[n,i,e]·V[n,j,e]
+    grad_S[n,i,j] = P[n,i,j]·(grad_P[n,i,j] − Σᵢ′ grad_P[n,i,i′]·P[n,i,i′])
     grad_V[n,j,e] = Σᵢ G[n,i,e]·P[n,i,j]
     grad_K[n,j,d] = 1/√(size(d))·Σᵢ grad_S[n,i,j]·Q[n,i,d]
     grad_Q[n,i,d] = 1/√(size(d))·Σᵢ′ grad_S[n,i,i′]·K[n,i′,d]
@@ -47,12 +48,11 @@ class _CausalSelfAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, Wq, Wk, Wv = inputs
-        output = result
-        ctx.save_for_backward(x, Wq, Wk, Wv, output)
+        ctx.save_for_backward(x, Wq, Wk, Wv)
 
     @staticmethod
     def backward(ctx, G):
-        x, Wq, Wk, Wv, output = ctx.saved_tensors
+        x, Wq, Wk, Wv = ctx.saved_tensors
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         Q = x @ Wq.mT
         K = x @ Wk.mT
@@ -67,7 +67,8 @@ class _CausalSelfAttention(Function):
             or ctx.needs_input_grad[2]
         ):
             V = x @ Wv.mT
-            grad_S = P * (G @ V.mT - (G * output).sum(2, keepdim=True))
+            grad_P = G @ V.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]

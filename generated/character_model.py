@@ -108,7 +108,7 @@ class _CharacterModel(Function):
             part2 = G.new_full(Yb.shape, -1).unsqueeze(1)
             grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part2)
         if needs_grad_hpreact:
-            grad_hpreact = grad_logits @ W2.mT * (1 - h.square())
+            grad_hpreact = (1 - h.square()) * (grad_logits @ W2.mT)
         if needs_total:
             total = (grad_hpreact * bnraw).sum(0)
         if needs_grad_hprebn:

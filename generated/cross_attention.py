@@ -11,7 +11,8 @@
 Gradients, G the cotangent of output:
 
     grad_context[*b,i,e] = Σ[c] G[*b,i,c]·Wo[c,e]
-    grad_S[*b,i,j] = P[*b,i,j]·(Σₑ grad_context[*b,i,e]·V[*b,j,e] − Σ[c] G[*b,i,c]·output[*b,i,c])
+    grad_P[*b,i,j] = Σₑ grad_context[*b,i,e]·V[*b,j,e]
+    grad_S[*b,i,j] = P[*b,i,j]·(grad_P[*b,i,j] − Σⱼ′ grad_P[*b,i,j′]·P[*b,i,j′])
     grad_V[*b,j,e] = Σᵢ grad_context[*b,i,e]·P[*b,i,j]
     grad_K[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·Q[*b,i,d]
     grad_Q[*b,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,i,j]·K[*b,j,d]
@@ -33,9 +34,9 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    x = x.reshape((math.prod(b_shape), x_shape[-2], x_shape[-1]))
+    part = math.prod(b_shape)
+    memory = memory.reshape((part, memory_shape[-2], memory_shape[-1]))
     V = memory @ Wv.mT
     Q = x @ Wq.mT
     K = memory @ Wk.mT
@@ -55,23 +56,22 @@ class _CrossAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
-        output = result
         b_shape = x.shape[:-2]
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
         ctx.Wo_shape = Wo.shape
-        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, output)
+        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo)
 
     @staticmethod
     def backward(ctx, G):
-        x, memory, Wq, Wk, Wv, Wo, output = ctx.saved_tensors
+        x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape
         Wo_shape = ctx.Wo_shape
         needs = ctx.needs_input_grad
-        needs_part = needs[3] or needs[4]
+        needs_part2 = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
@@ -79,12 +79,10 @@ class _CrossAttention(Function):
         needs_V = needs_grad_S or needs[5]
         needs_grad_context = needs_grad_S or needs_grad_V
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-        size = math.prod(b_shape)
-        x = x.reshape((size, x_shape[-2], x_shape[-1]))
-        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-        if needs_grad_S:
-            output = output.reshape((size, x_shape[-2], Wo_shape[0]))
-        G = G.reshape((size, x_shape[-2], Wo_shape[0]))
+        x = x.reshape((math.prod(b_shape), x_shape[-2], x_shape[-1]))
+        part = math.prod(b_shape)
+        memory = memory.reshape((part, memory_shape[-2], memory_shape[-1]))
+        G = G.reshape((math.prod(b_shape), x_shape[-2], Wo_shape[0]))
         Q = x @ Wq.mT
         K = memory @ Wk.mT
         S = Q @ K.mT / math.sqrt(Wq.shape[0])
@@ -94,15 +92,16 @@ class _CrossAttention(Function):
         if needs_V:
             V = memory @ Wv.mT
         if needs_grad_S:
-            grad_S = P * (grad_context @ V.mT - (G * output).sum(2, keepdim=True))
+            grad_P = grad_context @ V.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
         if needs_grad_Q:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[0])
         if needs_grad_K:
             grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[0])
         if needs_grad_V:
             grad_V = P.mT @ grad_context
-        if needs_part:
-            part = memory.flatten(0, 1)
+        if needs_part2:
+            part2 = memory.flatten(0, 1)
         if needs[0]:
             grad_x = (grad_Q @ Wq).reshape(x_shape)
         if needs[1]:
@@ -110,9 +109,9 @@ class _CrossAttention(Function):
         if needs[2]:
             grad_Wq = grad_Q.flatten(0, 1).mT @ x.flatten(0, 1)
         if needs[3]:
-            grad_Wk = grad_K.flatten(0, 1).mT @ part
+            grad_Wk = grad_K.flatten(0, 1).mT @ part2
         if needs[4]:
-            grad_Wv = grad_V.flatten(0, 1).mT @ part
+            grad_Wv = grad_V.flatten(0, 1).mT @ part2
         if needs[5]:
             context = P @ V
             grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1)
@@ -137,30 +136,8 @@ def cross_attention(x, memory, Wq, Wk, Wv, Wo):
     Wv[e, l]: floating point
     Wo[c, e]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"cross_attention: x must be a tensor, not {type(x).__name__}")
-    if not isinstance(memory, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: memory must be a tensor, not {type(memory).__name__}"
-        )
-    if not isinstance(Wq, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wq must be a tensor, not {type(Wq).__name__}"
-        )
-    if not isinstance(Wk, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wk must be a tensor, not {type(Wk).__name__}"
-        )
-    if not isinstance(Wv, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wv must be a tensor, not {type(Wv).__name__}"
-        )
-    if not isinstance(Wo, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wo must be a tensor, not {type(Wo).__name__}"
-        )
     if x.dim() < 2:
         raise ValueError(
             f"cross_attention: x must have at least 2 axes [*b, i, k], not {x.dim()}"

@@ -10,7 +10,7 @@ Gradients of none, G the cotangent of exact:
 
 Gradients of tanh, G the cotangent of approximation:
 
-    grad_input[*p] = G[*p]·(√(2)·input[*p]·(1/2 + 0.0670725·input[*p]²)·(1 − tanh(inner[*p])²)/√(π) + (1 + tanh(inner[*p]))/2)
+    grad_input[*p] = G[*p]·(√(2)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²)/√(π) + (1 + tanh(inner[*p]))/2)
 """
 
 import math
@@ -68,9 +68,9 @@ class _GeluTanh(Function):
         u = input * (1 + 8943 / 200000 * squared)
         inner = math.sqrt(2 / math.pi) * u
         part = inner.tanh()
-        part2 = math.sqrt(2) / math.sqrt(math.pi) * input
-        part3 = part2 * (0.5 + 26829 / 400000 * squared) * (1 - part.square())
-        grad_input = G * (part3 + 0.5 * (1 + part))
+        part2 = math.sqrt(2) / math.sqrt(math.pi) * input * (1 - part.square())
+        part3 = part2 * (0.5 + 26829 / 400000 * squared) + 0.5 * (1 + part)
+        grad_input = G * part3
         return grad_input
 
 

@@ -6,7 +6,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,g,r,i,j] = P[*b,g,r,i,j]·(Σₑ G[*b,(g r),i,e]·value[*b,g,j,e] − Σₑ G[*b,(g r),i,e]·output[*b,(g r),i,e])
+    grad_P[*b,g,r,i,j] = Σₑ G[*b,(g r),i,e]·value[*b,g,j,e]
+    grad_S[*b,g,r,i,j] = P[*b,g,r,i,j]·(grad_P[*b,g,r,i,j] − Σⱼ′ grad_P[*b,g,r,i,j′]·P[*b,g,r,i,j′])
     grad_query[*b,(g r),i,d] = 1/√(size(d))·Σⱼ grad_S[*b,g,r,i,j]·key[*b,g,j,d]
     grad_key[*b,g,j,d] = 1/√(size(d))·Σᵢᵣ grad_S[*b,g,r,i,j]·query[*b,(g r),i,d]
     grad_value[*b,g,j,e] = Σᵢᵣ G[*b,(g r),i,e]·P[*b,g,r,i,j]
@@ -40,43 +41,38 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output = result
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value, output = ctx.saved_tensors
+        query, key, value = ctx.saved_tensors
         grad_query = grad_key = grad_value = None
-        G = G.unflatten(-3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
         part = query.shape[-3] // key.shape[-3]
         part2 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2)
         part3 = query.shape[-3] // key.shape[-3]
         part4 = (part2 @ key.mT).unflatten(-2, (part3, query.shape[-2]))
         S = part4 / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
-        part5 = G.flatten(-3, -2)
+        part5 = G.unflatten(-3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+        part6 = part5.flatten(-3, -2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part6 = query.shape[-3] // key.shape[-3]
-            part7 = G * output.unflatten(-3, (key.shape[-3], part6))
-            total = part7.sum(-1, keepdim=True)
-            part8 = part5 @ value.mT
-            part9 = query.shape[-3] // key.shape[-3]
-            part10 = part8.unflatten(-2, (part9, query.shape[-2])) - total
-            grad_S = P * part10
-            part11 = grad_S.flatten(-3, -2)
+            part7 = part6 @ value.mT
+            part8 = query.shape[-3] // key.shape[-3]
+            grad_P = part7.unflatten(-2, (part8, query.shape[-2]))
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part9 = grad_S.flatten(-3, -2)
         if ctx.needs_input_grad[0]:
-            part12 = query.shape[-3] // key.shape[-3]
-            part13 = (part11 @ key).unflatten(-2, (part12, query.shape[-2]))
-            grad_query = (part13 / math.sqrt(query.shape[-1])).flatten(-4, -3)
+            part10 = query.shape[-3] // key.shape[-3]
+            part11 = (part9 @ key).unflatten(-2, (part10, query.shape[-2]))
+            grad_query = (part11 / math.sqrt(query.shape[-1])).flatten(-4, -3)
         if ctx.needs_input_grad[1]:
-            grad_key = part11.mT @ part2 / math.sqrt(query.shape[-1])
+            grad_key = part9.mT @ part2 / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.flatten(-3, -2).mT @ part5
+            grad_value = P.flatten(-3, -2).mT @ part6
         return grad_query, grad_key, grad_value
 
 

@@ -9,10 +9,11 @@
 
 Gradients, G the cotangent of h:
 
+    grad_new[n,j] = G[n,j]·(1 − update[n,j])
     grad_update[n,j] = G[n,j]·(hx[n,j] − new[n,j])
-    grad_reset[n,j] = G[n,j]·s[n,2,j]·(1 − update[n,j])·(1 − new[n,j]²)
-    grad_s[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·G[n,j]·reset[n,j]·(1 − update[n,j])·(1 − new[n,j]²)
-    grad_a[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·G[n,j]·(1 − update[n,j])·(1 − new[n,j]²)
+    grad_reset[n,j] = grad_new[n,j]·s[n,2,j]·(1 − new[n,j]²)
+    grad_s[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·grad_new[n,j]·reset[n,j]·(1 − new[n,j]²)
+    grad_a[n,g,j] = δ[g,0]·grad_reset[n,j]·reset[n,j]·(1 − reset[n,j]) + δ[g,1]·grad_update[n,j]·update[n,j]·(1 − update[n,j]) + δ[g,2]·grad_new[n,j]·(1 − new[n,j]²)
     grad_input[n,i] = Σ[j,g] grad_a[n,g,j]·w_ih[(g j),i]
     grad_hx[n,j] = G[n,j]·update[n,j] + Σ[j′,g] grad_s[n,g,j′]·w_hh[(g j′),j]
     grad_w_ih[(g j),i] = Σₙ grad_a[n,g,j]·input[n,i]
@@ -52,43 +53,44 @@ class _GruCell(Function):
     def backward(ctx, G):
         input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        part = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-        s = b_hh.unflatten(0, (3, hx.shape[1])) + part
-        part2 = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-        a = b_ih.unflatten(0, (3, hx.shape[1])) + part2
+        part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+        a = b_ih.unflatten(0, (3, hx.shape[1])) + part
+        part2 = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+        s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
         update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
         u = 1 - update
+        grad_new = G * u
         reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
         new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
-        part3 = 1 - new.square()
-        grad_reset = G * s.select(1, 2) * u * part3
+        u2 = 1 - new.square()
+        grad_reset = grad_new * s.select(1, 2) * u2
         grad_update = G * (hx - new)
-        part4 = grad_reset * reset * (1 - reset)
-        part5 = grad_update * update * u
+        part3 = grad_reset * reset * (1 - reset)
+        part4 = grad_update * update * u
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            grad_a = torch.stack((part4, part5, G * u * part3), 1)
+            grad_a = torch.stack((part3, part4, grad_new * u2), 1)
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            grad_s = torch.stack((part4, part5, G * reset * u * part3), 1)
+            grad_s = torch.stack((part3, part4, grad_new * reset * u2), 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part6 = grad_a.flatten(1, 2)
+            part5 = grad_a.flatten(1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part7 = grad_s.flatten(1, 2)
+            part6 = grad_s.flatten(1, 2)
         if ctx.needs_input_grad[0]:
-            grad_input = part6 @ w_ih
+            grad_input = part5 @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + part7 @ w_hh
+            grad_hx = G * update + part6 @ w_hh
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part6.mT @ input
+            grad_w_ih = part5.mT @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part7.mT @ hx
+            grad_w_hh = part6.mT @ hx
         if ctx.needs_input_grad[4]:
             grad_b_ih = grad_a.sum(0).flatten(0, 1)
         if ctx.needs_input_grad[5]:

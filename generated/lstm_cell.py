@@ -10,7 +10,7 @@
 
 Gradients, G_h the cotangent of h, G_c the cotangent of c:
 
-    grad_c[n,j] = G_h[n,j]·(leave[n,j] − h[n,j]·tanh(c[n,j])) + G_c[n,j]
+    grad_c[n,j] = G_c[n,j] + G_h[n,j]·leave[n,j]·(1 − tanh(c[n,j])²)
     grad_a[n,g,j] = δ[g,0]·grad_c[n,j]·enter[n,j]·new[n,j]·(1 − enter[n,j]) + δ[g,1]·grad_c[n,j]·cx[n,j]·forget[n,j]·(1 − forget[n,j]) + δ[g,2]·grad_c[n,j]·enter[n,j]·(1 − new[n,j]²) + δ[g,3]·G_h[n,j]·h[n,j]·(1 − leave[n,j])
     grad_input[n,i] = Σ[j,g] grad_a[n,g,j]·w_ih[(g j),i]
     grad_hx[n,j] = Σ[j′,g] grad_a[n,g,j′]·w_hh[(g j′),j]
@@ -66,7 +66,7 @@ class _LstmCell(Function):
         part3 = part2 + b_hh.unflatten(0, (4, hx.shape[1])) + part
         a = part3 + (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
         leave = a.select(1, 3).sigmoid()
-        grad_c = G_h * (leave - h * c.tanh()) + G_c
+        grad_c = G_c + G_h * leave * (1 - c.tanh().square())
         forget = a.select(1, 1).sigmoid()
         if needs_grad_a:
             enter = a.select(1, 0).sigmoid()

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = G[*p]·(sigmoid(input[*p])·(input[*p] − output[*p]·tanh(softplus(input[*p]))) + tanh(softplus(input[*p])))
+    grad_input[*p] = G[*p]·(input[*p]·(1 − tanh(softplus(input[*p]))²)·sigmoid(input[*p]) + tanh(softplus(input[*p])))
 """
 
 import torch
@@ -25,14 +25,14 @@ class _Mish(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        output = result
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        input, output = ctx.saved_tensors
+        (input,) = ctx.saved_tensors
         part = torch.nn.functional.softplus(input).tanh()
-        grad_input = G * (input.sigmoid() * (input - output * part) + part)
+        u = 1 - part.square()
+        grad_input = G * (input * u * input.sigmoid() + part)
         return grad_input
 
 

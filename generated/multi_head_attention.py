@@ -11,7 +11,8 @@
 Gradients, G the cotangent of output:
 
     grad_context[n,i,e] = Σ[c] G[n,i,c]·Wo[c,e]
-    grad_S[n,h,i,j] = P[n,h,i,j]·(Σ[d] grad_context[n,i,(h d)]·V[n,h,j,d] − Σ[d] grad_context[n,i,(h d)]·context[n,i,(h d)])
+    grad_P[n,h,i,j] = Σ[d] grad_context[n,i,(h d)]·V[n,h,j,d]
+    grad_S[n,h,i,j] = P[n,h,i,j]·(grad_P[n,h,i,j] − Σⱼ′ grad_P[n,h,i,j′]·P[n,h,i,j′])
     grad_V[n,h,j,d] = Σᵢ grad_context[n,i,(h d)]·P[n,h,i,j]
     grad_K[n,h,j,d] = 1/√(size(d))·Σᵢ grad_S[n,h,i,j]·Q[n,h,i,d]
     grad_Q[n,h,i,d] = 1/√(size(d))·Σⱼ grad_S[n,h,i,j]·K[n,h,j,d]
@@ -86,10 +87,10 @@ class _MultiHeadAttention(Function):
         needs_grad_V = needs[2] or needs[5] or needs[9]
         needs_grad_Q = needs[0] or needs[3] or needs[7]
         needs_grad_S = needs_grad_Q or needs_grad_K
-        needs_context = needs_grad_S or needs[6]
+        needs_V = needs_grad_S or needs[6]
         needs_grad_context = needs_grad_S or needs_grad_V
-        needs_P = needs_context or needs_grad_V
-        needs_Wv = needs_context or needs[2]
+        needs_P = needs_grad_S or needs_grad_V or needs[6]
+        needs_Wv = needs_V or needs[2]
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_P:
@@ -106,14 +107,12 @@ class _MultiHeadAttention(Function):
             P = torch.softmax(S, 3)
         if needs_grad_context:
             grad_context = (G @ Wo).unflatten(2, (Wq.shape[0], Wq.shape[1]))
-        if needs_context:
+        if needs_V:
             part3 = bv.unflatten(0, (num_heads, Wq_shape[0] // num_heads)).unsqueeze(1)
             V = part3 + torch.einsum("ikl,jml->ijkm", value, Wv)
-            context = torch.einsum("iklm,ikjl->ijkm", V, P)
         if needs_grad_S:
-            part4 = grad_context.permute(0, 2, 3, 1) * context.permute(0, 2, 3, 1)
-            part5 = grad_context.transpose(1, 2) @ V.mT - part4.sum(2).unsqueeze(3)
-            grad_S = P * part5
+            grad_P = grad_context.transpose(1, 2) @ V.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[1])
         if needs_grad_V:
@@ -133,7 +132,8 @@ class _MultiHeadAttention(Function):
         if needs[5]:
             grad_Wv = torch.einsum("ijkl,ikm->jlm", grad_V, value).flatten(0, 1)
         if needs[6]:
-            grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1).flatten(1, 2)
+            context = torch.einsum("iklm,ikjl->ijkm", V, P).flatten(2, 3)
+            grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1)
         if needs[7]:
             grad_bq = grad_Q.sum((0, 2)).flatten(0, 1)
         if needs[8]:

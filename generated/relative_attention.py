@@ -6,7 +6,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,h,i,j] = P[*b,h,i,j]·(Σₑ G[*b,h,i,e]·value[*b,h,j,e] − Σₑ G[*b,h,i,e]·output[*b,h,i,e])
+    grad_P[*b,h,i,j] = Σₑ G[*b,h,i,e]·value[*b,h,j,e]
+    grad_S[*b,h,i,j] = P[*b,h,i,j]·(grad_P[*b,h,i,j] − Σⱼ′ grad_P[*b,h,i,j′]·P[*b,h,i,j′])
     grad_query[*b,h,i,d] = Σⱼ grad_S[*b,h,i,j]·key[*b,h,j,d]
     grad_key[*b,h,j,d] = Σᵢ grad_S[*b,h,i,j]·query[*b,h,i,d]
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
@@ -34,12 +35,11 @@ class _RelativeAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, bias, buckets = inputs
-        output = result
-        ctx.save_for_backward(query, key, value, bias, buckets, output)
+        ctx.save_for_backward(query, key, value, bias, buckets)
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value, bias, buckets, output = ctx.saved_tensors
+        query, key, value, bias, buckets = ctx.saved_tensors
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
         part2 = bias.index_select(0, part).unflatten(0, buckets.shape)
@@ -51,7 +51,8 @@ class _RelativeAttention(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_S = P * (G @ value.mT - (G * output).sum(-1, keepdim=True))
+            grad_P = G @ value.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S @ key
         if ctx.needs_input_grad[1]:

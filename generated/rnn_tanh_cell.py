@@ -43,7 +43,8 @@ class _RnnTanhCell(Function):
     def backward(ctx, G):
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        part = G * (1 - h.square())
+        u = 1 - h.square()
+        part = G * u
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
             grad_b_ih = part.sum(0)
         if ctx.needs_input_grad[0]:

@@ -6,7 +6,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_x[*b,t,(r d)] = G[*b,t,((1 − r) d)]·sin(angle[t,d])·(1 − 2·r) + G[*b,t,(r d)]·cos(angle[t,d])
+    grad_x[*b,t,(r d)] = G[*b,t,(r d)]·cos(angle[t,d]) + G[*b,t,((1 − r) d)]·(1 − 2·r)·sin(angle[t,d])
 """
 
 import torch
@@ -27,9 +27,9 @@ def _rotary_embedding_forward(x, base):
     part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
     part2 = -torch.arange(x.shape[-1] // 2, device=x.device).to(x.dtype)
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
-    part3 = (2 * torch.arange(2, device=x.device) - 1).to(x.dtype).unsqueeze(1)
-    part4 = part3 * angle.sin().unsqueeze(1) * pair.flip(-2)
-    return (part4 + angle.cos().unsqueeze(1) * pair).flatten(-2, -1)
+    u = (2 * torch.arange(2, device=x.device) - 1).to(x.dtype)
+    part3 = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    return (angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1)
 
 
 class _RotaryEmbedding(Function):
@@ -53,9 +53,9 @@ class _RotaryEmbedding(Function):
         part = torch.arange(G.shape[-3], device=G.device).to(G.dtype).unsqueeze(1)
         part2 = -torch.arange(G.shape[-1], device=G.device).to(G.dtype)
         angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
-        part3 = (1 - 2 * torch.arange(2, device=G.device)).to(G.dtype).unsqueeze(1)
-        part4 = part3 * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = (part4 + angle.cos().unsqueeze(1) * G).flatten(-2, -1)
+        u = (2 * torch.arange(2, device=G.device) - 1).to(G.dtype)
+        part3 = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
+        grad_x = (angle.cos().unsqueeze(1) * G + part3).flatten(-2, -1)
         return grad_x, None
 
 

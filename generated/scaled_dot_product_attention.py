@@ -6,7 +6,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,i,j] = P[*b,i,j]·(Σₑ G[*b,i,e]·value[*b,j,e] − Σₑ G[*b,i,e]·output[*b,i,e])
+    grad_P[*b,i,j] = Σₑ G[*b,i,e]·value[*b,j,e]
+    grad_S[*b,i,j] = P[*b,i,j]·(grad_P[*b,i,j] − Σⱼ′ grad_P[*b,i,j′]·P[*b,i,j′])
     grad_query[*b,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,i,j]·key[*b,j,d]
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
@@ -35,12 +36,11 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
-        output = result
-        ctx.save_for_backward(query, key, value, attn_mask, output)
+        ctx.save_for_backward(query, key, value, attn_mask)
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value, attn_mask, output = ctx.saved_tensors
+        query, key, value, attn_mask = ctx.saved_tensors
         grad_query = grad_key = grad_value = grad_attn_mask = None
         S = attn_mask + query @ key.mT / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
@@ -49,7 +49,8 @@ class _ScaledDotProductAttention(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_S = P * (G @ value.mT - (G * output).sum(-1, keepdim=True))
+            grad_P = G @ value.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S @ key / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

@@ -89,7 +89,7 @@ class _SigmoidFocalLossNone(Function):
             part8 = probability * (chosen + u2 * part7)
             grad_input = G * balance * (part8 - target * part7 * part2.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part6 * part5 * (u - probability) if mask else zeros
+            chosen2 = part6 * part5 * (1 - 2 * probability) if mask else zeros
             part9 = balance * (chosen2 + part7 * (part3 - part4))
             grad_target = G * (part9 + (alpha - part) * entropy * part7)
         return grad_input, grad_target, None, None
@@ -147,7 +147,7 @@ class _SigmoidFocalLossMean(Function):
             part9 = probability * (chosen + u2 * part8)
             grad_input = part5 * balance * (part9 - target * part8 * part2.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part7 * part6 * (u - probability) if mask else zeros
+            chosen2 = part7 * part6 * (1 - 2 * probability) if mask else zeros
             part10 = balance * (chosen2 + part8 * (part3 - part4))
             grad_target = part5 * (part10 + (alpha - part) * entropy * part8)
         return grad_input, grad_target, None, None
@@ -204,7 +204,7 @@ class _SigmoidFocalLossSum(Function):
             part8 = probability * (chosen + u2 * part7)
             grad_input = G * balance * (part8 - target * part7 * part2.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part6 * part5 * (u - probability) if mask else zeros
+            chosen2 = part6 * part5 * (1 - 2 * probability) if mask else zeros
             part9 = balance * (chosen2 + part7 * (part3 - part4))
             grad_target = G * (part9 + (alpha - part) * entropy * part7)
         return grad_input, grad_target, None, None

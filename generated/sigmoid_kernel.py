@@ -48,7 +48,8 @@ class _SigmoidKernel(Function):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         grad_x1 = grad_x2 = None
-        part = G * (1 - K.square())
+        u = 1 - K.square()
+        part = G * u
         if ctx.needs_input_grad[0]:
             grad_x1 = gamma * (part @ x2)
         if ctx.needs_input_grad[1]:

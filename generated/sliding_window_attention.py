@@ -6,7 +6,8 @@
 
 Gradients, G the cotangent of output:
 
-    grad_S[*b,i,j] = P[*b,i,j]·(Σₑ G[*b,i,e]·value[*b,j,e] − Σₑ G[*b,i,e]·output[*b,i,e])
+    grad_P[*b,i,j] = Σₑ G[*b,i,e]·value[*b,j,e]
+    grad_S[*b,i,j] = P[*b,i,j]·(grad_P[*b,i,j] − Σⱼ′ grad_P[*b,i,j′]·P[*b,i,j′])
     grad_query[*b,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,i,j]·key[*b,j,d]
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
@@ -46,18 +47,16 @@ class _SlidingWindowAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, window = inputs
-        output = result
         ctx.window = window
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
     def backward(ctx, G):
-        query, key, value, output = ctx.saved_tensors
+        query, key, value = ctx.saved_tensors
         window = ctx.window
         grad_query = grad_key = grad_value = None
         S = query @ key.mT / math.sqrt(query.shape[-1])
@@ -67,7 +66,8 @@ class _SlidingWindowAttention(Function):
         p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), -1)
         P = torch.where(mask, p, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_S = P * (G @ value.mT - (G * output).sum(-1, keepdim=True))
+            grad_P = G @ value.mT
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S @ key / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
