@@ -44,7 +44,10 @@ ROOMS = (
         *("document", "emit", "emit_joint", "formula", "legible", "oracle", "result", "samples"),
         *("speech", "statements", "typeset"),
     ),
-    ("calling", "detached", "doubt", "exact", "grid", "inputs", "points", "reference", "verify"),
+    (
+        *("calling", "detached", "doubt", "exact", "grid", "inputs", "points", "reference"),
+        *("rounding", "verify"),
+    ),
     ("catalog",),
     ("pipeline",),
     ("parallel",),
