@@ -35,6 +35,7 @@ from derive.detached import detaches, unlike_reference
 from derive.doubt import Verdict, rounding, steadiest, verdict
 from derive.errors import VerificationError
 from derive.memory import imported
+from derive.rounding import SHIFTS, lost_digits
 from derive.samples import Sample, cases, sample
 from derive.spec.operation import Operation
 
@@ -101,7 +102,7 @@ def checks_of(op: Operation, function: Function, seed: int = 0) -> Iterator[Chec
     """Everything that is known to go wrong in an autograd function, on every case."""
     for case in cases(op):
         made = sample(op, case, seed)
-        for name, check in (*_against_oracle(op), *_of_derivatives(op), *_CHECKS):
+        for name, check in (*_against_oracle(op), *_of_derivatives(op), *_CHECKS, *_rounded(op)):
             yield _settled(op, name, check, function, made)
 
 
@@ -347,6 +348,11 @@ def _layout(function: Function, made: Sample, slack: float = 0.0) -> str:
         for name, got, want in zip(plain, wide, ones, strict=True):
             found.append(differs(f"grad_{name}", array(got), array(want), 1e-9, 1e-11 + slack))
     return "; ".join(filter(None, found))
+
+
+def _rounded(op: Operation) -> list[tuple[str, Checking]]:
+    """What float32 code loses off the origin and where it saturates."""
+    return [(name, partial(lost_digits, op, scale, offset)) for name, scale, offset in SHIFTS]
 
 
 def _unchanged(function: Function, made: Sample) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import warnings
 from cProfile import Profile
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 import derive.catalog
 from derive import catalog
-from derive.pipeline import derivation, derive_option, options, program_of, source
+from derive.pipeline import costs, derivation, derive_option, options, program_of, source
+from derive.report import warnings_of
 
 FOLDER = Path(derive.catalog.__file__).parent
 FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
@@ -161,3 +163,13 @@ def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
     profile = Profile()
     profile.runcall(source, op)
     assert sum(entry.callcount for entry in profile.getstats()) < 1_500_000
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: op.name)
+def test_an_operation_is_derived_without_warnings(op):
+    """Neither of what stands in the equations nor of the axes of what is computed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source(op)
+        found = [text for option, cost in costs(op) for text in warnings_of(op, option, cost)]
+    assert found == []

@@ -50,7 +50,10 @@ ROOMS = (
         *("document", "emit", "emit_joint", "oracle", "result", "samples", "sheet", "speech"),
         *("statements",),
     ),
-    ("calling", "detached", "doubt", "exact", "grid", "inputs", "points", "reference", "verify"),
+    (
+        *("calling", "detached", "doubt", "exact", "grid", "inputs", "points", "reference"),
+        *("rounding", "verify"),
+    ),
     ("catalog",),
     ("pipeline",),
     ("comparison", "report"),

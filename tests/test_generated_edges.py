@@ -99,10 +99,13 @@ def test_what_belongs_to_no_segment_counts_for_nothing():
     assert grad[:, 0].tolist() == [1, 0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("wrong", (6, -1))
+@pytest.mark.parametrize("wrong", (6, -1, -7))
 @pytest.mark.parametrize("name", ("gather", "take_along_dim", "index_select", "take"))
 def test_a_position_out_of_range_is_an_error_and_never_wraps(name, wrong):
+    """Where torch counts a negative position from the end, -1 is in range."""
     x = uniform((6,), -1, 1)
+    if wrong == -1 and name.startswith("take"):
+        wrong = -8
     given = {} if name == "take" else {"dim": 0}
     with pytest.raises((IndexError, RuntimeError)):
         generated(name)(x, torch.tensor([0, wrong, 2]), **given)
@@ -195,11 +198,12 @@ WRONG = [
     ("softmax", (f64,), {"dim": 1.0}, TypeError, ["dim must be an integer", "1.0"]),
     ("softmax", (f64,), {"dim": 2}, ValueError, ["dim must be in [-2, 2)", "2"]),
     ("conv1d", (f64[None], f64[None], [0.5]), {}, TypeError, ["bias must be a tensor", "list"]),
+    ("pad", (f64,), {"left": -2, "right": -3}, ValueError, ["index t"]),
     ("conv1d", (f64[None], f64[None]), {"stride": 0}, ValueError, ["stride must be positive", "0"]),
     ("conv1d", (f64[None], f64[None]), {"dilation": -1}, ValueError, ["dilation", "-1"]),
-    ("conv1d", (f64[None], f64[None, :, :1]), {"padding": -1}, ValueError, ["padding must not be neg"]),
+    ("conv1d", (f64[None], f64[None, :, :1]), {"padding": -1}, ValueError, ["padding must not"]),
     ("conv_transpose1d", (pair, pair[:1]), {"stride": 0}, ValueError, ["stride must be positive"]),
-    ("unfold", (f64[0],), {"dimension": 0, "length": 2, "step": 0}, ValueError, ["step", "positive", "0"]),
+    ("unfold", (f64[0],), {"dimension": 0, "length": 2, "step": 0}, ValueError, ["step", "0"]),
     ("grouped_conv1d", (pair, pair), {"groups": 2.0}, TypeError, ["groups must be an integer"]),
     ("group_norm", (pair,), {"num_groups": True}, TypeError, ["num_groups", "integer", "True"]),
     ("group_norm", (pair,), {"num_groups": 1, "eps": "0"}, TypeError, ["eps must be a number"]),
@@ -244,3 +248,55 @@ def test_a_joint_function_is_told_what_is_wrong_too():
     ):
         with pytest.raises(TypeError, match=re.escape(message)):
             step(*given, **keywords)
+
+
+@pytest.mark.parametrize("shifts", (-(10**12), -13, -5, -1, 0, 4, 5, 6, 17))
+@pytest.mark.parametrize("shape", ((3, 5, 4), (3, 0, 4)))
+def test_a_roll_by_any_shift(shape, shifts):
+    roll = generated("roll")
+    x = uniform(shape, -1, 1)
+    for dim in (0, 1, -1):
+        assert_like(
+            lambda x, d=dim: roll(x, shifts=shifts, dim=d),
+            lambda x, d=dim: torch.roll(x, shifts, d),
+            x,
+        )
+
+
+@pytest.mark.parametrize("left", (0, 1, 4, -2))
+@pytest.mark.parametrize("right", (0, 7, -1))
+def test_padding_of_nothing_and_less(left, right):
+    assert_like(
+        lambda x: generated("pad")(x, left=left, right=right, value=1.5, dim=1),
+        lambda x: F.pad(x, (0, 0, left, right), value=1.5),
+        uniform((3, 5, 4), -1, 1),
+    )
+
+
+@pytest.mark.parametrize("reduction", ("mean", "sum", "none"))
+def test_a_smooth_l1_loss_of_beta_0_is_an_l1_loss(reduction):
+    x, y = uniform((3, 4), -1, 1, 2), uniform((3, 4), -1, 1, 5)
+    x[0, 0] = y[0, 0]
+    assert_like(
+        lambda x, y: generated("smooth_l1_loss")(x, y, beta=0, reduction=reduction),
+        lambda x, y: F.smooth_l1_loss(x, y, beta=0, reduction=reduction),
+        *(x, y),
+    )
+
+
+def test_negative_positions_count_from_the_end_where_they_do_in_torch():
+    x = uniform((3, 5, 4), -1, 1)
+    at = torch.tensor([[-1, 0, 4], [-5, 2, -3]])
+    assert_like(lambda x: generated("take")(x.flatten(), at), lambda x: torch.take(x, at), x)
+    index = positions(3, 2, 4, below=10) - 5
+    assert_like(
+        lambda x: generated("take_along_dim")(x, index, dim=1),
+        lambda x: torch.take_along_dim(x, index, 1),
+        x,
+    )
+    for position in (-5, -1, 4):
+        assert_like(
+            lambda x, n=position: generated("select")(x, position=n, dim=1),
+            lambda x, n=position: x.select(1, n),
+            x,
+        )

@@ -276,3 +276,29 @@ def test_every_function_has_many_digits(name):
 def oracle_at(call: str) -> float:
     op = derive.parse(f"op f(x, y) -> z; z = {call} + 0*y")
     return float(oracle.outputs(op, {"x": np.array(0.6), "y": np.array(0.4)}, {})["z"])
+
+
+DISTANCE = "op distance(x[i,d], y[j,d]; stable) -> D; D[i,j] = sum[d]((x[i,d] - y[j,d])**2)"
+ADDITIVE = "op additive(q[i,h], k[j,h], w[h]) -> s; s[i,j] = sum[h](w[h]*tanh(q[i,h] + k[j,h]))"
+RIGHT_IN_FLOAT32 = (SOFTMAX, NLL, PRODUCT, CUBE, CONV, DISTANCE, ADDITIVE, *TEXTS[:6])
+
+
+@pytest.mark.parametrize("text", RIGHT_IN_FLOAT32, ids=lambda text: text.split("(")[0].strip())
+def test_code_that_rounds_as_its_equations_is_not_blamed(text):
+    found = failed(text, derive.source(derive.parse(text)))
+    assert not [name for name in found if name.startswith("float32 ")]
+
+
+def test_a_formula_that_loses_digits_off_the_origin_is_found():
+    old = "(x.unsqueeze(2) - y.mT).square().sum(1)"
+    new = "x.square().sum(1, True) + y.square().sum(1) - 2 * x @ y.mT"
+    found = failed(DISTANCE, edited(DISTANCE, old, new))
+    assert found == {"float32 off the origin"}
+
+
+def test_a_formula_that_loses_digits_where_it_saturates_is_found():
+    """log(1 + exp(x)) overflows, and 1 - y**2 has no digits left where y is 1."""
+    text = "op f(x[n]) -> y; y[n] = softplus(x[n])*x[n]"
+    source = edited(text, "torch.nn.functional.softplus(x)", "torch.log(1 + x.exp())")
+    assert "float32 off the origin" in failed(text, source)
+    assert "value" not in failed(text, source)

@@ -24,7 +24,11 @@ OPERATIONS = (
         Eq(D[b, i, j], Piecewise((sqrt(squared[b, i, j]), squared[b, i, j] > 0), (0, True))),
     ),
     # The sum of absolute differences, torch.cdist with p=1.
-    Operation("cdist_manhattan", Eq(D[b, i, j], Sum(Abs(x1[b, i, k] - x2[b, j, k]), k))),
+    Operation(
+        "cdist_manhattan",
+        Eq(D[b, i, j], Sum(Abs(x1[b, i, k] - x2[b, j, k]), k)),
+        stable=True,
+    ),
     # The kernels have the names and parameters of sklearn.metrics.pairwise.
     Operation(
         "rbf_kernel",
@@ -35,6 +39,7 @@ OPERATIONS = (
         "laplacian_kernel",
         Eq(K[b, i, j], exp(-gamma * Sum(Abs(x1[b, i, k] - x2[b, j, k]), k))),
         parameters={gamma: 1},
+        stable=True,
     ),
     Operation(
         "cauchy_kernel",

@@ -5,7 +5,7 @@ Composite axes are in memory order.
 
 from __future__ import annotations
 
-from sympy import And, Eq, Idx, IndexedBase, Piecewise, Sum, exp, symbols
+from sympy import And, Eq, Idx, IndexedBase, Max, Piecewise, Sum, exp, floor, symbols
 
 from derive.spec.heads import (
     Composite,
@@ -27,8 +27,8 @@ from derive.spec.operation import Operation
 p, q = group("p"), group("q")
 c, d, g, h, i, j, k, l, m = symbols("c d g h i j k l m", integer=True)  # noqa: E741
 n, r, t, u, v, w, x, y = symbols("n r t u v w x y", integer=True)
-shifts, step, stride, dilation, position = symbols(
-    "shifts step stride dilation position", integer=True
+shifts, step, stride, dilation, position, left, right = symbols(
+    "shifts step stride dilation position left right", integer=True
 )
 alpha, value = symbols("alpha value")
 A, B, C = map(IndexedBase, "ABC")
@@ -37,7 +37,7 @@ index, indices, source, src = map(IndexedBase, ("index", "indices", "source", "s
 data, segment_ids = map(IndexedBase, ("data", "segment_ids"))
 total, average, largest = map(IndexedBase, ("total", "average", "largest"))
 condition, other, mask = map(IndexedBase, ("condition", "other", "mask"))
-before, after = map(IndexedBase, ("before", "after"))
+at = IndexedBase("at")
 
 OPERATIONS = (
     # As torch.nn.functional.embedding; rows that are looked up often add up their gradients.
@@ -67,7 +67,7 @@ OPERATIONS = (
         parameters={"dim": axis(k, 0)},
     ),
     # torch.gather, take_along_dim and index_select: positions on the axis dim of the input, which
-    # has its own size.
+    # has its own size. Those of take_along_dim and take count from the end where they are negative.
     Operation(
         "gather",
         Eq(output[p, k, q], input[p, index[p, k, q], q]),
@@ -76,7 +76,11 @@ OPERATIONS = (
     ),
     Operation(
         "take_along_dim",
-        Eq(output[p, k, q], input[p, indices[p, k, q], q]),
+        Eq(
+            at[p, k, q],
+            indices[p, k, q] + Piecewise((size(v), indices[p, k, q] < 0), (0, True)),
+        ),
+        Eq(output[p, k, q], input[p, at[p, k, q], q]),
         inputs=(input[p, v, q], integer(indices[p, k, q])),
         parameters={"dim": axis(v)},
     ),
@@ -88,7 +92,8 @@ OPERATIONS = (
     ),
     Operation(
         "take",
-        Eq(output[p], input[index[p]]),
+        Eq(at[p], index[p] + Piecewise((size(v), index[p] < 0), (0, True))),
+        Eq(output[p], input[at[p]]),
         inputs=(input[v], integer(index[p])),
     ),
     # The values at one position of an axis, as torch.select.
@@ -173,18 +178,22 @@ OPERATIONS = (
         inputs=(input[p, t, q],),
         parameters={shifts: 1, "dim": axis(t, -1)},
     ),
-    # What falls off comes in again, as torch.roll with 0 <= shifts <= size(t).
+    # What falls off comes in again: by shifts modulo size(t) places, which is the size of r.
     Operation(
         "roll",
         Eq(
             output[p, t, q],
             Piecewise(
-                (input[p, t - shifts, q], t >= shifts),
-                (input[p, t - shifts + size(t), q], True),
+                (input[p, t - size(r), q], t >= size(r)),
+                (input[p, t - size(r) + size(t), q], True),
             ),
         ),
         inputs=(input[p, t, q],),
-        parameters={shifts: 1, "dim": axis(t, -1)},
+        parameters={
+            shifts: 1,
+            "dim": axis(t, -1),
+            size(r): shifts - Max(size(t), 1) * floor(shifts / Max(size(t), 1)),
+        },
     ),
     Operation(
         "flip",
@@ -203,14 +212,21 @@ OPERATIONS = (
         inputs=(input[p], boolean(mask[p])),
         parameters={value: None},
     ),
-    # ``left`` values before the input and ``right`` after it along dim, at least one of each.
+    # ``left`` values before the input and ``right`` after it along dim; less than 0 takes away.
     Operation(
         "pad",
-        Eq(before[l], value),
-        Eq(after[r], value),
-        Eq(output[p, t, q], Concat(t, before[t], input[p, t, q], after[t])),
+        Eq(
+            output[p, t, q],
+            Piecewise((input[p, t - left, q], And(left <= t, t < left + size(k))), (value, True)),
+        ),
         inputs=(input[p, k, q],),
-        parameters={"left": size(l), "right": size(r), value: 0, "dim": axis(k, -1)},
+        parameters={
+            left: None,
+            right: None,
+            value: 0,
+            "dim": axis(k, -1),
+            size(t): left + size(k) + right,
+        },
     ),
     # Two tensors as one, along a first axis of size 2.
     Operation(

@@ -129,5 +129,6 @@ OPERATIONS = (
         Eq(output[n, c, q], input[n, c, q] / divisor[n, c, q] ** beta),
         inputs=(input[n, c, q],),
         parameters={"window": size(w), alpha: 1e-4, beta: 0.75, offset: 1},
+        stable=True,
     ),
 )

@@ -45,13 +45,16 @@ OPERATIONS = (
         parameters={"reduction": choice("mean", "sum", "none")},
         outputs={"mean": average, "sum": total, "none": loss},
     ),
-    # Quadratic below beta, linear above, and of slope 1 there.
+    # Quadratic below beta, linear above, and of slope 1 there; with beta 0 linear everywhere.
     Operation(
         "smooth_l1_loss",
         Eq(e[p], input[p] - target[p]),
         Eq(
             loss[p],
-            Piecewise((e[p] ** 2 / (2 * beta), Abs(e[p]) < beta), (Abs(e[p]) - beta / 2, True)),
+            Piecewise(
+                (e[p] ** 2 / (2 * Piecewise((beta, beta > 0), (1, True))), Abs(e[p]) < beta),
+                (Abs(e[p]) - beta / 2, True),
+            ),
         ),
         Eq(average, Mean(loss[p], p)),
         Eq(total, Sum(loss[p], p)),

@@ -246,16 +246,20 @@ def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code
 def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]) -> list[Check]:
     """Every axis has the size that follows from elsewhere; where there is none, it is not negative.
 
-    An expression in sizes is negative where it subtracts more than there is.
+    An expression in sizes is negative where it subtracts more than there is, or adds a parameter
+    that is negative.
     """
     assert extent.size is not None
-    subtracts = any(isinstance(e, Num) and e.value < 0 for e in walk(extent.size))
+    sizes = {p.name for p in op.parameters if isinstance(p, SizeOf)}
+    signed = any(isinstance(e, Param) and e.name not in sizes for e in walk(extent.size))
+    subtracts = signed or any(isinstance(e, Num) and e.value < 0 for e in walk(extent.size))
     if not places and not subtracts:
         return []
     prepare, size = _sized(op, extent.name)
     if not places:
         message = f"{op.name}: no value of index {extent.name} keeps every access in bounds"
-        return [Check(prepare, f"{size} < 0", message=message)] if prepare or "-" in size else []
+        certain = not (prepare or signed or "-" in size)
+        return [] if certain else [Check(prepare, f"{size} < 0", message=message)]
     want = size if size.isdigit() else f"{{{size}}}"
     reason = f"not the {want} that the operation asks for"
     parts = extent.size.args if isinstance(extent.size, Mul) else ()

@@ -387,7 +387,7 @@ def size(index: Any, default: int | None = None) -> Any:
     if default is not None:
         return OfIndex("size", index, default)
     label = getattr(index, "label", index)
-    return SizeSymbol(f"size({label})", integer=True, positive=True)
+    return SizeSymbol(f"size({label})", integer=True, nonnegative=True)
 
 
 def choice(*options: str) -> Options:

@@ -57,7 +57,7 @@ def to_sympy(node: e.Expr) -> Any:
         case e.Index(name, _, group):
             return heads.group(name) if group else sympy.Symbol(name, integer=True)
         case e.Size(extent):
-            return heads.SizeSymbol(f"size({extent})", integer=True, positive=True)
+            return heads.SizeSymbol(f"size({extent})", integer=True, nonnegative=True)
         case e.Param(name):
             return sympy.Symbol(name)
         case e.Access(tensor, positions):
