@@ -88,8 +88,24 @@ def alibi_attention(query, key, value, slopes):
     value[*b, h, j, e]: floating point
     slopes[h]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(query, torch.Tensor):
+        raise TypeError(
+            f"alibi_attention: query must be a tensor, not {type(query).__name__}"
+        )
+    if not isinstance(key, torch.Tensor):
+        raise TypeError(
+            f"alibi_attention: key must be a tensor, not {type(key).__name__}"
+        )
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"alibi_attention: value must be a tensor, not {type(value).__name__}"
+        )
+    if not isinstance(slopes, torch.Tensor):
+        raise TypeError(
+            f"alibi_attention: slopes must be a tensor, not {type(slopes).__name__}"
+        )
     if query.dim() < 3:
         raise ValueError(
             "alibi_attention: query must have at least 3 axes [*b, h, i, d], not "

@@ -34,9 +34,9 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    x = x.reshape((math.prod(b_shape), x_shape[-2], x_shape[-1]))
-    part = math.prod(b_shape)
-    memory = memory.reshape((part, memory_shape[-2], memory_shape[-1]))
+    size = math.prod(b_shape)
+    x = x.reshape((size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
     V = memory @ Wv.mT
     Q = x @ Wq.mT
     K = memory @ Wk.mT
@@ -71,7 +71,7 @@ class _CrossAttention(Function):
         memory_shape = ctx.memory_shape
         Wo_shape = ctx.Wo_shape
         needs = ctx.needs_input_grad
-        needs_part2 = needs[3] or needs[4]
+        needs_part = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
@@ -79,10 +79,10 @@ class _CrossAttention(Function):
         needs_V = needs_grad_S or needs[5]
         needs_grad_context = needs_grad_S or needs_grad_V
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-        x = x.reshape((math.prod(b_shape), x_shape[-2], x_shape[-1]))
-        part = math.prod(b_shape)
-        memory = memory.reshape((part, memory_shape[-2], memory_shape[-1]))
-        G = G.reshape((math.prod(b_shape), x_shape[-2], Wo_shape[0]))
+        size = math.prod(b_shape)
+        x = x.reshape((size, x_shape[-2], x_shape[-1]))
+        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+        G = G.reshape((size, x_shape[-2], Wo_shape[0]))
         Q = x @ Wq.mT
         K = memory @ Wk.mT
         S = Q @ K.mT / math.sqrt(Wq.shape[0])
@@ -100,8 +100,8 @@ class _CrossAttention(Function):
             grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[0])
         if needs_grad_V:
             grad_V = P.mT @ grad_context
-        if needs_part2:
-            part2 = memory.flatten(0, 1)
+        if needs_part:
+            part = memory.flatten(0, 1)
         if needs[0]:
             grad_x = (grad_Q @ Wq).reshape(x_shape)
         if needs[1]:
@@ -109,9 +109,9 @@ class _CrossAttention(Function):
         if needs[2]:
             grad_Wq = grad_Q.flatten(0, 1).mT @ x.flatten(0, 1)
         if needs[3]:
-            grad_Wk = grad_K.flatten(0, 1).mT @ part2
+            grad_Wk = grad_K.flatten(0, 1).mT @ part
         if needs[4]:
-            grad_Wv = grad_V.flatten(0, 1).mT @ part2
+            grad_Wv = grad_V.flatten(0, 1).mT @ part
         if needs[5]:
             context = P @ V
             grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1)
@@ -136,8 +136,30 @@ def cross_attention(x, memory, Wq, Wk, Wv, Wo):
     Wv[e, l]: floating point
     Wo[c, e]: floating point
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"cross_attention: x must be a tensor, not {type(x).__name__}")
+    if not isinstance(memory, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: memory must be a tensor, not {type(memory).__name__}"
+        )
+    if not isinstance(Wq, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wq must be a tensor, not {type(Wq).__name__}"
+        )
+    if not isinstance(Wk, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wk must be a tensor, not {type(Wk).__name__}"
+        )
+    if not isinstance(Wv, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wv must be a tensor, not {type(Wv).__name__}"
+        )
+    if not isinstance(Wo, torch.Tensor):
+        raise TypeError(
+            f"cross_attention: Wo must be a tensor, not {type(Wo).__name__}"
+        )
     if x.dim() < 2:
         raise ValueError(
             f"cross_attention: x must have at least 2 axes [*b, i, k], not {x.dim()}"

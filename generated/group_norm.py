@@ -14,23 +14,41 @@ Gradients, G the cotangent of output:
 
 import math
 
+import torch
 from torch.autograd import Function, forward_ad
+
+
+def _integer(value, name):
+    """The value of a parameter as an integer, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
+    return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _number(value, name):
+    """The value of a parameter as a number, if it is one: no bool, no tensor."""
+    wrong = isinstance(value, bool) or hasattr(value, "__len__")
+    if wrong or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
+    return value if symbolic else float(value)
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
     part = input_shape[1] // num_groups
-    part2 = math.prod(q_shape)
-    input = input.reshape((input_shape[0], num_groups, part, part2))
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], num_groups, part, size))
     mu = input.mean((2, 3))
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part3 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part4 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part5 = part3.unsqueeze(2) * xhat + part4.unsqueeze(2)
-    return part5.reshape((input_shape[0], weight.shape[0], *q_shape))
+    part2 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part3 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
+    part4 = part2.unsqueeze(2) * xhat + part3.unsqueeze(2)
+    return part4.reshape((input_shape[0], weight.shape[0], *q_shape))
 
 
 class _GroupNorm(Function):
@@ -61,30 +79,30 @@ class _GroupNorm(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
+        size = math.prod(q_shape)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part = input_shape[1] // num_groups
-            part2 = math.prod(q_shape)
-            input = input.reshape((input_shape[0], num_groups, part, part2))
+            input = input.reshape((input_shape[0], num_groups, part, size))
         if ctx.needs_input_grad[0]:
             weight = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-        part3 = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, part3, math.prod(q_shape)))
+        part2 = input_shape[1] // num_groups
+        G = G.reshape((input_shape[0], num_groups, part2, size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((2, 3))
             u = input - mu.unsqueeze(2).unsqueeze(3)
             var = u.square().mean((2, 3))
             inverse = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
             xhat = inverse * u
-            part4 = G * xhat
+            part3 = G * xhat
         if ctx.needs_input_grad[0]:
-            part5 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
-            total = (part4.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
-            part6 = total / (input.shape[3] * input.shape[2]) * xhat
-            part7 = weight.unsqueeze(2) * G - part6
-            part8 = inverse * (part7 - part5.unsqueeze(2).unsqueeze(3))
-            grad_input = part8.reshape(input_shape)
+            part4 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
+            total = (part3.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
+            part5 = total / (input.shape[3] * input.shape[2]) * xhat
+            part6 = weight.unsqueeze(2) * G - part5
+            part7 = inverse * (part6 - part4.unsqueeze(2).unsqueeze(3))
+            grad_input = part7.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part4.sum((0, 3)).flatten(0, 1)
+            grad_weight = part3.sum((0, 3)).flatten(0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 3)).flatten(0, 1)
         return grad_input, grad_weight, grad_bias, None, None
@@ -104,8 +122,16 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
     num_groups: the size of index g
     eps: a number
 
-    ValueError: rank, size or device of an argument does not fit; TypeError: its dtype does not.
+    ValueError: rank, size or device of an argument does not fit; TypeError: its type or dtype does not.
     """
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(
+            f"group_norm: input must be a tensor, not {type(input).__name__}"
+        )
+    if type(num_groups) is not int:
+        num_groups = _integer(num_groups, "group_norm: num_groups")
+    if type(eps) not in (float, int):
+        eps = _number(eps, "group_norm: eps")
     if input.dim() < 2:
         raise ValueError(
             "group_norm: input must have at least 2 axes [n, (g c), *q], not "
@@ -115,10 +141,16 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
         raise ValueError(f"group_norm: num_groups must be positive, not {num_groups}")
     if weight is None:
         weight = input.new_full((num_groups * (input.shape[1] // num_groups),), 1)
+    if not isinstance(weight, torch.Tensor):
+        raise TypeError(
+            f"group_norm: weight must be a tensor, not {type(weight).__name__}"
+        )
     if weight.dim() != 1:
         raise ValueError(f"group_norm: weight must have 1 axis [d], not {weight.dim()}")
     if bias is None:
         bias = input.new_full((num_groups * (input.shape[1] // num_groups),), 0)
+    if not isinstance(bias, torch.Tensor):
+        raise TypeError(f"group_norm: bias must be a tensor, not {type(bias).__name__}")
     if bias.dim() != 1:
         raise ValueError(f"group_norm: bias must have 1 axis [d], not {bias.dim()}")
     if not input.is_floating_point():

@@ -41,8 +41,9 @@ class _Take(Function):
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        index = index.reshape((math.prod(p_shape),))
-        G = G.reshape((math.prod(p_shape),))
+        size = math.prod(p_shape)
+        index = index.reshape((size,))
+        G = G.reshape((size,))
         at = index + torch.where(index < 0, input_shape[0], 0)
         grad_input = G.new_zeros(input_shape).index_add(0, at, G)
         return grad_input, None

@@ -28,13 +28,13 @@ def _take_along_dim_forward(input, indices, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     indices_shape = indices.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = indices_shape[len(p_shape)]
-    indices = indices.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
-    part3 = indices_shape[len(p_shape)]
-    return input.gather(1, at).reshape((*p_shape, part3, *q_shape))
+    part = indices_shape[len(p_shape)]
+    return input.gather(1, at).reshape((*p_shape, part, *q_shape))
 
 
 class _TakeAlongDim(Function):
@@ -63,12 +63,11 @@ class _TakeAlongDim(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         indices_shape = ctx.indices_shape
-        part = input_shape[len(p_shape)]
-        input_inner_shape = (math.prod(p_shape), part, math.prod(q_shape))
-        part2 = indices_shape[len(p_shape)]
-        indices = indices.reshape((math.prod(p_shape), part2, math.prod(q_shape)))
-        part3 = indices_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), part3, math.prod(q_shape)))
+        size = math.prod(p_shape)
+        size2 = math.prod(q_shape)
+        input_inner_shape = (size, input_shape[len(p_shape)], size2)
+        indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
+        G = G.reshape((size, indices_shape[len(p_shape)], size2))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
         placed = G.new_zeros(input_inner_shape).scatter_add(1, at, G)
         grad_input = placed.reshape(input_shape)
