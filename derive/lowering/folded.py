@@ -27,12 +27,19 @@ _LARGEST = 2**53
 _TRUE, _FALSE = Literal("True"), Literal("False")
 
 
-def folded(code: Code, known: dict[Code, Code] | None = None) -> Code:
-    """The code, its parts first."""
-    known = {} if known is None else known
-    if code not in known:
-        inner = code.map(lambda part: folded(part, known))
-        known[code] = _folded(inner)
+def folded(code: Code) -> Code:
+    """The code, its parts first: a chain of operators may be of any length."""
+    known: dict[Code, Code] = {}
+    pending = [code]
+    while pending:
+        part = pending[-1]
+        missing = [inner for inner in part.parts() if inner not in known]
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if part not in known:
+            known[part] = _folded(part.map(known.__getitem__))
     return known[code]
 
 
@@ -87,11 +94,13 @@ def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
 
 
 def _operands(code: Code, op: str) -> Iterable[Code]:
-    if isinstance(code, Binary) and code.op == op:
-        yield from _operands(code.left, op)
-        yield from _operands(code.right, op)
-    else:
-        yield code
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op == op:
+            pending += (part.right, part.left)
+        else:
+            yield part
 
 
 def _once(code: Code, op: str) -> Code:
