@@ -351,8 +351,9 @@ def _layout(function: Function, made: Sample, slack: float = 0.0) -> str:
 
 
 def _rounded(op: Operation) -> list[tuple[str, Checking]]:
-    """What float32 code loses off the origin and where it saturates."""
-    return [(name, partial(lost_digits, op, scale, offset)) for name, scale, offset in SHIFTS]
+    """What code loses in float32, off the origin and where it saturates too."""
+    shifted = [(name, partial(lost_digits, op, scale, offset)) for name, scale, offset in SHIFTS]
+    return [("float32", partial(_float32, op)), *shifted]
 
 
 def _unchanged(function: Function, made: Sample) -> str:
@@ -386,23 +387,28 @@ def _alone(function: Function, made: Sample, slack: float = 0.0) -> str:
     return "; ".join(filter(None, found))
 
 
-def _float32(function: Function, made: Sample) -> str:
-    """In float32 outputs and gradients are of that type and near those of float64."""
+def _float32(op: Operation, function: Function, made: Sample) -> str:
+    """In float32 outputs and gradients are of that type and near those of float64.
+
+    They may be as far off as rounding of the equations as written explains.
+    """
     import torch
 
-    found = []
+    wrong, far = [], []
     single = tensors_of(made, "float32")
     for name, output in zip(
         made.outputs, called(function, made, list(single.values())), strict=True
     ):
         if output.is_floating_point():
             if output.dtype != torch.float32:
-                found.append(f"{name} is {output.dtype}")
-            found.append(differs(name, array(output), made.outputs[name], 1e-3, 1e-4))
+                wrong.append(f"{name} is {output.dtype}")
+            far.append(differs(name, array(output), made.outputs[name], 1e-3, 1e-4))
     double = pulled_back(function, made, tensors_of(made))
     for name, got in pulled_back(function, made, single).items():
-        found.append(differs(f"grad_{name}", array(got), array(double[name]), 1e-3, 1e-3))
-    return "; ".join(filter(None, found))
+        far.append(differs(f"grad_{name}", array(got), array(double[name]), 1e-3, 1e-3))
+    if any(far) and not lost_digits(op, 1.0, 0.0, function, made):
+        far = []
+    return "; ".join(filter(None, [*wrong, *far]))
 
 
 _CHECKS: tuple[tuple[str, Checking], ...] = (
@@ -410,5 +416,4 @@ _CHECKS: tuple[tuple[str, Checking], ...] = (
     ("layout", _layout),
     ("unchanged", _unchanged),
     ("alone", _alone),
-    ("float32", _float32),
 )
