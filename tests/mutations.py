@@ -154,7 +154,8 @@ def examined(seed: int, text: str | None = None) -> Outcome:
     text = mutated(seed) if text is None else text
     start = time.process_time()
     signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS)
+    # Again each second: an exception within a weak reference's callback is lost.
+    signal.setitimer(signal.ITIMER_PROF, 2 * SECONDS, 1)
     try:
         kind, detail = _tried(text)
     except _Late:

@@ -7,8 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import sympy
 import torch
+from sympy.codegen import cfunctions
 
+import derive
 from derive.algebra.expr import Access, Add, Call, Expr, Mul, Num, Pow, num, walk
 from derive.algebra.functions import FUNCTIONS, POWERS, partial
 from derive.algebra.interpret import evaluate
@@ -254,3 +257,41 @@ def test_nan_stays_nan_but_has_no_sign():
 def test_an_unknown_function_is_an_error():
     with pytest.raises(DeriveError, match=r"^sinc is not a known function; known are abs, "):
         partial(Call("sinc", ARGUMENTS[:1]), 0)
+
+
+def test_what_torch_has_and_sympy_lacks_is_a_function_of_both_notations():
+    n = sympy.symbols("n", integer=True)
+    x, z, y = map(sympy.IndexedBase, "xzy")
+    form = derive.log2(1 + x[n] ** 2) * derive.exp2(z[n]) + derive.log10(2 + z[n] ** 2)
+    form += derive.hypot(x[n], z[n]) + derive.logaddexp(x[n], 1) + cfunctions.log2(3 + x[n])
+    form += sympy.erfinv(sympy.tanh(x[n]) / 2) + derive.sigmoid(z[n])
+    text = (
+        "y[n] = log2(1 + x[n]**2)*exp2(z[n]) + log10(2 + z[n]**2) + hypot(x[n], z[n]) "
+        "+ logaddexp(x[n], 1) + log2(3 + x[n]) + erfinv(tanh(x[n])/2) + expit(z[n])"
+    )
+    for op in (derive.Operation("f", sympy.Eq(y[n], form), inputs=[x, z]), derive.parse(text)):
+        given = [torch.randn(5, dtype=torch.float64, requires_grad=True) for _ in "xz"]
+        a, b = given
+        right = torch.log2(1 + a**2) * torch.exp2(b) + torch.log10(2 + b**2) + torch.hypot(a, b)
+        right = right + torch.logaddexp(a, torch.ones_like(a)) + torch.log2(3 + a)
+        right = right + torch.erfinv(a.tanh() / 2) + torch.special.expit(b)
+        found = derive.load(op)(*given)
+        torch.testing.assert_close(found, right)
+        for one, other in zip(
+            torch.autograd.grad(found.sum(), given),
+            torch.autograd.grad(right.sum(), given),
+            strict=True,
+        ):
+            torch.testing.assert_close(one, other)
+
+
+def test_what_a_condition_excludes_reaches_no_gradient_of_theirs():
+    op = derive.parse(
+        "y[n] = where(x[n] > 1, log2(x[n] - 1), hypot(x[n] - 1, 0)) + [x[n] < 1]*erfinv(x[n])"
+    )
+    x = torch.tensor([-0.5, 0.3, 1.5, 4.0], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(derive.load(op)(x).sum(), x)
+    y = x.detach().numpy()
+    right = np.where(y > 1, 1 / ((y - 1) * math.log(2)), -1.0)
+    inside = np.sqrt(np.pi) / 2 * np.exp(torch.erfinv(x.detach()).numpy() ** 2)
+    np.testing.assert_allclose(slope.numpy(), right + np.where(y < 1, inside, 0), rtol=1e-12)

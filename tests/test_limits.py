@@ -242,6 +242,11 @@ def test_a_text_and_a_statement_are_bounded():
     )
 
 
+def test_more_axes_than_torch_has_are_refused():
+    letters = ",".join(f"i{k}" for k in range(65))
+    assert "more than 64 axes" in refused(f"y[{letters}] = x[{letters}]")
+
+
 def test_much_that_is_plain_is_read_soon():
     start = time.perf_counter()
     names = [f"a{i}[n]" for i in range(1500)]

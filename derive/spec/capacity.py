@@ -16,6 +16,7 @@ from derive.errors import SpecError
 from derive.spec.raw import Operation, Place, fail
 
 __all__ = [
+    "AXES",
     "DEPTH",
     "JOINED",
     "check_count",
@@ -27,6 +28,9 @@ __all__ = [
 
 DEPTH = 64
 """Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
+
+AXES = 64
+"""Axes of one tensor, the parts of composite ones counted: those of torch."""
 
 NODES = 50_000
 """Names, numbers, functions and operators of one equation."""

@@ -52,7 +52,8 @@ def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place
     found = _circle(sizes)
     if found is None:
         return
-    first, *others = map(known.say, found)
+    names = {known.root(letter): letter for letter, _, _ in reversed(definitions)}
+    first, *others = (names[root] for root in found)
     through = f" through that of {', '.join(others)}" if others else ""
     place = next(at for letter, _, at in definitions if known.root(letter) == found[0])
     fail(place, f"the size of {first} depends on itself{through}; give one by other sizes")

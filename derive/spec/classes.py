@@ -107,7 +107,7 @@ class Known(Classes):
         """A letter with this size, or the axis itself."""
         root = self.root(key)
         letters = (m for m in self.members(root) if "@" not in m and "#" not in m)
-        return next(letters, root.replace("@", ""))
+        return next(letters, root.partition("#")[0].replace("@", ""))
 
     def axes(self, root: str) -> str:
         """Which axes have the size, as a part of a sentence."""

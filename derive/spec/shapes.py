@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from derive.algebra.expr import Composite, Expr, Index, walk
 from derive.spec import raw
+from derive.spec.capacity import AXES
 from derive.spec.declare import Declared
 from derive.spec.raw import fail
 from derive.spec.scope import Reading
@@ -50,6 +51,10 @@ class Shapes:
                     )
         for tensor in declared.tensors.values():
             axes.setdefault(tensor.name, ())
+        for name, own in axes.items():
+            if sum(len(e.args) if isinstance(e, Composite) else 1 for e in own) > AXES:
+                at = (declared.tensors.get(name) or declared.equations[name]).at
+                fail(at, f"{name} has more than {AXES} axes, which torch's tensors cannot have")
         return Shapes(known, axes)
 
     def letters(self, equation: str) -> set[str]:
