@@ -72,7 +72,7 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[3]:
             part2 = query.shape[-3]
             part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
-            grad_slopes = part3.flatten(1, 2) @ u.flatten(0, 1)
+            grad_slopes = (part3 * u).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 
 

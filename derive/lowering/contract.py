@@ -144,8 +144,14 @@ def _is_direct(product: Value, a: Value, b: Value) -> bool:
 def _merged(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value | None:
-    """a @ b with runs of indices that stay side by side as one axis: as few as will do."""
+    """a @ b with runs of indices that stay side by side as one axis: as few as will do.
+
+    A vector is not multiplied over several axes: a product of a matrix with it adds one number
+    after another, and loses more digits the longer they are; a sum adds in pairs.
+    """
     runs = _runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
+    if set(a.indices) <= set(shared) or set(b.indices) <= set(shared):
+        runs = [run for run in runs if run[0] not in shared]
     found: Value | None = None
     for count in range(1, len(runs) + 1):
         for chosen in combinations(runs, count):
