@@ -66,6 +66,7 @@ def test_parts_of_size_one_make_no_circle():
 
 def test_the_size_of_an_index_that_stands_nowhere_is_an_error():
     assert "index z stands nowhere" in refused("op f(x[m]; n=size(z)) -> y; y[m] = x[m]")
+    assert "index z stands nowhere" in refused("op f(x[m]; n=size(z)) -> y; y[m] = n*x[m]")
     assert "index z stands nowhere" in refused("op f(x[m]; size(z)=3) -> y; y[m] = x[m]")
 
 

@@ -86,10 +86,13 @@ def _stand(
         parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
         seen |= {p.name for p in parts if isinstance(p, raw.Name | raw.Star)}
     given = {letter: fixed.at for letter, fixed in d.fixed.items()}
+    said = _letters_said(d)
     for parameter in d.parameters.values():
         if isinstance(parameter.value, raw.Apply) and parameter.value.function == "size":
-            names = (a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star))
+            names = [a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star)]
             given |= dict.fromkeys(names, parameter.at)
+            # The parameter is that size by another name.
+            seen -= {name for name in names if name not in said}
     for letter, at in given.items():
         if letter in d.letters and letter not in seen:
             fail(
@@ -97,6 +100,18 @@ def _stand(
                 f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
                 "equation has its size",
             )
+
+
+def _letters_said(d: Declared) -> set[str]:
+    """The names in inputs, given sizes and equations, as they are written."""
+    pending: list[raw.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
+    found = set()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, raw.Name | raw.Star | raw.Parameter):
+            found.add(part.name)
+        pending += part.parts()
+    return found
 
 
 def _tensor(
