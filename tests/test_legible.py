@@ -73,7 +73,7 @@ def test_a_masked_softmax_has_the_closed_form():
     # The mean is of the very numbers beside it: Σₑ G[i,e]·O[i,e] is the same but for rounding.
     assert [str(f) for f in (*d.adjoints, *d.gradients.values())] == [
         "grad_P[i,j] = Σₑ G[i,e]·V[j,e]",
-        "grad_S[i,j] = P[i,j]·(grad_P[i,j] − Σⱼ′ P[i,j′]·grad_P[i,j′])",
+        "grad_S[i,j] = P[i,j]·(grad_P[i,j] − Σⱼ′ grad_P[i,j′]·P[i,j′])",
         "grad_V[j,e] = Σᵢ G[i,e]·P[i,j]",
     ]
 

@@ -94,7 +94,7 @@ class _Parts:
         """A product of many factors as one of products, each over the same indices; so a sum."""
         members = list(_members(e))
         own, most = _is_held(e, held), _MOST[type(e)]
-        together = most // 2
+        together, grouped = most // 2, False
         while len(members) > most:
             alike: dict[frozenset[Index], list[int]] = {}
             for n, f in enumerate(members):
@@ -107,10 +107,11 @@ class _Parts:
             ]
             if not groups:
                 break
+            grouped = True
             gone = {n for group in groups for n in group}
             names = [self._name(type(e)(tuple(members[n] for n in group))) for group in groups]
             members = [*(f for n, f in enumerate(members) if n not in gone), *names]
-        return type(e)(tuple(members)) if len(members) <= most else e
+        return type(e)(tuple(members)) if grouped else e
 
     def _size_of(self, e: Expr) -> int:
         """The nodes of e, as often as they are written; a kink counts twice what it is of."""
