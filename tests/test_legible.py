@@ -70,9 +70,10 @@ def test_a_masked_softmax_has_the_closed_form():
             "O[i,e] = sum[j](P[i,j]*V[j,e])"
         )
     )
-    # Σⱼ P[i,j]·(Σₑ G[i,e]·V[j,e]) is Σₑ G[i,e]·O[i,e], which is no sum over all pairs.
+    # The mean is of the very numbers beside it: Σₑ G[i,e]·O[i,e] is the same but for rounding.
     assert [str(f) for f in (*d.adjoints, *d.gradients.values())] == [
-        "grad_S[i,j] = P[i,j]·(Σₑ G[i,e]·V[j,e] − Σₑ G[i,e]·O[i,e])",
+        "grad_P[i,j] = Σₑ G[i,e]·V[j,e]",
+        "grad_S[i,j] = P[i,j]·(grad_P[i,j] − Σⱼ′ grad_P[i,j′]·P[i,j′])",
         "grad_V[j,e] = Σᵢ G[i,e]·P[i,j]",
     ]
 
@@ -94,12 +95,16 @@ NAMED = (
 )
 
 
-@pytest.mark.parametrize("equations", [INLINE, NAMED], ids=["inline", "named"])
-def test_the_scores_of_a_softmax_have_an_adjoint(equations):
+@pytest.mark.parametrize(
+    ("equations", "values"),
+    [(INLINE, "value_scores"), (NAMED, "grad_P")],
+    ids=["inline", "named"],
+)
+def test_the_scores_of_a_softmax_have_an_adjoint(equations, values):
     """Σⱼ P·grad_P is taken from scores once, not from what each of their factors is given."""
     spec = f"op f(q[t,d], k[u,d], v[u,d]; scale=0.3) -> o\n{equations}"
     d = derive.derivation(derive.parse(spec))
-    assert [a.name for a in d.adjoints] == ["grad_scores"]
+    assert [a.name for a in d.adjoints] == [values, "grad_scores"]
     assert str(d.gradients["q"]) == "grad_q[t,d] = scale·Σᵤ grad_scores[t,u]·k[u,d]"
     assert str(d.gradients["k"]) == "grad_k[u,d] = scale·Σₜ grad_scores[t,u]·q[t,d]"
 

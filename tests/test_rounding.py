@@ -118,3 +118,14 @@ def test_two_values_that_are_compared_with_their_means_have_two_names():
     plain = torch.minimum(v.softmax(0)[:, None], X).mT
     for a, b in zip(found, torch.autograd.grad(plain, (v, X), G), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_the_mean_over_a_sum_that_the_share_is_in_keeps_it():
+    """dL/dW of a softmax of x @ W sums over n, in whose rows the shares are as well."""
+    op = derive.parse("op f(x[n,d], W[d,k]) -> y\ny[n,k] = softmax[k](sum[d](log(x[n,d])*W[d,k]))")
+    x, W = randn(3, 2).double().exp().requires_grad_(), randn(2, 4).double().requires_grad_()
+    G = randn(3, 4).double()
+    found = torch.autograd.grad(derive.load(op)(x, W), (x, W), G)
+    plain = (x.log() @ W).softmax(1)
+    for a, b in zip(found, torch.autograd.grad(plain, (x, W), G), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

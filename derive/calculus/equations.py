@@ -51,10 +51,9 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     if len(formals) != len(equation.axes):
         raise LoweringError(f"the axes of {equation.name} are not all plain indices")
 
-    body = equation.body
+    body = with_named_scores(equation.body, _named(lets, floats, "scores"))
     if equation.kind == "float":
-        body = with_named_parts(body, floats, _named(lets, "u"))
-    body = with_named_scores(body, _named(lets, "scores"))
+        body = with_named_parts(body, floats, _named(lets, floats, "u"))
     if (
         isinstance(body, Reduce)
         and body.kind not in ("sum", "mean", "logsumexp")
@@ -79,7 +78,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     lets.define(Let(equation.name, formals, flat, dtype=equation.kind))
 
 
-def _named(lets: Lets, stem: str) -> Callable[[Expr], Access]:
+def _named(lets: Lets, floats: set[str], stem: str) -> Callable[[Expr], Access]:
     """What gives a part of an equation a name like ``stem``, and an adjoint."""
 
     def named(part: Expr) -> Access:
@@ -87,6 +86,7 @@ def _named(lets: Lets, stem: str) -> Callable[[Expr], Access]:
         assert isinstance(name, Access)
         if lets[name.tensor].internal:
             lets.as_variable(name.tensor)
+        floats.add(name.tensor)
         return name
 
     return named

@@ -65,9 +65,10 @@ def _means(lets: Lets, t: Term) -> Iterator[tuple[Index, _Sum]]:
     for binders, factors in sums_apart(t):
         for k in binders:
             shares = [f for f in factors if _is_share(lets, f, k)]
-            if not shares:
-                continue
             inner = tuple(i for i in binders if i is not k)
+            # What Y is a sum over stands in Y alone.
+            if not shares or any(free_indices(f) & frozenset(inner) for f in shares):
+                continue
             rest = tuple(
                 f
                 for f in factors

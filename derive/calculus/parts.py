@@ -49,9 +49,9 @@ _KINKED = ("maximum", "minimum")
 def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
     """e with what is too large in it replaced by what ``name`` makes of it.
 
-    ``floats`` are the tensors that have derivatives.
+    ``floats`` are the tensors that have derivatives, those with a new name among them.
     """
-    return _Parts({*floats}, name).of(e)
+    return _Parts(floats, name).of(e)
 
 
 _Place = tuple[Expr, bool]
@@ -61,9 +61,9 @@ _Place = tuple[Expr, bool]
 class _Parts:
     """What became of the parts of an expression, innermost first."""
 
-    def __init__(self, floats: set[str], name: Callable[[Expr], Access]) -> None:
+    def __init__(self, floats: Collection[str], name: Callable[[Expr], Access]) -> None:
         self._floats = floats
-        self._name_of = name
+        self._name = name
         self._new: dict[_Place, Expr] = {}
         self._size: dict[Expr, int] = {}
 
@@ -72,11 +72,6 @@ class _Parts:
         for place in _inside_out((e, False)):
             self._new[place] = self._rebuilt(*place)
         return self._new[e, False]
-
-    def _name(self, part: Expr) -> Expr:
-        found = self._name_of(part)
-        self._floats.add(found.tensor)
-        return found
 
     def _rebuilt(self, e: Expr, held: bool) -> Expr:
         """e over its parts as they have become, those named that are too large."""
@@ -94,7 +89,7 @@ class _Parts:
         """A product of many factors as one of products, each over the same indices; so a sum."""
         members = list(_members(e))
         own, most = _is_held(e, held), _MOST[type(e)]
-        together = most // 2
+        together, grouped = most // 2, False
         while len(members) > most:
             alike: dict[frozenset[Index], list[int]] = {}
             for n, f in enumerate(members):
@@ -107,10 +102,11 @@ class _Parts:
             ]
             if not groups:
                 break
+            grouped = True
             gone = {n for group in groups for n in group}
             names = [self._name(type(e)(tuple(members[n] for n in group))) for group in groups]
             members = [*(f for n, f in enumerate(members) if n not in gone), *names]
-        return type(e)(tuple(members)) if len(members) <= most else e
+        return type(e)(tuple(members)) if grouped else e
 
     def _size_of(self, e: Expr) -> int:
         """The nodes of e, as often as they are written; a kink counts twice what it is of."""
