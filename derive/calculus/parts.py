@@ -109,12 +109,11 @@ class _Parts:
         return type(e)(tuple(members)) if grouped else e
 
     def _size_of(self, e: Expr) -> int:
-        """The nodes of e, as often as they are written; a kink counts twice what it is of."""
+        """The nodes of e, as often as they are written, and more where a derivative has them."""
         for part, _ in _inside_out((e, False)):
             if part not in self._size:
                 inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
-                kinked = isinstance(part, Call) and part.function in _KINKED
-                self._size[part] = 2 * inside if kinked else inside
+                self._size[part] = inside * _repeated(part)
         return self._size[e]
 
     def _may_be_named(self, e: Expr, held: bool) -> bool:
@@ -123,6 +122,14 @@ class _Parts:
         if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
             return False
         return not held or all(map(_is_everywhere, parts))
+
+
+def _repeated(e: Expr) -> int:
+    """How often the derivative of e has what it is of, if that is often."""
+    if isinstance(e, Pow) and not isinstance(e.exponent, Num):
+        # d x^y = [y != 0] y x^(y - 1) dx + [x != 0 or y < 0] x^y log(x) dy
+        return 4
+    return 2 if isinstance(e, Call) and e.function in _KINKED else 1
 
 
 def _inside_out(place: _Place) -> Iterator[_Place]:
@@ -147,8 +154,10 @@ def _parts(e: Expr, held: bool) -> Iterator[_Place]:
             yield from ((a, own) for a in args)
         case Call(function, args) if function != "detach":
             yield from ((a, own) for a in args)
-        case Pow(base, _):
+        case Pow(base, exponent):
             yield base, own
+            if not isinstance(exponent, Num):
+                yield exponent, own
         case Where(_, then, other):
             yield then, own
             yield other, own

@@ -11,8 +11,10 @@ It is exact algebra: where M is 0 the quotient is 1 too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations
 
 from derive.algebra.expr import Access, Expr, Num, Param, Pow, Size, free_indices
@@ -54,7 +56,7 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
             "cancel a sum",
             "a/(a + b) + b/(a + b) = 1",
             "the number of terms",
-            lambda p: _cancelled(p, sums),
+            lru_cache(maxsize=4096)(lambda p: _cancelled(p, sums)),
         ),
         SumRule(
             "subtract a part",
@@ -131,23 +133,39 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
     if len(p.terms) < 2:
         return None
     terms = set(p.terms)
+    having = Counter(b for t in p.terms for b in {base_and_power(f)[0] for f in t.factors})
+    wholes = {
+        base: [w for w in sums(base) if 1 < len(w.terms) <= many and _is_within(w, having)]
+        for base, many in having.items()
+        if many > 1
+    }
     for t in p.terms:
         for f in t.factors:
             base, exponent = base_and_power(f)
-            for whole in sums(base):
-                if not 1 < len(whole.terms) <= len(p.terms):
-                    continue
+            for whole in wholes.get(base, ()):
                 masks = _shared_masks(whole)
                 rest = None if masks is None else _quotient(t, f, whole)
                 if rest is None or masks is None:
                     continue
-                gone = sum_over(mul(rest, _power(base, exponent), whole), t.binders)
-                if len(gone.terms) == len(whole.terms) and terms.issuperset(gone.terms):
+                outer = mul(rest, _power(base, exponent))
+                gone = {t}
+                for part in whole.terms:
+                    product = sum_over(mul(outer, poly([part])), t.binders).terms
+                    if len(product) != 1 or product[0] not in terms:
+                        break
+                    gone.add(product[0])
+                if len(gone) == len(whole.terms):
                     kept = poly([make_term(Fraction(1), (), masks)])
                     made = mul(rest, kept, _power(base, exponent + 1))
-                    left = poly(x for x in p.terms if x not in gone.terms)
+                    left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
     return None
+
+
+def _is_within(whole: Poly, having: Container[Expr]) -> bool:
+    """Whether every factor of the sum stands somewhere, but for those that are summed."""
+    plain = (t for t in whole.terms if not t.binders)
+    return all(base_and_power(f)[0] in having for t in plain for f in t.factors)
 
 
 def _without_part(lets: Lets, p: Poly) -> Poly | None:
