@@ -76,3 +76,12 @@ def test_what_the_text_cannot_say_is_said():
 def test_the_representation_is_short():
     op = catalog.find("cross_entropy")
     assert repr(op) == "Operation('cross_entropy', (input, target, weight) -> average, total, loss)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ("y[i]=sum[j](x[j,i]*x[i,j]**2)", "y[i]=sum[j](tanh(sum[k](x[j,k]))*x[i,j])"),
+)
+def test_axes_of_one_size_need_no_letter_of_their_own(text):
+    op = parse(text)
+    assert "size(" not in str(op) and same(parse(str(op)), op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -254,7 +255,8 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
         inside = a.body.args if isinstance(a.body, Mul) else (a.body,)
         if len(inside) > 1 or isinstance(inside[0], Delta | Iverson):
             continue
-        sizes: list[Expr] = [Pow(Size(i.extent), Num(Fraction(-1))) for i in a.indices]
-        if len(set(sizes)) == len(sizes) and all(s in args for s in sizes):
+        many = Counter(i.extent for i in a.indices)
+        sizes: list[Expr] = [Pow(Size(e), Num(Fraction(-n))) for e, n in many.items()]
+        if all(s in args for s in sizes):
             return tuple(x for x in args if x not in sizes), a
     return tuple(args), None

@@ -44,18 +44,23 @@ def not_of_themselves(
 
 
 def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place | None]]) -> None:
-    """Refuse a size that is given by itself."""
+    """Refuse a size that is given by itself; size(j)=size(i) says that two are one."""
+    own = [
+        (known.root(letter), letter, size, at)
+        for letter, size, at in definitions
+        if not (isinstance(size, Size) and known.root(size.extent) == known.root(letter))
+    ]
     sizes = {
-        known.root(letter): [known.root(p.extent) for p in walk(size) if isinstance(p, Size)]
-        for letter, size, _ in definitions
+        root: [known.root(p.extent) for p in walk(size) if isinstance(p, Size)]
+        for root, _, size, _ in own
     }
     found = _circle(sizes)
     if found is None:
         return
-    names = {known.root(letter): letter for letter, _, _ in reversed(definitions)}
+    names = {root: letter for root, letter, _, _ in reversed(own)}
     first, *others = (names[root] for root in found)
     through = f" through that of {', '.join(others)}" if others else ""
-    place = next(at for letter, _, at in definitions if known.root(letter) == found[0])
+    place = next(at for root, _, _, at in own if root == found[0])
     fail(place, f"the size of {first} depends on itself{through}; give one by other sizes")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, combinations, islice
 
@@ -60,6 +61,10 @@ def _sizes(op: Operation) -> list[tuple[str, Expr]]:
             found[letter] = Size(i.extent)
         elif size is not None and letter not in given:
             found[letter] = size
+    for letter in (s.extent for e in written for s in walk(e) if isinstance(s, Size)):
+        size = known[letter]
+        if size is not None and letter not in given:
+            found.setdefault(letter, size)
     return list(found.items())
 
 
@@ -78,9 +83,40 @@ def same(a: Operation, b: Operation) -> bool:
 
 
 def _canonical(op: Operation) -> tuple[object, ...]:
-    equations = [(e.name, e.axes, e.kind, _renumbered(e.body, 0)) for e in op.equations]
-    tensors = [(t.name, t.kind, t.default, t.axes) for t in op.inputs]
-    return op.name, tensors, op.parameters, equations, op.outputs, op.extents, op.stable
+    """What the operation is, each size being called by the first axis that it is read on."""
+    names = {e.name: "{}@{}".format(*e.sources[0]) if e.sources else e.name for e in op.extents}
+
+    def called(e: Expr) -> Expr:
+        return replace_inside_out(e, lambda part: _called(part, names))
+
+    def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
+        return tuple(map(called, axes))
+
+    equations = [
+        (e.name, by_axes(e.axes), e.kind, _renumbered(called(e.body), 0)) for e in op.equations
+    ]
+    tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
+    extents = [
+        (names[e.name], e.group, e.sources, None if e.size is None else called(e.size))
+        for e in op.extents
+    ]
+    parameters = [_renamed(p, names) for p in op.parameters]
+    return op.name, tensors, parameters, equations, op.outputs, extents, op.stable
+
+
+def _renamed(p: Parameter, names: Mapping[str, str]) -> Parameter:
+    match p:
+        case SizeOf():
+            return replace(p, extent=names[p.extent])
+        case AxisOf(index=i) | KeepDim(index=i):
+            return replace(p, index=Index(i.name, names[i.extent], i.group))
+    return p
+
+
+def _called(e: Expr, names: Mapping[str, str]) -> Expr:
+    if isinstance(e, Index):
+        return Index(e.name, names[e.extent], e.group)
+    return Size(names[e.extent]) if isinstance(e, Size) else e
 
 
 def _renumbered(e: Expr, depth: int) -> Expr:
