@@ -304,6 +304,9 @@ def test_two_mappings_of_gradients():
 def test_generated_code_keeps_every_adjoint(case):
     op, option, of = case
     made = random_inputs(op, option, seed=1)
+    if "eps" in made.parameters:
+        # 1/eps^2 = 1e12 in a gradient leaves no absolute bound to rounding.
+        made = replace(made, parameters={**made.parameters, "eps": 0.1})
     double = compare_generated(op, made, option, of, "float64", 1)
     assert double.approximate and double.maxdiff < 1e-9, f"\n{double}"
     single = compare_generated(op, made, option, of, "float32", 1)

@@ -280,7 +280,8 @@ CONTRACTIONS = {
     "y[n,j] = sum[t,d](a[n,t,d]*w[t,d,j])": "a.flatten(1, 2) @ w.flatten(0, 1)",
     "y[n,j] = sum[t,d,h](a[n,t,d,h]*w[t,d,h,j])": "a.flatten(1, 3) @ w.flatten(0, 2)",
     "y[d,j] = sum[n,t](a[n,t,d]*w[n,t,j])": "a.flatten(0, 1).mT @ w.flatten(0, 1)",
-    "y[n] = sum[t,d](a[n,t,d]*w[t,d])": "a.flatten(1, 2) @ w.flatten(0, 1)",
+    # Rounded in pairs: a vector in a product with a matrix is summed one after the other.
+    "y[n] = sum[t,d](a[n,t,d]*w[t,d])": "(a * w).sum((1, 2))",
     "y[n,t,d] = sum[j](a[n,j]*w[t,d,j])": "(a @ w.flatten(0, 1).mT).unflatten(1, (",
     "y[m,n,j] = sum[t,d](a[m,n,t,d]*w[m,t,d,j])": "a.flatten(2, 3) @ w.flatten(1, 2)",
     "op f(a[*p,t,d], w[t,d,j]) -> y\ny[*p,j] = sum[t,d](a[*p,t,d]*w[t,d,j])": (

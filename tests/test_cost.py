@@ -271,7 +271,7 @@ def test_the_example_in_the_documentation_runs():
 
 def test_what_is_made_only_where_an_axis_has_values_is_followed():
     op = derive.parse(
-        "op f(vi[i], vl[l], vj[j], X0[j], T[i]: int) -> e0\n"
+        "op f(vl[l], X0[j], T[i]: int) -> e0\n"
         "e0[(l i),j] = min[d,h](softmax[h | T[i] == d](sin(X0[d])*vl[h]) + digamma(X0[d]))"
     )
     assert derive.derivation(op).cost.backward.passes > 0

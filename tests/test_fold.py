@@ -192,7 +192,7 @@ def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
         ),
         (
             "op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])",
-            "−exp(l[k])·G·(1 + l[k])",
+            "−G·x[k]·exp(l[k])",
         ),
     ],
 )

@@ -528,7 +528,7 @@ WRONG = [
     (
         "op f(x[i]; size(i)=2.5) -> y; y[i] = x[i]",
         "line 1, column 17: size(i) must be a whole number or made of sizes and integer "
-        "parameters with + - * and floor(a/b), not 5/2",
+        "parameters with + - * and floor(a/b), not 2.5",
     ),
     (
         "op f(W[c]=1) -> y; y[c] = W[c]",

@@ -414,7 +414,7 @@ WRONG: list[tuple[Any, str]] = [
             "f", Eq(y[k], x[2 * k]), inputs=[x[i]], parameters={h.size(k): h.size(i) / 2}
         ),
         "size(k) must be a whole number or made of sizes and integer parameters with + - * and "
-        "floor(a/b), not 1/2*size(i)\n  in size(k) = size(i)/2",
+        "floor(a/b), not 0.5*size(i)\n  in size(k) = size(i)/2",
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),
