@@ -296,7 +296,7 @@ def _integers(
         if t.kind == "float":
             tensors[t.name] = np.full(shapes[t.name], 0.5)
         elif t.kind == "bool":
-            tensors[t.name] = rng.random(shapes[t.name]) < 0.5
+            tensors[t.name] = np.asarray(rng.random(shapes[t.name]) < 0.5)
         else:
             own = small.tensors[t.name]
             assert own is not None
@@ -355,8 +355,8 @@ def _floats(
     own = small.tensors[t.name]
     assert own is not None
     if way == "normal":
-        return rng.standard_normal(shape) * _scale(op, t.name, found)
-    return rng.uniform(own.min(initial=0.9), own.max(initial=0.9), shape)
+        return np.asarray(rng.standard_normal(shape) * _scale(op, t.name, found))
+    return np.asarray(rng.uniform(own.min(initial=0.9), own.max(initial=0.9), shape))
 
 
 def _scale(op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]) -> float:

@@ -145,6 +145,7 @@ def derivation(
     ``wrt`` names float inputs and equations; without it the gradients are those of all float
     inputs. An equation that is named is a variable of its own: its adjoint is kept.
     """
+    _check_operation(op)
     option = _known_option(op, option)
     given = dict(options(op))[option]
     derived = derive_option(op, option, _known_names(given, wrt))
@@ -203,6 +204,13 @@ def _trees(derived: Derived, speech: Speech) -> list[Expr]:
     return [*(let.access for let in lets if let is not None), *bodies]
 
 
+def _check_operation(op: object) -> None:
+    if not isinstance(op, Operation):
+        raise TypeError(
+            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) makes one"
+        )
+
+
 def _known_option(op: Operation, option: str | None) -> str | None:
     names = [name for name, _ in options(op)]
     if option is None:
@@ -235,6 +243,7 @@ def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | 
 @no_recursion_leaves
 def source(op: Operation) -> str:
     """The Python source of the module of op."""
+    _check_operation(op)
     with working(op.name):
         variants = [Variant(option, program_of(op, option)) for option, _ in options(op)]
         derivations = [_formulas(op, option) for option, _ in options(op)]
@@ -275,6 +284,7 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
 
 def load(op: Operation) -> Any:
     """The generated function of op, imported from memory."""
+    _check_operation(op)
     return getattr(imported(f"derive_generated_{op.name}", source(op)), op.name)
 
 
@@ -286,6 +296,7 @@ def value_and_grad_source(
     of: str | None = None,
 ) -> str:
     """The Python source of the function that `value_and_grad` imports."""
+    _check_operation(op)
     chosen = _without_choice(op, _known_option(op, option))
     derived, made = _joint(chosen, _known_names(chosen, wrt), _target(chosen, of))
     if wrt is not None:

@@ -582,3 +582,8 @@ def test_the_examples_run():
     assert doctest.testmod(comparison).failed == 0
     assert doctest.testmod(inputs).failed == 0
     assert np.isfinite(random_inputs(MODEL).tensors["C"]).all()
+
+
+def test_inputs_without_axes_are_compared():
+    op = parse("op f(a, b, m: bool) -> y\ny = where(m, a*tanh(b), a)")
+    assert compare_generated(op, random_inputs(op, seed=1), None, "y", "float64", 1).approximate

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import derive
 from derive.algebra.expr import (
     Access,
     Add,
@@ -430,3 +431,17 @@ def test_numbers_are_exact() -> None:
     defaults = [p.default for p in op.parameters]  # type: ignore[union-attr]
     assert defaults[:2] == [Fraction(1, 100000), Fraction(-1, 3)]
     assert [isinstance(p, Num) for p in defaults[2:]] == [False, False]
+
+
+@pytest.mark.parametrize("given", (None, 5, ["op"], b"y[i] = x[i]"))
+def test_what_is_no_text_is_told(given):
+    with pytest.raises(TypeError, match=f"from a text, not from {type(given).__name__}"):
+        parse(given)
+
+
+@pytest.mark.parametrize(
+    "f", (derive.derivation, derive.source, derive.load, derive.value_and_grad)
+)
+def test_what_is_no_operation_is_told(f):
+    with pytest.raises(TypeError, match="op must be an Operation, not str; derive.parse"):
+        f("y[i] = x[i]")

@@ -45,6 +45,8 @@ def parse(text: str) -> Operation:
 @no_recursion_leaves
 def parse_all(text: str) -> tuple[Operation, ...]:
     """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
+    if not isinstance(text, str):
+        raise TypeError(f"an operation is parsed from a text, not from {type(text).__name__}")
     check_length(text)
     written = list(_split(_read(text)))
     check_count(len(written))

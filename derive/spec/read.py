@@ -30,9 +30,9 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     a person.
     """
     path = Path(path)
+    _refuse(path)
     if path.suffix not in (".derive", ".py"):
         raise SpecError(f"{path}: a spec is a .derive text or a .py module")
-    _refuse(path)
     if path.suffix == ".py":
         return _of_python(path)
     try:
