@@ -443,5 +443,5 @@ def test_what_is_no_text_is_told(given):
     "f", (derive.derivation, derive.source, derive.load, derive.value_and_grad)
 )
 def test_what_is_no_operation_is_told(f):
-    with pytest.raises(TypeError, match="op must be an Operation, not str; derive.parse"):
+    with pytest.raises(TypeError, match="op must be an Operation, not str"):
         f("y[i] = x[i]")

@@ -42,8 +42,8 @@ _LARGEST = 24
 _MOST = {Mul: 12, Add: 48}
 """A product of more factors, or a sum of more terms, is one of products or sums of half as many."""
 
-_KINKED = ("maximum", "minimum")
-"""The functions whose derivative has several terms, each with its bracket."""
+_REPEATED = {"maximum": 2, "minimum": 2, "pow": 4}
+"""The functions whose derivative has several terms, each with its bracket, and how many."""
 
 
 def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
@@ -126,10 +126,7 @@ class _Parts:
 
 def _repeated(e: Expr) -> int:
     """How often the derivative of e has what it is of, if that is often."""
-    if isinstance(e, Pow) and not isinstance(e.exponent, Num):
-        # d x^y = [y != 0] y x^(y - 1) dx + [x != 0 or y < 0] x^y log(x) dy
-        return 4
-    return 2 if isinstance(e, Call) and e.function in _KINKED else 1
+    return _REPEATED.get(e.function, 1) if isinstance(e, Call) else 1
 
 
 def _inside_out(place: _Place) -> Iterator[_Place]:
@@ -154,10 +151,8 @@ def _parts(e: Expr, held: bool) -> Iterator[_Place]:
             yield from ((a, own) for a in args)
         case Call(function, args) if function != "detach":
             yield from ((a, own) for a in args)
-        case Pow(base, exponent):
+        case Pow(base, _):
             yield base, own
-            if not isinstance(exponent, Num):
-                yield exponent, own
         case Where(_, then, other):
             yield then, own
             yield other, own
