@@ -21,10 +21,8 @@ from derive.algebra.expr import (
     Size,
     Where,
     free_indices,
-    is_number,
 )
 from derive.algebra.substitution import substitute
-from derive.calculus.conditions import conditions_of
 from derive.errors import LoweringError
 from derive.lowering.binders import apart, renaming
 from derive.lowering.code import (
@@ -63,7 +61,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     masks = [a for a in args if isinstance(a, Iverson)]
     if masks:
         condition = conjunction(masks)
-        args = tuple(a if a in masks else _kept_safe(scope, a, condition) for a in args)
+        args = tuple(a if a in masks else protected(scope, a, condition) for a in args)
         if is_zero_outside(args, condition):
             masks = []
     args, mean = _take_mean(args)
@@ -95,14 +93,6 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     test = scope.condition(conjunction(masks), order)
     zero = Value(literal(0), kind="int", scalar=True)
     return scope.where(test, result, zero, order)
-
-
-def _kept_safe(scope: Scope, a: Expr, condition: Expr) -> Expr:
-    """a protected by the condition; what numbers say of all of it, Python asks first."""
-    own = [c for c in conditions_of(condition) if free_indices(c) <= free_indices(a)]
-    if own and all(map(is_number, own)):
-        a = protected(scope, a, And(tuple(own)))
-    return protected(scope, a, condition)
 
 
 def _scaled(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:

@@ -19,6 +19,11 @@ STEPS = ("sign", "floor")
 EXACT = ("relu", "abs", "square", "sign", "floor", "relu", "abs")
 """Functions that keep dyadic numbers exact."""
 POSITIVE = {"exp", "cosh", "sigmoid", "softplus", "erfc", "acos"}
+ALIKE = {
+    **{"exp": ("exp2",), "sigmoid": ("expit",), "asin": ("erfinv",), "log": ("log2", "log10")},
+    "maximum": ("hypot", "logaddexp"),
+}
+"""What also takes such arguments, and is positive where the first is; pairs see to that."""
 EXTREMA = ("max", "min", "amax", "amin")
 
 
@@ -65,7 +70,9 @@ class Expressions(Conditions):
 
     def above(self, scope: Scope, depth: int) -> Text:
         """A positive number."""
-        value = self.float(scope, depth)
+        return self.positive(self.float(scope, depth))
+
+    def positive(self, value: Text) -> Text:
         return value if value.positive else Text(f"0.5 + {value.inner()}**2", True)
 
     def bounded(self, scope: Scope, depth: int) -> str:
@@ -85,17 +92,27 @@ class Expressions(Conditions):
             return Text(f"{pick.choice(EXACT)}({self.float(scope, depth).text})")
         draw = pick.random()
         if draw < 0.3:
-            return Text(f"{pick.choice(ABOVE)}({self.above(scope, depth).text})")
+            return Text(f"{self.or_alike(pick.choice(ABOVE))}({self.above(scope, depth).text})")
         if draw < 0.5:
             name = pick.choice(BOUNDED)
-            return Text(f"{name}({self.bounded(scope, depth)})", name in POSITIVE)
+            return Text(f"{self.or_alike(name)}({self.bounded(scope, depth)})", name in POSITIVE)
         if draw < 0.55:
-            return Text(f"{pick.choice(STEPS)}({self.float(scope, depth).text})")
+            name, value = pick.choice(STEPS), self.float(scope, depth).text
+            if name == "floor" and self.alike.random() < 0.5:
+                # Times a fraction, it is no integer equation; of a sine, it fits an integer.
+                return Text(f"0.5*int(floor(2*sin({value})))")
+            return Text(f"{name}({value})")
         name = pick.choice(ONE)
         value = self.float(scope, depth).text
         if name == "exp":
             value = f"-({value})**2" if self.chance(0.5) else f"minimum({value}, 2)"
-        return Text(f"{name}({value})", name in POSITIVE)
+        return Text(f"{self.or_alike(name)}({value})", name in POSITIVE)
+
+    def or_alike(self, name: str) -> str:
+        """The function, or now and then one like it."""
+        if name in ALIKE and not self.exact and self.alike.random() < 0.5:
+            return self.alike.choice(ALIKE[name])
+        return name
 
     def pair(self, scope: Scope, depth: int) -> Text:
         a, b = self.float(scope, depth), self.float(scope, depth)
@@ -107,7 +124,12 @@ class Expressions(Conditions):
             return Text(f"clamp({a.text}, {low}, {high})")
         if draw < 0.4 and not self.exact:
             return Text(f"atan2({a.text}, {self.above(scope, depth).text})")
-        name = self.random.choice(("maximum", "minimum"))
+        name = self.or_alike(self.random.choice(("maximum", "minimum")))
+        if name == "hypot":
+            # At the origin it has no slope.
+            return Text(f"hypot({a.text}, {self.positive(b).text})", True)
+        if name == "logaddexp":
+            return Text(f"logaddexp({a.text}, {b.text})")
         return Text(f"{name}({a.text}, {b.text})", a.positive and b.positive)
 
     def power(self, scope: Scope, depth: int) -> Text:

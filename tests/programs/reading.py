@@ -14,8 +14,10 @@ Scope = Sequence[Letter]
 class Reader:
     """What can be read so far, and how."""
 
-    def __init__(self, pick: random.Random, setting: Setting) -> None:
+    def __init__(self, pick: random.Random, setting: Setting, alike: random.Random) -> None:
+        """``alike`` draws the functions that stand for others, beside all other draws."""
         self.random = pick
+        self.alike = alike
         self.setting = setting
         self.classes: dict[str, Class] = dict(setting.classes)
         self.tables: list[Table] = list(setting.inputs)

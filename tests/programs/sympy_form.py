@@ -21,6 +21,8 @@ HEADS: dict[str, Any] = {
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
     "abs": sympy.Abs,
+    "expit": heads.sigmoid,
+    "int": heads.to_int,
     "rsqrt": lambda x: 1 / sympy.sqrt(x),
     "square": lambda x: x**2,
 }

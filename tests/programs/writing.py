@@ -20,7 +20,7 @@ def random_program(seed: int, sample: int = 0) -> Program:
     """The program of that seed; ``sample`` draws other values for the same text."""
     pick = random.Random(seed)
     start = setting(pick)
-    writer = Equations(pick, start)
+    writer = Equations(pick, start, random.Random(f"alike {seed}"))
     equations = list(writer.equations())
     names = [re.split(r"[\[ ]", equation)[0] for equation in equations]
     body = "\n".join(equations)
