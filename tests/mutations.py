@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from programs import deep_program, random_program
-from written import written
+
+from derive import catalog
 
 SECONDS = 5
 MEGABYTES = 500
@@ -58,7 +59,7 @@ class Outcome:
 @cache
 def texts() -> tuple[str, ...]:
     """The operations of the catalog as text, and random ones."""
-    found = list(written())
+    found = [str(op) for op in catalog.operations()]
     found += [random_program(seed).text for seed in range(150)]
     found += [deep_program(seed).text for seed in range(50)]
     return tuple(found)
