@@ -218,3 +218,23 @@ def test_a_segment_sum_that_is_read_back_makes_no_pairs():
     assert "dst.unsqueeze" not in backward
     assert "grad_mu.index_select(0, dst) * y.index_select(0, dst)" in backward
     assert "torch.where" not in backward
+
+
+SQUARES = {
+    "op f(x[s], z[s]) -> y\ny = sum[t](sum[s | s<=t](x[s])*sum[s | s<=t](z[s]))": (
+        "grad_x = G * z.cumsum(0).flip(0).cumsum(0).flip(0)"
+    ),
+    "op f(p[n,k], q[n,k]) -> y\ny = mean[n](sum[k](sum[l | l<=k](p[n,l] - q[n,l])**2))": (
+        "grad_p = grad_u.flip(1).cumsum(1).flip(1)"
+    ),
+    "op f(x[s], w[s]) -> y\ny[t] = sum[s]([s<=t]*x[s]*w[s])**3": (
+        "part = (G * u.square()).flip(0).cumsum(0).flip(0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SQUARES)
+def test_a_product_of_sums_under_conditions_makes_no_pairs(text):
+    op = parse(text)
+    assert SQUARES[text] in source(op)
+    assert [check for check in checks_of(op, load(op)) if not check.ok] == []

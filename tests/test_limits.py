@@ -264,3 +264,10 @@ def test_an_error_has_at_most_4000_characters():
     assert len(message) <= 4000 and "characters are left out" in message
     assert "division by zero" in message
     assert len(str(DeriveError("x" * 10_000))) <= 4000
+
+
+def test_powers_of_powers_have_a_limit():
+    tower = "y[n] = " + "**".join(["x[n]"] * 7)
+    assert "6 powers stand in one another's exponents" in refused(tower)
+    for text in ("y[n] = " + "**".join(["x[n]"] * 6), "y[n] = " + "(" * 20 + "x[n]" + "**2)" * 20):
+        parse(text)

@@ -78,10 +78,13 @@ class _Parts:
         inside = {part: self._new[part, own] for part, own in _parts(e, held)}
         if isinstance(e, Call | Pow | Mul):
             own = _is_held(e, held)
+            multiplied = _is_square(e) or sum(map(_is_partial_sum, inside.values())) > 1
             for part, new in inside.items():
                 opaque = not isinstance(e, Mul) or isinstance(new, Add | Where)
-                if opaque and self._size_of(new) > _LARGEST and self._may_be_named(new, own):
-                    inside[part] = self._name(new)
+                large = opaque and self._size_of(new) > _LARGEST
+                if large or (multiplied and _is_partial_sum(new)):
+                    if self._may_be_named(new, own):
+                        inside[part] = self._name(new)
         made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
         return self._grouped(made, held) if isinstance(made, Add | Mul) else made
 
@@ -122,6 +125,25 @@ class _Parts:
         if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
             return False
         return not held or all(map(_is_everywhere, parts))
+
+
+def _is_square(e: Expr) -> bool:
+    """Whether e is multiplied with itself."""
+    if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
+        return False
+    power = e.exponent.value
+    return power >= 2 and power.denominator == 1
+
+
+def _is_partial_sum(e: Expr) -> bool:
+    """Whether e is a sum under a condition: a product of two runs over all pairs at each position.
+
+    (sum_s [s <= t] x_s)^2 = sum_s sum_s' [s <= t] [s' <= t] x_s x_s'
+    """
+    if not isinstance(e, Reduce) or e.kind not in ("sum", "mean"):
+        return False
+    inside = _members(e.body) if isinstance(e.body, Mul) else (e.body,)
+    return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
 
 
 def _repeated(e: Expr) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from lark import Token
 
 from derive.errors import SpecError
-from derive.spec.raw import Operation, Place, fail
+from derive.spec.raw import Name, Operation, Place, Power, fail
 
 __all__ = [
     "AXES",
@@ -28,6 +28,9 @@ __all__ = [
 
 DEPTH = 64
 """Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
+
+POWERS = 5
+"""Powers in one another's exponents, x**y**z: a derivative has each of them several times."""
 
 AXES = 64
 """Axes of one tensor, the parts of composite ones counted: those of torch."""
@@ -104,6 +107,7 @@ def check_depth(
     """
     levels: dict[int, int] = {}
     nodes: dict[int, int] = {}
+    powers: dict[int, int] = {}
     pending: list[tuple[Any, tuple[Any, ...] | None]] = [(e, None)]
     while pending:
         inner, below = pending.pop()
@@ -116,6 +120,16 @@ def check_depth(
         else:
             levels[id(inner)] = 1 + max((levels[id(part)] for part in below), default=0)
             nodes[id(inner)] = 1 + sum(nodes[id(part)] for part in below)
+            # A name is one more than a number, of which a power is a number.
+            powers[id(inner)] = max((powers[id(p)] for p in below), default=isinstance(inner, Name))
+            if isinstance(inner, Power) and powers[id(inner.exponent)]:
+                powers[id(inner)] = max(powers[id(inner.base)], 1 + powers[id(inner.exponent)])
+    if powers[id(e)] > POWERS + 1:
+        fail(
+            at,
+            f"{powers[id(e)] - 1} powers stand in one another's exponents (the limit is {POWERS}): "
+            "name a part by an equation of its own",
+        )
     if levels[id(e)] > limit:
         fail(
             at,
