@@ -113,7 +113,11 @@ def test_ctrl_c_of_a_person_ends_the_program(tmp_path):
         "import time\nprint('begun', flush=True)\n"
         "try:\n    time.sleep(60)\nexcept BaseException:\n    pass\n" + GOOD
     )
-    code = "import derive\ntry: derive.read('bad.py')\nexcept KeyboardInterrupt: print('stopped')"
+    # A process in the background of a shell may have been told to ignore Ctrl-C.
+    code = (
+        "import derive, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "try: derive.read('bad.py')\nexcept KeyboardInterrupt: print('stopped')"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )

@@ -475,6 +475,7 @@ def test_read(tmp_path: Path) -> None:
 def test_read_errors(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="there is no such file"):
         read(tmp_path / "none.derive")
+    (tmp_path / "a.txt").write_text("y[i] = x[i]")
     with pytest.raises(SpecError, match=r"a spec is a \.derive text or a \.py module"):
         read(tmp_path / "a.txt")
     bad = tmp_path / "bad.derive"

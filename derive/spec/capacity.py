@@ -125,16 +125,16 @@ def check_depth(
             powers[id(inner)] = max((powers[id(p)] for p in below), default=int(leaf))
             if isinstance(inner, Power) and powers[id(inner.exponent)]:
                 powers[id(inner)] = max(powers[id(inner.base)], 1 + powers[id(inner.exponent)])
-    if powers[id(e)] > POWERS + 1:
-        fail(
-            at,
-            f"{powers[id(e)] - 1} powers stand in one another's exponents (the limit is {POWERS}): "
-            "name a part by an equation of its own",
-        )
     if levels[id(e)] > limit:
         fail(
             at,
             f"the expression is nested too deeply ({levels[id(e)]} levels; the limit is {limit}): "
+            "name a part by an equation of its own",
+        )
+    if powers[id(e)] > POWERS + 1:
+        fail(
+            at,
+            f"{powers[id(e)] - 1} powers stand in one another's exponents (the limit is {POWERS}): "
             "name a part by an equation of its own",
         )
     if nodes[id(e)] > NODES:
