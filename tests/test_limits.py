@@ -273,3 +273,9 @@ def test_powers_of_powers_have_a_limit():
     assert "6 powers" in refused("y[*p] = " + "**".join(["x[*p]"] * 7))
     for text in ("y[n] = " + "**".join(["x[n]"] * 6), "y[n] = " + "(" * 20 + "x[n]" + "**2)" * 20):
         parse(text)
+
+
+def test_a_position_is_that_of_an_axis_of_its_name():
+    text = "op f(A[*p,j,*q]; dim=axis({})) -> F\nF[*p,*q] = amax[k](A[*p,k,*q])"
+    assert "no input has an axis of that name" in refused(text.format("k"))
+    parse(text.format("j"))

@@ -165,6 +165,13 @@ def _has(equation: Equation, index: Index) -> bool:
 
 def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tensor]) -> None:
     """The rank of every group must follow from the ranks of the inputs and the run-time axes."""
+    for p in made:
+        if isinstance(p, AxisOf) and not any(p.index in t.axes for t in tensors):
+            fail(
+                d.parameters[p.name].at,
+                f"{p.name} is the position of axis {p.index.name}, and no input has an axis of "
+                "that name; call it so on the op line",
+            )
     known: set[str] = set()
     named = {p.index.extent for p in made if isinstance(p, AxisOf)}
     segments: list[list[str]] = []
