@@ -29,7 +29,7 @@ __all__ = [
 DEPTH = 64
 """Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
 
-POWERS = 5
+POWERS = 3
 """Powers in one another's exponents, x**y**z: a derivative has each of them several times."""
 
 AXES = 64
