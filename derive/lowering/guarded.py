@@ -132,9 +132,10 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return e
         if not needed.isdisjoint(e.bound()):
             return e
-        if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
-            return e
-        if isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
+        if isinstance(e, Call) and (
+            e.function in UNDEFINED_SOMEWHERE
+            or (e.function in UNBOUNDED and not is_below(scope, e.args[0]))
+        ):
             return Call(e.function, tuple(a if isinstance(a, Num) else safe(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num):
             power = e.exponent.value
