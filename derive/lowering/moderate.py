@@ -77,8 +77,11 @@ class Moderate:
             let = self.find(name)
             known = let is None or let.dtype != "float"
             self._known[name] = known
-            if let is not None and not known and (let.kind == "sum" or let.kind in _REDUCTIONS):
-                self._known[name] = self(let.body)
+            # Of nothing, which a condition may leave, a maximum is infinite.
+            if let is not None and (
+                let.kind == "sum" or (let.kind in _REDUCTIONS and let.condition is None)
+            ):
+                self._known[name] = known or self(let.body)
         return self._known[name]
 
     def _is_away_from_0(self, e: Expr) -> bool:
