@@ -260,6 +260,18 @@ def test_a_factor_that_overflows_beside_a_square_that_is_0():
     assert {str(w.size) for w in derive.derivation(op).cost.wide} == {"n·k·d"}
 
 
+def test_a_factor_that_is_the_maximum_of_nothing():
+    text = """
+    op f(X[i,d], Y[j,d], z[t,d]) -> y
+    m[j,d] = amax[t | t<j](z[t,d])
+    y[i,j] = sum[d]((X[i,d]-Y[j,d])**2*m[j,d])
+    """
+    X, Y = points((n, d), (2, d))
+    y = derive.load(derive.parse(text))(X, Y, points((3, d))[0])
+    assert (y[:, 0] == -torch.inf).all()
+    assert y[:, 1].isfinite().all()
+
+
 @pytest.mark.parametrize(
     "text",
     [

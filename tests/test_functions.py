@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -295,3 +296,82 @@ def test_what_a_condition_excludes_reaches_no_gradient_of_theirs():
     right = np.where(y > 1, 1 / ((y - 1) * math.log(2)), -1.0)
     inside = np.sqrt(np.pi) / 2 * np.exp(torch.erfinv(x.detach()).numpy() ** 2)
     np.testing.assert_allclose(slope.numpy(), right + np.where(y < 1, inside, 0), rtol=1e-12)
+
+
+# What the table says of values, at these arguments and, of two, at each pair of them.
+
+_RIGHT = math.pi / 2
+POINTS = (
+    -2000.0,
+    -3.0,
+    -2.0,
+    -_RIGHT,
+    -1.0,
+    -0.5,
+    0.0,
+    0.3,
+    0.5,
+    1.0,
+    _RIGHT,
+    2.0,
+    math.pi,
+    2000.0,
+)
+OF_FLOATS = sorted(set(FUNCTIONS) - {"floordiv", "int", "polygamma"})
+
+
+def places(name: str, points: tuple[float, ...] = POINTS) -> list[tuple[float, ...]]:
+    return list(itertools.product(points, repeat=FUNCTIONS[name].arity))
+
+
+def is_regular(name: str, arguments: tuple[float, ...]) -> bool:
+    """Whether torch has a finite value and finite derivatives there."""
+    xs = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arguments]
+    y = torch_function(name)(*xs)
+    slopes = torch.autograd.grad(y, xs, allow_unused=True) if y.requires_grad else ()
+    return all(g is None or math.isfinite(g.detach()) for g in (y, *slopes))
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_values_lie_where_the_table_says(name):
+    row = FUNCTIONS[name]
+    values = [float(row.numpy(*at)) for at in places(name)]
+    values = [v for v in values if not math.isnan(v)]
+    assert row.least <= min(values)
+    assert max(values) <= row.most
+    ends = [e for e in (row.least, row.most) if math.isfinite(e)]
+    assert all(any(abs(v - e) < 0.01 for v in values) for e in ends)
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_what_is_total_and_what_overflows(name):
+    row = FUNCTIONS[name]
+    moderate = tuple(x for x in POINTS if abs(x) < 4)
+    overflows = any(math.isinf(row.numpy(*at)) for at in places(name, (-2000.0, 2000.0)))
+    if row.total:
+        assert all(is_regular(name, at) for at in places(name, moderate))
+        assert row.overflows == overflows
+    else:
+        assert not row.overflows
+        assert not all(is_regular(name, at) for at in places(name, (*moderate, -INF)))
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_what_grows_no_faster_than_its_arguments(name):
+    row = FUNCTIONS[name]
+    grows = any(not abs(row.numpy(*at)) <= 2 + sum(map(abs, at)) for at in places(name))
+    if row.linear:
+        assert not grows
+    elif math.isinf(row.least) or math.isinf(row.most):
+        assert grows
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_what_is_whole_and_what_the_math_module_has(name):
+    row = FUNCTIONS[name]
+    whole = tuple(x for x in POINTS if x == int(x))
+    values = [float(row.numpy(*at)) for at in places(name, whole)]
+    assert row.whole == all(v == int(v) if math.isfinite(v) else False for v in values)
+    if row.in_math:
+        at = (0.5,) * row.arity
+        assert getattr(math, name)(*at) == pytest.approx(float(row.numpy(*at)))

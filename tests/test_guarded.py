@@ -42,6 +42,16 @@ def test_the_branch_not_taken_leaves_no_trace(text):
     assert second.isfinite()
 
 
+def test_a_branch_that_stays_below_a_number_is_guarded_inside():
+    """exp(-|log x|) is finite wherever log x is; its derivative by x is not."""
+    f = derive.load(made("y[n] = where(x[n] > 0, z[n]*exp(-abs(log(x[n]))), 0)"))
+    x = torch.tensor([-1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    z = torch.tensor([3.0, 3.0], dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(f(x, z).sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert (first.tolist(), second.tolist()) == ([0.0, 0.5], [0.0, 1.0])
+
+
 OF_NUMBERS = (
     "e[i] = where(y[i] > 0 and p > 0, x[i]*log(p), 0)",
     "e[i] = where(y[i] <= 0 or p <= 0, x[i], y[i]*x[i]*log(p))",

@@ -48,6 +48,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.roots import rational_power
 from derive.algebra.substitution import replace, substitute
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
@@ -386,3 +387,16 @@ def test_a_root_of_what_may_be_negative_is_none_of_a_number():
 def test_what_cancels_by_roots_is_gone():
     op = derive.parse("op f(z[n]) -> L\nL[n] = z[n]*erf(z[n]/sqrt(2)) + sqrt(2/pi)*exp(-z[n]**2/2)")
     assert str(derive.derivation(op).gradients["z"]) == "grad_z[n] = G[n]·erf(z[n]/√(2))"
+
+
+@pytest.mark.parametrize(("base", "root"), [(10**800, 10**400), (7**90, 7**45), (2**53 + 1, None)])
+def test_the_root_of_a_large_number_is_exact(base, root):
+    """Numbers in between may be larger than any float, though what is written is not."""
+    assert rational_power(Fraction(base), Fraction(1, 2)) == root
+    assert rational_power(Fraction(1, base), Fraction(1, 2)) == (root and Fraction(1, root))
+    assert rational_power(Fraction(base), Fraction(1, 10**9)) is None
+
+
+def test_a_root_of_numbers_that_multiply_to_more_than_a_float():
+    op = derive.parse("y[i] = (10**300*x[i]*10**300)**(1/2)/10**300")
+    assert str(derive.derivation(op).gradients["x"]) == "grad_x[i] = G[i]/(2·y[i])"

@@ -49,7 +49,6 @@ from derive.errors import DeriveError
 __all__ = [
     "FUNCTIONS",
     "OF_INTEGERS",
-    "OF_NUMBERS",
     "POWERS",
     "RELATIONS",
     "UNBOUNDED",
@@ -79,6 +78,11 @@ class Function:
     usually written with one. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as
     torch does. ``partials`` has for each argument a function of (arguments..., value) that gives
     d f/d argument, or None where ``sympy``, the name of the function in SymPy, differentiates it.
+
+    Its values, where it has one, lie between ``least`` and ``most``. It is ``total`` if value and
+    derivatives are finite at all real arguments but for those at which it ``overflows``, which are
+    of moderate size, and ``linear`` if it grows no faster than its arguments. It is ``whole`` if
+    its value is an integer where the arguments are, and ``in_math`` if Python's module has it.
     """
 
     name: str
@@ -88,6 +92,13 @@ class Function:
     partials: tuple[Partial | None, ...] = (None,)
     sympy: str | None = None
     torch_method: str | None = None
+    least: float = -math.inf
+    most: float = math.inf
+    total: bool = True
+    overflows: bool = False
+    linear: bool = False
+    whole: bool = False
+    in_math: bool = False
 
 
 POWERS: Mapping[str, Fraction] = {
@@ -96,27 +107,6 @@ POWERS: Mapping[str, Fraction] = {
     "square": Fraction(2),
 }
 """The functions that are written as a power of their argument, and the exponent."""
-
-OF_INTEGERS = ("abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign")
-"""The functions that are integers where their arguments are."""
-
-UNDEFINED_SOMEWHERE = (
-    *("log", "log1p", "log2", "log10", "asin", "acos", "erfinv", "lgamma", "digamma", "polygamma"),
-    *("pow", "hypot", "logaddexp"),
-)
-"""The functions with no finite value, or no finite derivative, at some real arguments."""
-
-ZERO_AT_ONE = ("log", "log2", "log10", "lgamma")
-"""Those of them that are exactly 0 at 1."""
-
-UNBOUNDED = ("exp", "exp2", "expm1", "sinh", "cosh")
-"""The functions that overflow at arguments of moderate size."""
-
-OF_NUMBERS = (
-    *("exp", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"),
-    *("tanh", "erf", "erfc", "lgamma", "log", "log2", "log10", "exp2", "hypot", "atan2"),
-)
-"""The functions that Python's math module has by the same name."""
 
 
 def _relation(op: str, left: Expr, right: Expr | int) -> Expr:
@@ -214,69 +204,101 @@ def _unary(
     *,
     sympy: str | None = None,
     torch: str | None = None,
+    **facts: Any,
 ) -> Function:
     """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
     derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
-    return Function(name, 1, torch or name, quiet(numpy), (derivative,), sympy, method)
+    return Function(name, 1, torch or name, quiet(numpy), (derivative,), sympy, method, **facts)
 
+
+_RIGHT = math.pi / 2
 
 _ROWS = (
     # Own value: torch.exp, torch.expm1, torch.tanh, torch.tan, torch.sigmoid save their result.
-    _unary("exp", np.exp, lambda x, y: y, sympy="exp"),
-    _unary("expm1", np.expm1, lambda x, y: y + 1),
-    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh"),
-    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
-    _unary("sigmoid", lambda x: 1 / (1 + np.exp(-np.asarray(x)[()])), lambda x, y: y * (1 - y)),
-    _unary("exp2", np.exp2, lambda x, y: Mul((Call("log", (num(2),)), y))),
-    _unary("log2", np.log2, _logarithm_of(2)),
-    _unary("log10", np.log10, _logarithm_of(10)),
+    _unary("exp", np.exp, lambda x, y: y, sympy="exp", least=0, overflows=True, in_math=True),
+    _unary("expm1", np.expm1, lambda x, y: y + 1, least=-1, overflows=True, in_math=True),
+    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", least=-1, most=1, in_math=True),
+    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan", in_math=True),
+    _unary(
+        "sigmoid",
+        lambda x: 1 / (1 + np.exp(-np.asarray(x)[()])),
+        lambda x, y: y * (1 - y),
+        least=0,
+        most=1,
+    ),
+    _unary(
+        "exp2",
+        np.exp2,
+        lambda x, y: Mul((Call("log", (num(2),)), y)),
+        least=0,
+        overflows=True,
+        in_math=True,
+    ),
+    _unary("log2", np.log2, _logarithm_of(2), total=False, in_math=True),
+    _unary("log10", np.log10, _logarithm_of(10), total=False, in_math=True),
     # Smooth, differentiated by SymPy.
-    _unary("log", np.log, sympy="log"),
-    _unary("sin", np.sin, sympy="sin"),
-    _unary("cos", np.cos, sympy="cos"),
-    _unary("asin", np.arcsin, sympy="asin"),
-    _unary("acos", np.arccos, sympy="acos"),
-    _unary("atan", np.arctan, sympy="atan"),
-    _unary("sinh", np.sinh, sympy="sinh"),
-    _unary("cosh", np.cosh, sympy="cosh"),
-    _unary("erf", elementwise(math.erf), sympy="erf"),
-    _unary("erfc", elementwise(math.erfc), sympy="erfc"),
-    _unary("lgamma", elementwise(lgamma), sympy="loggamma"),
-    _unary("digamma", elementwise(digamma), lambda x, y: Call("polygamma", (num(1), x))),
+    _unary("log", np.log, sympy="log", total=False, in_math=True),
+    _unary("sin", np.sin, sympy="sin", least=-1, most=1, in_math=True),
+    _unary("cos", np.cos, sympy="cos", least=-1, most=1, in_math=True),
+    _unary("asin", np.arcsin, sympy="asin", least=-_RIGHT, most=_RIGHT, total=False, in_math=True),
+    _unary("acos", np.arccos, sympy="acos", least=0, most=2 * _RIGHT, total=False, in_math=True),
+    _unary("atan", np.arctan, sympy="atan", least=-_RIGHT, most=_RIGHT, in_math=True),
+    _unary("sinh", np.sinh, sympy="sinh", overflows=True, in_math=True),
+    _unary("cosh", np.cosh, sympy="cosh", least=1, overflows=True, in_math=True),
+    _unary("erf", elementwise(math.erf), sympy="erf", least=-1, most=1, in_math=True),
+    _unary("erfc", elementwise(math.erfc), sympy="erfc", least=0, most=2, in_math=True),
+    _unary("lgamma", elementwise(lgamma), sympy="loggamma", total=False, in_math=True),
+    _unary(
+        "digamma", elementwise(digamma), lambda x, y: Call("polygamma", (num(1), x)), total=False
+    ),
     _unary(
         "erfinv",
         elementwise(erfinv),
         lambda x, y: Mul(
             (num(Fraction(1, 2)), Pow(Const("pi"), num(Fraction(1, 2))), Call("exp", (y**2,)))
         ),
+        total=False,
     ),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
-    _unary("log1p", np.log1p, lambda x, y: 1 / (1 + x)),
+    _unary("log1p", np.log1p, lambda x, y: 1 / (1 + x), total=False, in_math=True),
     _unary(
         "softplus",
         softplus,
         lambda x, y: Call("sigmoid", (x,)),
         torch="nn.functional.softplus",
+        least=0,
+        linear=True,
     ),
     _unary(
         "logsigmoid",
         logsigmoid,
         lambda x, y: Call("sigmoid", (-x,)),
         torch="nn.functional.logsigmoid",
+        most=0,
+        linear=True,
     ),
     # Kinks and steps: torch.relu is 0 at 0, torch.abs is sign(0) = 0, steps have slope 0.
-    _unary("relu", lambda x: np.maximum(x, 0), lambda x, y: _bracket(">", x, 0)),
-    _unary("abs", np.abs, lambda x, y: Call("sign", (x,))),
-    _unary("sign", sign, _zero),
-    _unary("floor", np.floor, _zero),
-    _unary("detach", lambda x: x, _zero),
+    _unary(
+        "relu",
+        lambda x: np.maximum(x, 0),
+        lambda x, y: _bracket(">", x, 0),
+        least=0,
+        linear=True,
+        whole=True,
+    ),
+    _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), least=0, linear=True, whole=True),
+    _unary("sign", sign, _zero, least=-1, most=1, linear=True, whole=True),
+    _unary("floor", np.floor, _zero, linear=True, whole=True),
+    _unary("detach", lambda x: x, _zero, linear=True, whole=True),
     Function(
         "maximum",
         2,
         "maximum",
         quiet(np.maximum),
         (lambda a, b, y: _larger(a, b), lambda a, b, y: _larger(b, a)),
+        linear=True,
+        whole=True,
     ),
     Function(
         "minimum",
@@ -284,6 +306,8 @@ _ROWS = (
         "minimum",
         quiet(np.minimum),
         (lambda a, b, y: _smaller(a, b), lambda a, b, y: _smaller(b, a)),
+        linear=True,
+        whole=True,
     ),
     Function(
         "clamp",
@@ -292,14 +316,29 @@ _ROWS = (
         quiet(clamp),
         (_clamp_x, _clamp_lo, _clamp_hi),
         torch_method="clamp",
+        linear=True,
+        whole=True,
     ),
-    Function("atan2", 2, "atan2", quiet(np.arctan2), (_atan2_y, _atan2_x)),
+    Function(
+        "atan2",
+        2,
+        "atan2",
+        quiet(np.arctan2),
+        (_atan2_y, _atan2_x),
+        least=-2 * _RIGHT,
+        most=2 * _RIGHT,
+        in_math=True,
+    ),
     Function(
         "hypot",
         2,
         "hypot",
         quiet(np.hypot),
         (lambda x, y, value: _over_hypot(x, value), lambda x, y, value: _over_hypot(y, value)),
+        least=0,
+        linear=True,
+        total=False,
+        in_math=True,
     ),
     Function(
         "logaddexp",
@@ -307,18 +346,31 @@ _ROWS = (
         "logaddexp",
         quiet(np.logaddexp),
         (lambda a, b, _: _logaddexp(a, b), lambda a, b, _: _logaddexp(b, a)),
+        linear=True,
+        total=False,
     ),
-    Function("pow", 2, "pow", quiet(np.float_power), (_pow_base, _pow_exponent)),
+    Function("pow", 2, "pow", quiet(np.float_power), (_pow_base, _pow_exponent), total=False),
     # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
-    Function("polygamma", 2, "polygamma", elementwise(polygamma), (_zero, _polygamma_x)),
+    Function(
+        "polygamma", 2, "polygamma", elementwise(polygamma), (_zero, _polygamma_x), total=False
+    ),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
     Function("floordiv", 2, "floor_divide", np.floor_divide, (_zero, _zero)),
     # Of whole numbers only, which become integers.
-    _unary("int", elementwise(lambda x: x), _zero, torch="long"),
+    _unary("int", elementwise(lambda x: x), _zero, torch="long", linear=True),
 )
 
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
 """Every function that a `Call` may name."""
+
+OF_INTEGERS = frozenset(row.name for row in _ROWS if row.whole)
+"""The functions that are integers where their arguments are."""
+
+UNDEFINED_SOMEWHERE = frozenset(row.name for row in _ROWS if not row.total)
+"""The functions with no finite value, or no finite derivative, at some real arguments."""
+
+UNBOUNDED = frozenset(row.name for row in _ROWS if row.overflows)
+"""The functions that overflow at arguments of moderate size."""
 
 _FROM_SYMPY = {row.sympy: row.name for row in _ROWS if row.sympy is not None}
 """The function of each SymPy name that a derivative may contain."""

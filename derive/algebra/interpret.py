@@ -45,7 +45,7 @@ from derive.algebra.expr import (
     num,
     walk,
 )
-from derive.algebra.functions import FUNCTIONS, RELATIONS
+from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 
 __all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate", "every"]
@@ -56,7 +56,6 @@ Scope: TypeAlias = dict[Index, Any]
 Code: TypeAlias = Callable[[Scope], Any]
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
-_OF_INTEGERS = {"abs", "clamp", "detach", "floor", "maximum", "minimum", "relu", "sign"}
 
 
 def _as_integer(value: Any) -> int:
@@ -253,7 +252,7 @@ class Machine:
             return lambda s: number(s) // divisor(s)
         if name == "polygamma":
             return lambda s: float(f(*[part(s) for part in parts]))
-        if name not in _OF_INTEGERS:
+        if name not in OF_INTEGERS:
             return lambda s: float(f(*[float(part(s)) for part in parts]))
 
         def compute(s: Scope) -> Any:

@@ -38,5 +38,10 @@ def rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
 
 
 def _exact_root(n: int, k: int) -> int | None:
-    root = round(n ** (1 / k))
+    """The k-th root of n >= 1 where it is whole, by Newton's steps from above."""
+    if n > 1 and n.bit_length() <= k:
+        return None
+    root = 1 << -(-n.bit_length() // k)
+    while (nearer := ((k - 1) * root + n // root ** (k - 1)) // k) < root:
+        root = nearer
     return root if root**k == n else None

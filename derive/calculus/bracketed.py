@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from derive.algebra.expr import Access, Expr, Iverson, free_indices
-from derive.algebra.functions import UNBOUNDED
 from derive.algebra.poly import Poly, Term, base_and_power
 from derive.algebra.rules import Rule
 from derive.calculus.conditions import beside, conditions_of, rebuilt, without_guards
-from derive.calculus.emptiness import may_be_infinite
+from derive.calculus.emptiness import is_finite
 from derive.calculus.lets import Find
 
 __all__ = ["bracket_rule"]
@@ -33,12 +32,6 @@ def bracket_rule(find: Find) -> Rule:
     )
 
 
-def _is_finite(find: Find, f: Expr) -> bool:
-    """Whether the factor is finite where its tensors are."""
-    base, _ = base_and_power(f)
-    return not (may_be_infinite(find, f) or getattr(base, "function", None) in UNBOUNDED)
-
-
 def _without(find: Find, t: Term) -> Iterator[Poly]:
     for m in t.factors:
         if not isinstance(m, Iverson):
@@ -50,7 +43,7 @@ def _without(find: Find, t: Term) -> Iterator[Poly]:
         known = beside(t, m)
         read = [without_guards(f, known) for f in bare]
         if any(_vanishes(find, f, wanted, _DEEPEST) for f in read) and all(
-            _is_finite(find, f) for f in bare
+            is_finite(find, f) for f in bare
         ):
             yield rebuilt(t, t.binders, rest)
 

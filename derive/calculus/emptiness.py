@@ -33,7 +33,7 @@ from derive.algebra.expr import (
     sort_key,
     tensors,
 )
-from derive.algebra.functions import UNDEFINED_SOMEWHERE
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -62,6 +62,7 @@ __all__ = [
     "has_positions",
     "is_bent",
     "is_certain",
+    "is_finite",
     "is_infinite_of_nothing",
     "is_singular",
     "may_be_infinite",
@@ -319,6 +320,13 @@ def may_be_infinite(find: Find, e: Expr, extents: frozenset[str] = frozenset()) 
                 continue
         pending += e.parts()
     return False
+
+
+def is_finite(find: Find, f: Expr) -> bool:
+    """Whether the factor is finite where its tensors are, and does not overflow."""
+    base, _ = base_and_power(f)
+    overflows = isinstance(base, Call) and base.function in UNBOUNDED
+    return not overflows and not may_be_infinite(find, f)
 
 
 def is_singular(f: Expr) -> bool:

@@ -27,7 +27,6 @@ from derive.algebra.expr import (
     accesses,
     tensors,
 )
-from derive.algebra.functions import UNBOUNDED
 from derive.algebra.match import match
 from derive.algebra.poly import (
     ONE,
@@ -45,7 +44,7 @@ from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
 from derive.calculus.definitions import Definitions
-from derive.calculus.emptiness import may_be_infinite
+from derive.calculus.emptiness import is_finite
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
 
@@ -222,19 +221,19 @@ def _fold_guarded(lets: Lets, products: Definitions, t: Term) -> Poly | None:
             return made
         folded = make_term(bare.coef, bare.binders, (*bare.factors, *held))
         bare = make_term(bare.coef, bare.binders, [f for f in folded.factors if f not in held])
-        if all(_is_finite(lets, f) for f in bare.factors):
+        if all(_needs_no_bracket(lets, f) for f in bare.factors):
             return poly([bare])
     return poly([folded]) if len(folded.factors) < len(t.factors) else None
 
 
-def _is_finite(lets: Lets, f: Expr) -> bool:
+def _needs_no_bracket(lets: Lets, f: Expr) -> bool:
     """Whether f is finite where its tensors are, or a power of what is 0 where its bracket is."""
     base, power = base_and_power(f)
     if isinstance(base, Access) and power > 0:
         let = lets.get(base.tensor)
         if let is not None and _is_masked(let):
             return True
-    return not (may_be_infinite(lets.get, f) or getattr(base, "function", None) in UNBOUNDED)
+    return is_finite(lets.get, f)
 
 
 def _is_masked(let: Let) -> bool:

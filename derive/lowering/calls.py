@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import isfinite
 
 from derive.algebra.expr import Call, Index, Num, free_indices
-from derive.algebra.functions import FUNCTIONS, OF_NUMBERS
+from derive.algebra.functions import FUNCTIONS
 from derive.algebra.substitution import fresh, substitute
 from derive.lowering.access import read
 from derive.lowering.binders import with_binders
@@ -45,7 +45,7 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     args = [scope.frame.fit(a, order) for a in args]
     function = FUNCTIONS[e.function]
     code: Code
-    if all(a.scalar for a in args) and e.function in OF_NUMBERS:
+    if all(a.scalar for a in args) and function.in_math:
         constants = [float(a.value) for a in e.args if isinstance(a, Num)]
         if len(constants) == len(args) and not isfinite(value := function.numpy(*constants)):
             # Python's log(0) is an error.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
+from math import inf
 
 from derive.algebra.connected import connected
 from derive.algebra.expr import (
@@ -38,7 +39,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.factor import factor
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, ZERO_AT_ONE
+from derive.algebra.functions import FUNCTIONS, UNBOUNDED, UNDEFINED_SOMEWHERE
 from derive.algebra.poly import Poly, as_atom, negate
 from derive.algebra.recursion import Recursion
 from derive.algebra.substitution import substitute
@@ -131,9 +132,10 @@ def protected(scope: Scope, e: Expr, condition: Expr) -> Expr:
             return e
         if not needed.isdisjoint(e.bound()):
             return e
-        if isinstance(e, Call) and e.function in UNBOUNDED and is_below(scope, e.args[0]):
-            return e
-        if isinstance(e, Call) and e.function in (*UNDEFINED_SOMEWHERE, *UNBOUNDED):
+        if isinstance(e, Call) and (
+            e.function in UNDEFINED_SOMEWHERE
+            or (e.function in UNBOUNDED and not is_below(scope, e.args[0]))
+        ):
             return Call(e.function, tuple(a if isinstance(a, Num) else safe(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num):
             power = e.exponent.value
@@ -284,14 +286,12 @@ def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
 
 
 def _vanishes(e: Expr, condition: Expr) -> bool:
-    if not isinstance(e, Call) or e.function not in ZERO_AT_ONE:
+    if not isinstance(e, Call) or e.function not in UNDEFINED_SOMEWHERE or len(e.args) > 1:
         return False
     (inside,) = e.args
     one = Num(Fraction(1))
-    return isinstance(inside, Where) and inside.condition is condition and inside.other is one
-
-
-_NEVER_NEGATIVE = ("abs", "exp", "relu", "sigmoid", "softplus")
+    safe = isinstance(inside, Where) and inside.condition is condition and inside.other is one
+    return safe and bool(FUNCTIONS[e.function].numpy(1.0) == 0)
 
 
 def is_below(scope: Scope, e: Expr) -> bool:
@@ -299,7 +299,7 @@ def is_below(scope: Scope, e: Expr) -> bool:
     if isinstance(e, Num | Normal):
         return True
     if isinstance(e, Call):
-        return e.function in ("cos", "logsigmoid", "sigmoid", "sin", "tanh")
+        return FUNCTIONS[e.function].most < inf
     if isinstance(e, Add):
         return all(is_below(scope, a) for a in e.args)
     if isinstance(e, Mul) and isinstance(e.args[0], Num) and e.args[0].value < 0:
@@ -321,4 +321,4 @@ def _is_never_negative(e: Expr) -> bool:
     if isinstance(e, Reduce) and e.kind == "sum":
         inside = e.body.args if isinstance(e.body, Mul) else (e.body,)
         return all(isinstance(a, Iverson) or _is_never_negative(a) for a in inside)
-    return isinstance(e, Size) or (isinstance(e, Call) and e.function in _NEVER_NEGATIVE)
+    return isinstance(e, Size) or (isinstance(e, Call) and FUNCTIONS[e.function].least >= 0)

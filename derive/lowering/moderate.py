@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from derive.algebra.expr import (
     Access,
@@ -24,17 +25,13 @@ from derive.algebra.expr import (
     Size,
     is_number,
 )
+from derive.algebra.functions import FUNCTIONS
 from derive.algebra.poly import Group, Poly, Term, base_and_power, is_mask
 from derive.calculus.lets import Find
 from derive.lowering.recognise import Normal, recognise
 
 __all__ = ["Moderate"]
 
-_WITHIN_BOUNDS = frozenset(
-    "sigmoid tanh sin cos atan asin acos atan2 erf erfc sign".split(),
-)
-_NO_FASTER = frozenset("abs relu softplus logsigmoid floor maximum minimum clamp detach".split())
-_NEVER_BELOW = frozenset("exp sigmoid softplus abs relu erfc".split())
 _REDUCTIONS = ("logsumexp", "max", "min", "amax", "amin")
 
 
@@ -72,15 +69,19 @@ class Moderate:
     def _call(self, function: str, args: tuple[Expr, ...]) -> bool:
         if function == "exp":
             return self._is_never_above(args[0])
-        return function in _WITHIN_BOUNDS or (function in _NO_FASTER and all(map(self, args)))
+        row = FUNCTIONS[function]
+        return -inf < row.least <= row.most < inf or (row.linear and all(map(self, args)))
 
     def _is_moderate_tensor(self, name: str) -> bool:
         if name not in self._known:
             let = self.find(name)
             known = let is None or let.dtype != "float"
             self._known[name] = known
-            if let is not None and not known and (let.kind == "sum" or let.kind in _REDUCTIONS):
-                self._known[name] = self(let.body)
+            # Of nothing, which a condition may leave, a maximum is infinite.
+            if let is not None and (
+                let.kind == "sum" or (let.kind in _REDUCTIONS and let.condition is None)
+            ):
+                self._known[name] = known or self(let.body)
         return self._known[name]
 
     def _is_away_from_0(self, e: Expr) -> bool:
@@ -124,7 +125,7 @@ class Moderate:
             case Const() | Size():
                 return True
             case Call(function):
-                return function in _NEVER_BELOW
+                return FUNCTIONS[function].least >= 0
             case Normal(kind):
                 return kind == "softmax"
             case Poly(terms):
