@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from derive import derivation, load, parse
+from derive.calculus.bounds import Bounds
+from derive.calculus.equalities import equality_rules
 
 BORDER = "op f(x[j], z[i]) -> y\ny[i,j] = where(i == {}, x[j], z[i])"
 
@@ -113,3 +115,27 @@ def test_a_position_that_conditions_leave_alone_is_read():
         "y[n,k] = where(k == 0, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
     )
     assert gradient(text) == "δ[k,2]·G[n,2]·exp(x[n,2])·(1 + x[n,2])"
+
+
+@pytest.mark.parametrize(
+    ("size", "condition"), [("; size(k)=3", "k != 0"), ("", "k > 0 and k < 2")]
+)
+def test_positions_of_which_more_are_left_or_not_all_are_known_stay(size, condition):
+    text = f"op f(x[n,k]{size}) -> y\ny[n,k] = where({condition}, exp(x[n,k]), 1)"
+    assert gradient(text).endswith("]·G[n,k]·exp(x[n,k])")
+
+
+def test_what_stands_beside_a_position_that_may_not_be_is_not_read_there():
+    text = "op f(x[n,k], z[k]) -> y\ny[n] = sum[k]([k == 7]*x[n,k]*z[k])"
+    assert gradient(text).startswith("[k = 7]")
+
+
+def test_every_rule_is_used_above():
+    texts = [text for text, _, _ in CASES.values()]
+    texts.append("op f(x[i]) -> y\ny[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))")
+    texts.append(
+        "op f(x[n,k]; size(k)=3) -> y\n"
+        "y[n,k] = where(k == 0, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
+    )
+    used = {s.rule for text in texts for s in derivation(parse(text)).gradients["x"].steps}
+    assert used >= {rule.name for rule in equality_rules(Bounds())}

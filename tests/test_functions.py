@@ -14,7 +14,7 @@ from sympy.codegen import cfunctions
 
 import derive
 from derive.algebra.expr import Access, Add, Call, Expr, Mul, Num, Pow, num, walk
-from derive.algebra.functions import FUNCTIONS, POWERS, partial
+from derive.algebra.functions import FUNCTIONS, POWERS, partial, repeats
 from derive.algebra.interpret import evaluate
 from derive.errors import DeriveError
 
@@ -375,3 +375,10 @@ def test_what_is_whole_and_what_the_math_module_has(name):
     if row.in_math:
         at = (0.5,) * row.arity
         assert getattr(math, name)(*at) == pytest.approx(float(row.numpy(*at)))
+
+
+def test_how_often_a_derivative_has_an_argument():
+    found = {name: repeats(name) for name in FUNCTIONS}
+    assert found["exp"] == found["tanh"] == found["log"] == 1  # 1 - y^2 has y, not x
+    assert found["maximum"] == found["minimum"] == 2  # [a > b] + [a = b]/2
+    assert found["pow"] == 3  # [y != 0]*y*x^(y - 1)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from derive.algebra.expr import (
+    Access,
     And,
     Call,
     Const,
@@ -55,6 +56,7 @@ __all__ = [
     "UNDEFINED_SOMEWHERE",
     "Function",
     "partial",
+    "repeats",
 ]
 
 Partial = Callable[..., Expr]
@@ -387,6 +389,19 @@ def partial(call: Call, n: int) -> Expr:
     if given is not None:
         return given(*call.args, call)
     return _convert(_fdiff(row.sympy, row.arity, n), call.args)
+
+
+@cache
+def repeats(function: str) -> int:
+    """How often one derivative of f(x0, x1, ...) has one of these, beside the value of f; or 1."""
+    arguments = tuple(Access(f"x{n}", ()) for n in range(FUNCTIONS[function].arity))
+    call = Call(function, arguments)
+
+    def count(e: Expr, x: Expr) -> int:
+        return 0 if e is call else (1 if e is x else sum(count(part, x) for part in e.parts()))
+
+    partials = [partial(call, n) for n in range(len(arguments))]
+    return max(1, *(count(e, x) for e in partials for x in arguments))
 
 
 @cache

@@ -32,7 +32,7 @@ from derive.algebra.expr import (
     free_indices,
     walk,
 )
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
+from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, repeats
 
 __all__ = ["with_named_parts"]
 
@@ -41,9 +41,6 @@ _LARGEST = 24
 
 _MOST = {Mul: 12, Add: 48}
 """A product of more factors, or a sum of more terms, is one of products or sums of half as many."""
-
-_REPEATED = {"maximum": 2, "minimum": 2, "pow": 4}
-"""The functions whose derivative has several terms, each with its bracket, and how many."""
 
 
 def with_named_parts(e: Expr, floats: Collection[str], name: Callable[[Expr], Access]) -> Expr:
@@ -116,7 +113,8 @@ class _Parts:
         for part, _ in _inside_out((e, False)):
             if part not in self._size:
                 inside = 1 + sum(self._size[child] for child, _ in _parts(part, False))
-                self._size[part] = inside * _repeated(part)
+                times = repeats(part.function) if isinstance(part, Call) else 1
+                self._size[part] = inside * times
         return self._size[e]
 
     def _may_be_named(self, e: Expr, held: bool) -> bool:
@@ -144,11 +142,6 @@ def _is_partial_sum(e: Expr) -> bool:
         return False
     inside = _members(e.body) if isinstance(e.body, Mul) else (e.body,)
     return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
-
-
-def _repeated(e: Expr) -> int:
-    """How often the derivative of e has what it is of, if that is often."""
-    return _REPEATED.get(e.function, 1) if isinstance(e, Call) else 1
 
 
 def _inside_out(place: _Place) -> Iterator[_Place]:

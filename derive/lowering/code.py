@@ -30,6 +30,7 @@ __all__ = [
     "count",
     "literal",
     "occurrences",
+    "operands",
     "subexpressions",
     "text",
 ]
@@ -196,6 +197,17 @@ _FREE = (
     "unsqueeze", "squeeze", "expand", "select", "diagonal", "transpose", "permute", "movedim",
     "reshape", "flatten", "unflatten", "dim", "numel",
 )  # fmt: skip
+
+
+def operands(code: Code, op: str) -> Iterator[Code]:
+    """The operands of a chain of one operator, from the left: a, b and c of a & b & c."""
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Binary) and part.op == op:
+            pending += (part.right, part.left)
+        else:
+            yield part
 
 
 def subexpressions(code: Code) -> Iterator[Code]:

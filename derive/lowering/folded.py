@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from derive.algebra.functions import RELATIONS
-from derive.lowering.code import Binary, Code, Conditional, Function, Literal, Unary, literal
+from derive.lowering.code import (
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Unary,
+    literal,
+    operands,
+)
 
 __all__ = ["folded"]
 
@@ -93,19 +102,9 @@ def _truth(code: Code, op: str, left: Code, right: Code) -> Code:
     return left if right is neutral else code
 
 
-def _operands(code: Code, op: str) -> Iterable[Code]:
-    pending = [code]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Binary) and part.op == op:
-            pending += (part.right, part.left)
-        else:
-            yield part
-
-
 def _once(code: Code, op: str) -> Code:
     """a & b & a is a & b."""
-    every = list(_operands(code, op))
+    every = list(operands(code, op))
     distinct = list(dict.fromkeys(every))
     if len(distinct) == len(every):
         return code

@@ -19,6 +19,7 @@ from derive.lowering.code import (
     Shape,
     Subscript,
     Unary,
+    operands,
     subexpressions,
 )
 
@@ -90,13 +91,7 @@ def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Cod
 
 
 def _conjuncts(test: Code) -> Iterator[Code]:
-    pending = [test]
-    while pending:
-        test = pending.pop()
-        if isinstance(test, Binary) and test.op == "and":
-            pending += (test.right, test.left)
-        else:
-            yield test
+    return operands(test, "and")
 
 
 _AT_POSITIONS = (
