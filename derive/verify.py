@@ -223,10 +223,13 @@ def _gradient(op: Operation, function: Function, made: Sample) -> str:
             if rounds * got.size > _MOST_ROUNDS and _along_directions(slopes, got):
                 continue
             want = oracle.gradient(*given)
-        # A gradient that is small everywhere is held to its own measure.
-        atol = 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
-        found.append(differs(f"grad_{name}", got, want, _RTOL, atol))
+        found.append(differs(f"grad_{name}", got, want, _RTOL, _absolute(want)))
     return "; ".join(filter(None, found))
+
+
+def _absolute(want: Array) -> float:
+    """The absolute tolerance: a gradient that is small everywhere is held to its own measure."""
+    return 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
 
 
 def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Array) -> bool:
@@ -240,7 +243,7 @@ def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Arr
     directions = [sign * rng.uniform(0.5, 1.5, got.shape) for sign in signs]
     want = np.asarray(slopes(directions), np.float64)
     sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
-    return bool(np.allclose(sums, want, _RTOL, 1e-7))
+    return bool(np.allclose(sums, want, _RTOL, _absolute(want)))
 
 
 _MOST_ROUNDS = 5_000

@@ -70,6 +70,15 @@ def test_a_wrong_factor_is_caught():
         verify_source(op, source)
 
 
+@pytest.mark.parametrize("axes", ["a,b", "a,b,c,d"], ids=["few elements", "many elements"])
+def test_a_gradient_that_is_small_everywhere_is_held_to_its_own_measure(axes):
+    text = f"op f(x[{axes}]) -> y; y = sum[{axes}](x[{axes}]**2)/1000000"
+    source = derive.source(derive.parse(text))
+    line = next(line for line in source.splitlines() if "grad_x = " in line and "None" not in line)
+    assert failed(text, source) == set()
+    assert "gradient" in failed(text, source.replace(line, line + " * 1.003"))
+
+
 def test_a_wrong_value_is_caught():
     source = edited(PRODUCT, "return A @ B", "return 2 * (A @ B)")
     assert "value" in failed(PRODUCT, source)
