@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 from derive.errors import DeriveError, LimitError
@@ -41,7 +42,7 @@ _ADVICE = "name its parts as equations of their own, or raise the limit"
 
 
 def _options(name: str) -> str:
-    return f"derive --max-{name}, derive.limits({name}=...) or {_VARIABLES[name]}"
+    return f"derive --max-{name} N COMMAND, derive.limits({name}=N) or {_VARIABLES[name]}=N"
 
 
 class _Clock:
@@ -113,12 +114,16 @@ def limits(
 
     ``seconds`` of processor time, bytes of ``memory``, and characters of ``code``; None for no
     limit. Elsewhere the environment variables DERIVE_MAX_SECONDS, DERIVE_MAX_MEMORY and
-    DERIVE_MAX_CODE say it.
+    DERIVE_MAX_CODE say it, where inf is no limit.
 
     >>> with limits(seconds=5):
     ...     source(op)
     """
-    token = _LIMITS.set(_Limits(seconds, memory, code))
+    given = {"seconds": seconds, "memory": memory, "code": code}
+    for name, value in given.items():
+        if value is not None:
+            _amount(f"derive.limits({name}=...)", value)
+    token = _LIMITS.set(_Limits(**given))
     try:
         yield
     finally:
@@ -129,7 +134,18 @@ def allow(**most: float | None) -> None:
     """Set limits for this process and those that it starts; None leaves one as it is."""
     for name, value in most.items():
         if value is not None:
-            os.environ[_VARIABLES[name]] = repr(value)
+            os.environ[_VARIABLES[name]] = repr(_amount(f"--max-{name}", value))
+
+
+def _amount(of: str, value: float | str) -> float:
+    """A limit, which is a number from 0 on."""
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = nan
+    if not amount >= 0:
+        raise DeriveError(f"{of} must be a number from 0 on, not {value!r}")
+    return amount
 
 
 def _allowed() -> _Limits:
@@ -142,10 +158,7 @@ def _from_environment() -> Iterator[tuple[str, float]]:
     for name, variable in _VARIABLES.items():
         text = os.environ.get(variable)
         if text:
-            try:
-                yield name, float(text)
-            except ValueError:
-                raise DeriveError(f"{variable} must be a number, not {text!r}") from None
+            yield name, _amount(variable, text)
 
 
 def check_code(name: str, text: str) -> str:

@@ -9,9 +9,10 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from derive import __version__, catalog
 from derive.budget import allow
@@ -39,7 +40,22 @@ from derive.spec.operation import Operation
 
 __all__ = ["app", "main"]
 
+
+class _Program(TyperGroup):
+    """The commands; where an option of the program stands behind one, the error says its place."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            if option and any(option in parameter.opts for parameter in self.params):
+                error.message = f"{option} stands before the command"  # type: ignore[attr-defined]
+            raise
+
+
 app = typer.Typer(
+    cls=_Program,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -103,10 +119,8 @@ def _derive(
     """Derive the backward of tensor operations from their index notation."""
     allow(seconds=max_seconds, memory=max_memory, code=max_code)
     if quiet:
-        context.default_map = {name: {"quiet": True} for name in _COMMANDS}
-
-
-_COMMANDS = ("list", "show", "generate", "check", "verify", "compare")
+        assert isinstance(context.command, TyperGroup)
+        context.default_map = {name: {"quiet": True} for name in context.command.commands}
 
 
 # ------------------------------------------------------------------ list, show

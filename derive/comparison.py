@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from derive.algebra.expr import accesses
 from derive.errors import DeriveError
 from derive.inputs import Inputs, random_inputs
-from derive.memory import imported
+from derive.memory import loaded
 from derive.pipeline import options, value_and_grad
 from derive.reference import selected, target, values
 from derive.spec.operation import Choice, KeepDim, Operation
@@ -219,14 +219,14 @@ def compare_generated(
     of: str,
     dtype: str = "float32",
     seed: int = 0,
-    module: Callable[..., Any] | None = None,
+    module: tuple[str, Callable[..., Any]] | None = None,
 ) -> Comparison:
     """Every adjoint and gradient of the generated code that keeps them all, against autograd.
 
     ``of`` is the output that is differentiated; its cotangent is 1 if it is a number, otherwise
     drawn at random. The rows are every input and every equation, but no output that nothing
     reads: its gradient is the cotangent itself, or 0. The gradients of inputs are those of
-    ``module`` where it is given, the function of a generated module.
+    ``module`` where it is given, the path of a generated module and its function.
     """
     import torch
 
@@ -253,7 +253,11 @@ def compare_generated(
     _, gradients = function(*tensors.values(), **keywords)
     if module is not None:
         place = [e.name for e in pruned.equations if e.name in pruned.outputs].index(of)
-        gradients |= _pulled_back(module, tensors, inputs.parameters, place, G)
+        path, own_function = module
+        try:
+            gradients |= _pulled_back(own_function, tensors, inputs.parameters, place, G)
+        except Exception as error:
+            raise _failure(op, path, error) from None
     return compare(op, gradients, *tensors.values(), option=option, of=of, G=G, **own)
 
 
@@ -304,21 +308,25 @@ def compare_all(
 
     ``module`` is the path and the text of its module; without one the code is derived now.
     """
-    path, text = module or (None, "")
-    function = None
+    path, imported = None, None
+    if module is not None:
+        path, text = module
+        try:
+            imported = path, loaded(op.name, text)
+        except Exception as error:
+            raise _failure(op, path, error) from None
     for option, output in every_output(op):
         inputs = random_inputs(op, option, sizes, seed)
-        try:
-            if path is not None and function is None:
-                function = getattr(imported(f"derive_generated_{op.name}", text), op.name)
-            found = compare_generated(op, inputs, option, output, dtype, seed, function)
-        except (DeriveError, MemoryError):
-            raise
-        except Exception as error:
-            if path is None:
-                raise
-            raise DeriveError(f"{op.name}: {path} fails: {type(error).__name__}: {error}") from None
+        found = compare_generated(op, inputs, option, output, dtype, seed, imported)
         yield Compared(op.name, option, output, dtype, inputs.sizes, found, path)
+
+
+def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
+    """What a module that is not as it was generated fails with."""
+    return DeriveError(
+        f"{op.name}: {path} fails: {type(error).__name__}: {error}; "
+        "`derive check` says what mends it"
+    )
 
 
 def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:

@@ -6,7 +6,8 @@ operation is smooth, however badly it is conditioned. It is slow, and asked only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -193,14 +194,11 @@ def _rounded(values: Array) -> Array:
     return values.astype(np.float64) if values.dtype == object else values
 
 
-class _known:
+@contextmanager
+def _known() -> Iterator[None]:
     """Many digits; what cannot be computed is unknown."""
-
-    def __enter__(self) -> None:
-        self.digits = mp.workdps(_DIGITS)
-        self.digits.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
-        self.digits.__exit__(kind, error, trace)
-        if isinstance(error, ArithmeticError | ValueError | TypeError):
-            raise Unknown(str(error)) from None
+    try:
+        with mp.workdps(_DIGITS):
+            yield
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise Unknown(str(error)) from None

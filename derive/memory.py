@@ -6,8 +6,9 @@ import linecache
 from importlib.abc import SourceLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
+from typing import Any
 
-__all__ = ["imported"]
+__all__ = ["imported", "loaded"]
 
 
 def imported(name: str, text: str) -> ModuleType:
@@ -18,6 +19,11 @@ def imported(name: str, text: str) -> ModuleType:
     module = module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def loaded(name: str, text: str) -> Any:
+    """The function of that name in the module of this source."""
+    return getattr(imported(f"derive_generated_{name}", text), name)
 
 
 class _Loader(SourceLoader):

@@ -29,7 +29,7 @@ from derive.spec.operation import (
     Tensor,
 )
 
-__all__ = ["Judge", "Run", "array", "evaluate", "gradient", "outputs", "ran", "run", "sizes"]
+__all__ = ["Judge", "array", "evaluate", "gradient", "outputs", "ran", "run", "sizes", "slopes"]
 
 _STEP = 1e-3
 """The first step of a difference, relative to max(1, |x|)."""

@@ -31,7 +31,7 @@ from derive.lowering.joint import Joint, joint
 from derive.lowering.joint_facade import joint_through_facade
 from derive.lowering.program import Program, frame_of, program
 from derive.lowering.value import NeedsFlatGroups
-from derive.memory import imported
+from derive.memory import loaded
 from derive.result import Cost, Derivation, Formula, Formulas
 from derive.spec.given import as_given
 from derive.spec.operation import Choice, Operation
@@ -285,7 +285,7 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
 def load(op: Operation) -> Any:
     """The generated function of op, imported from memory."""
     _check_operation(op)
-    return getattr(imported(f"derive_generated_{op.name}", source(op)), op.name)
+    return loaded(op.name, source(op))
 
 
 @no_recursion_leaves
@@ -383,4 +383,4 @@ def value_and_grad(
     tensor([0.6667, 0.6667, 0.6667])
     """
     text, name = value_and_grad_source(op, wrt, option, of), _joint_name(op)
-    return getattr(imported(f"derive_generated_{name}", text), name)
+    return loaded(name, text)

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from derive import oracle
+from derive.algebra.interpret import Array
 from derive.calling import (
     Function,
     array,
@@ -34,7 +35,7 @@ from derive.calling import (
 from derive.detached import detaches, unlike_reference
 from derive.doubt import Verdict, rounding, steadiest, verdict
 from derive.errors import VerificationError
-from derive.memory import imported
+from derive.memory import loaded
 from derive.rounding import SHIFTS, lost_digits
 from derive.samples import Sample, cases, sample
 from derive.spec.operation import Operation
@@ -75,7 +76,7 @@ class Check:
 
 def load_source(op: Operation, text: str) -> Function:
     """The public function of the generated module of op."""
-    function: Function = getattr(imported(f"derive_generated_{op.name}", text), op.name)
+    function: Function = loaded(op.name, text)
     return function
 
 
@@ -218,16 +219,20 @@ def _gradient(op: Operation, function: Function, made: Sample) -> str:
         given = (op, made.tensors, cotangents, made.parameters, name)
         got = array(gradient)
         with np.errstate(all="ignore"):
-            if rounds * got.size > _MOST_ROUNDS and _along_directions(given, got):
+            slopes = partial(oracle.slopes, *given)
+            if rounds * got.size > _MOST_ROUNDS and _along_directions(slopes, got):
                 continue
             want = oracle.gradient(*given)
-        # A gradient that is small everywhere is held to its own measure.
-        atol = 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
-        found.append(differs(f"grad_{name}", got, want, _RTOL, atol))
+        found.append(differs(f"grad_{name}", got, want, _RTOL, _absolute(want)))
     return "; ".join(filter(None, found))
 
 
-def _along_directions(given: Any, got: Any) -> bool:
+def _absolute(want: Array) -> float:
+    """The absolute tolerance: a gradient that is small everywhere is held to its own measure."""
+    return 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
+
+
+def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Array) -> bool:
     """Whether the gradient is that of the equations along a few directions through all elements.
 
     A kink that one element meets hides the others: where it is not, each is looked at by itself.
@@ -236,10 +241,9 @@ def _along_directions(given: Any, got: Any) -> bool:
     signs = [rng.choice((-1.0, 1.0), got.shape) for _ in range(_DIRECTIONS)]
     # Lengths that differ: two errors of opposite signs do not cancel.
     directions = [sign * rng.uniform(0.5, 1.5, got.shape) for sign in signs]
-    slopes: Any = oracle.slopes
-    want = np.asarray(slopes(*given, directions), np.float64)
+    want = np.asarray(slopes(directions), np.float64)
     sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
-    return bool(np.allclose(sums, want, _RTOL, 1e-7))
+    return bool(np.allclose(sums, want, _RTOL, _absolute(want)))
 
 
 _MOST_ROUNDS = 5_000

@@ -20,7 +20,13 @@ def derive(*args: str | Path, cwd: Path = ROOT) -> CompletedProcess[str]:
     """``derive args`` in this process, as if it were one of its own."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     argv = ["derive", *map(str, args)]
-    with chdir(cwd), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", argv):
+    with (
+        chdir(cwd),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.object(sys, "argv", argv),
+        patch.dict(os.environ),
+    ):
         try:
             main()
             code = 0

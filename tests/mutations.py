@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from queue import Empty
 
 from programs import deep_program, random_program
 
@@ -235,7 +236,7 @@ def campaign(seeds: range) -> Iterator[Outcome]:
         requests.put(seed)
         try:
             outcome, full = results.get(timeout=_GRACE)
-        except Exception:  # the queue is empty: the process neither answers nor hears its alarm
+        except Empty:  # the process neither answers nor hears its alarm
             outcome, full = Outcome(seed, "slow", "hangs"), True
         yield outcome
         if full:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from command import derive as command
 
 import derive
 from derive import budget
@@ -30,7 +31,7 @@ def test_the_error_of_time_says_the_operation_the_equation_and_what_to_do():
     text = str(e.value)
     assert text.startswith("long")
     assert "equation h" in text or "gradient of h" in text
-    assert "derive.limits(seconds=...)" in text
+    assert "derive.limits(seconds=N)" in text
 
 
 def test_the_error_of_code_says_what_the_most_is_for():
@@ -55,7 +56,7 @@ def test_the_environment_sets_limits(monkeypatch):
     with pytest.raises(derive.LimitError, match="more than 0 s"):
         derive.source(long())
     monkeypatch.setenv("DERIVE_MAX_SECONDS", "soon")
-    with pytest.raises(derive.DeriveError, match="DERIVE_MAX_SECONDS must be a number, not 'soon'"):
+    with pytest.raises(derive.DeriveError, match="DERIVE_MAX_SECONDS must be a number from 0 on"):
         derive.source(long())
 
 
@@ -83,3 +84,36 @@ def test_a_limit_of_derivation_and_of_a_joint_function():
             derive.derivation(long())
         with pytest.raises(derive.LimitError):
             derive.value_and_grad_source(long())
+
+
+def test_the_command_line_sets_limits():
+    done = command("--max-code", "500", "show", "softmax", "--format", "code")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "more than 500, most of them for" in done.stderr
+    assert "derive --max-code N COMMAND" in done.stderr
+    done = command("--max-code", "inf", "show", "softmax", "--format", "code")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--max-seconds", "--max-memory", "--max-code", "--version"])
+def test_an_option_behind_the_command_is_told_its_place(option):
+    done = command("show", "softmax", option, "5")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{option} stands before the command" in done.stderr
+    done = command("show", "softmax", "--max-second", "5")
+    assert "stands before" not in done.stderr
+
+
+@pytest.mark.parametrize("amount", ["nan", "-1"])
+def test_a_limit_is_a_number_from_0_on(amount, monkeypatch):
+    done = command("--max-seconds", amount, "show", "softmax")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--max-seconds must be a number from 0 on" in done.stderr
+    with (
+        pytest.raises(derive.DeriveError, match=r"limits\(code=...\) must be a number from 0 on"),
+        derive.limits(code=float(amount)),
+    ):
+        pass
+    monkeypatch.setenv("DERIVE_MAX_MEMORY", amount)
+    with pytest.raises(derive.DeriveError, match="DERIVE_MAX_MEMORY must be a number from 0 on"):
+        derive.source(long())

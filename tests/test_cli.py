@@ -224,11 +224,9 @@ def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
     (project / "pyproject.toml").write_text(table)
     monkeypatch.setattr(catalog, "operations", None)
     monkeypatch.setattr(catalog, "import_module", None)
-    for typo in ("sofmax", "scalde"):
+    for typo, near in (("sofmax", "softmax"), ("scalde", "scaled")):
         done = derive("show", typo, cwd=project)
-        near = {"sofmax": "", "scalde": "; did you mean scaled?"}[typo]
-        if near:
-            assert done.stderr == f"derive: there is no operation {typo}{near}\n"
+        assert done.stderr == f"derive: there is no operation {typo}; did you mean {near}?\n"
 
 
 def test_names_are_known_without_reading_a_spec():

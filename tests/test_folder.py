@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -327,3 +330,36 @@ def test_results_come_in_order_and_a_process_that_dies_is_told(monkeypatch):
     assert said[0].startswith("2: the process that worked on it was ended")
     assert said[1] == "three"
     assert said[2] == "5: derive itself fails, which is a mistake of it: KeyError: 'five'"
+
+
+class Unhurried(list[int]):
+    """Items that come so slowly that a process dies before all are handed out."""
+
+    def __iter__(self) -> Iterator[int]:
+        for n in super().__iter__():
+            if n == 4:
+                time.sleep(1)
+            yield n
+
+
+def test_a_process_that_dies_while_items_are_handed_out_is_told(monkeypatch):
+    monkeypatch.setattr(parallel, "_cores", lambda: 2)
+    found = list(parallel.each(fate, Unhurried([2, 1, 4, 6]), str, share=2))
+    assert str(found[0]).startswith("2: the process that worked on it was ended")
+    assert found[1:] == [10, 40, 60]
+
+
+def test_no_process_of_others_is_ended(monkeypatch):
+    monkeypatch.setattr(parallel, "_cores", lambda: 2)
+    other = parallel.copies().Process(target=time.sleep, args=(60,))
+    other.start()
+    given = parallel.each(fate, [1, 4, 6, 7], str, share=2)
+    assert next(given) == 10
+    given.close()
+    end = time.monotonic() + 10
+    while multiprocessing.active_children() != [other]:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert other.is_alive()
+    other.kill()
+    other.join()

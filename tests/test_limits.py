@@ -182,10 +182,10 @@ BEYOND = [
 
 @pytest.mark.parametrize("body", BEYOND)
 def test_a_number_beyond_float64_is_told_and_not_computed(body):
-    start = time.perf_counter()
+    start = time.process_time()
     message = refused(f"op f(x[n]) -> y; y[n] = {body}")
     assert "beyond float64" in message or "an exponent is at most" in message
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -249,13 +249,13 @@ def test_more_axes_than_torch_has_are_refused():
 
 
 def test_much_that_is_plain_is_read_soon():
-    start = time.perf_counter()
+    start = time.process_time()
     names = [f"a{i}[n]" for i in range(1500)]
     parse(f"op f({', '.join(names)}) -> y; y[n] = {' + '.join(names)}")
     lines = ["x1[n] = 2*x0[n]", *(f"x{i + 1}[n] = 2*x{i}[n]" for i in range(1, 600))]
     parse("\n".join(lines))
     parse("\n" * 400_000 + "y[n] = x[n]")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_an_error_has_at_most_4000_characters():

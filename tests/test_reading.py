@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -192,3 +193,20 @@ def test_an_operation_is_passed_on_however_deep_it_is():
     deep = (replace(equation, body=body),)
     op = Operation.resolved("f", op.inputs, op.parameters, deep, op.outputs, op.extents)
     assert pickle.loads(pickle.dumps(op)) == op
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path):
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs/a.derive").write_text("op f(x[n]) -> y; y[n] = x[n]")
+    (tmp_path / "link.derive").symlink_to("specs/a.derive")
+    specs = '["specs/a.derive", "specs", "./specs/a.derive", "link.derive"]'
+    (tmp_path / "pyproject.toml").write_text(f"[tool.derive]\nspecs = {specs}\n")
+    done = derive("list", "f", "--json", cwd=tmp_path)
+    assert [entry["from"] for entry in json.loads(done.stdout) if entry["name"] == "f"] == [
+        "specs/a.derive"
+    ]
+    done = derive("check", "specs/a.derive", "link.derive", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["operations"] == ["f"]
+    (tmp_path / "b.derive").write_text("op f(x[n]) -> y; y[n] = x[n]")
+    done = derive("check", "specs/a.derive", "b.derive", cwd=tmp_path)
+    assert (done.returncode, "f is defined in specs/a.derive too" in done.stderr) == (2, True)

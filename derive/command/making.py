@@ -83,11 +83,16 @@ def _check(asked: tuple[Operation, Path | None]) -> list[Check]:
     from derive.verify import checks_of, load_source
 
     op, path = asked
-    text = source(op) if path is None else text_of(path)
+    if path is None:
+        return list(checks_of(op, load_source(op, source(op))))
+    text = text_of(path)
     try:
         function = load_source(op, text)
     except Exception as error:
-        raise DeriveError(f"{op.name}: {path} cannot be imported: {error}") from None
+        raise DeriveError(
+            f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; "
+            "`derive check` says what mends it"
+        ) from None
     return list(checks_of(op, function))
 
 
@@ -100,4 +105,6 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise DeriveError(f"{path} is no UTF-8 text; `derive generate` mends it") from None
+        raise DeriveError(f"{path} is no UTF-8 text; `derive check` says what mends it") from None
+    except OSError as error:
+        raise DeriveError(f"{path} cannot be read: {error.strerror}") from None

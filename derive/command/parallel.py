@@ -5,16 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing.context import BaseContext
 from typing import TypeVar
 
 from derive.errors import DeriveError
 
-__all__ = ["each", "end_with_parent"]
+__all__ = ["copies", "each", "end_with_parent"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -35,8 +37,8 @@ def each(
     if processes < 2:
         yield from map(told, items)
         return
-    with _pool(processes) as pool:
-        tasks = [pool.submit(told, item) for item in items]
+    with _Pool(processes) as pool:
+        tasks = [pool.begun(told, item) for item in items]
         for item, future in zip(items, tasks, strict=True):
             try:
                 yield future.result()
@@ -48,10 +50,9 @@ def _by_itself(
     told: Callable[[_Item], _Result | DeriveError], item: _Item, name: Callable[[_Item], str]
 ) -> _Result | DeriveError:
     """A process ended without a word, and the others with it: is it this item that ends it?"""
-    with _pool(1) as pool:
-        future: Future[_Result | DeriveError] = pool.submit(told, item)
+    with _Pool(1) as pool:
         try:
-            return future.result()
+            return pool.begun(told, item).result()
         except BrokenProcessPool:
             return DeriveError(
                 f"{name(item)}: the process that worked on it was ended from outside, or by the "
@@ -74,19 +75,38 @@ def _told(
         return DeriveError(f"{name(item)}: derive itself fails, which is a mistake of it: {found}")
 
 
-class _pool(ProcessPoolExecutor):
+class _Pool(ProcessPoolExecutor):
     """Processes that end with this one, and at once where this one is interrupted."""
 
     def __init__(self, processes: int) -> None:
-        super().__init__(processes, initializer=_begin)
+        self._others = multiprocessing.active_children()
+        super().__init__(processes, mp_context=copies(), initializer=_begin)
+
+    def begun(self, task: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
+        """The task on the item; where a process has died, and no task is taken, one that failed."""
+        try:
+            return self.submit(task, item)
+        except BrokenProcessPool as error:
+            failed: Future[_Result] = Future()
+            failed.set_exception(error)
+            return failed
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool | None:
         if kind is not None:
             self.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
-                child.kill()
+                if child not in self._others:
+                    child.kill()
         super().__exit__(kind, *rest)  # type: ignore[arg-type]
         return None
+
+
+def copies() -> BaseContext:
+    """How processes are started: as copies of this one, which have its modules already.
+
+    Elsewhere than on Linux copies are not safe, and each imports them anew.
+    """
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
 def _begin() -> None:

@@ -138,8 +138,12 @@ def folder_of(out: str | None, project: Project | None) -> Path:
 
 
 def spec_files(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files, folders being opened."""
-    return tuple(file for path in paths for file in _files(path))
+    """The files, folders being opened; each once, by whatever paths it is named."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        for file in _files(path):
+            found.setdefault(realpath(file), file)
+    return tuple(found.values())
 
 
 def _files(path: Path) -> Iterator[Path]:

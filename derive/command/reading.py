@@ -6,7 +6,6 @@ for as long as the limit says, and tells what happened.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from pickle import PicklingError
 from time import monotonic
 
-from derive.command.parallel import end_with_parent
+from derive.command.parallel import copies, end_with_parent
 from derive.errors import DeriveError, DeriveWarning, SpecError
 from derive.spec.operation import Operation
 from derive.spec.read import read
@@ -54,8 +53,7 @@ def read_all(
 @contextmanager
 def _reader(paths: Sequence[Path], limit: float) -> Iterator[tuple[BaseProcess, Connection]]:
     """A process that reads the files; it is gone afterwards, with all that it has started."""
-    # A copy of this process knows SymPy already. Elsewhere than on Linux copies are not safe.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context = copies()
     mine, its = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(paths, its, limit), daemon=True)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
