@@ -36,7 +36,7 @@ class Declared:
     equations: dict[str, raw.Equation] = field(default_factory=dict)
     fixed: dict[str, raw.Parameter] = field(default_factory=dict)
     as_index: dict[str, Place | None] = field(default_factory=dict)
-    as_condition: dict[str, Place | None] = field(default_factory=dict)
+    as_condition: dict[str, Raw] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -190,12 +190,12 @@ class _Survey:
         d = self.d
         return name in d.tensors or name in d.equations or name in d.parameters
 
-    def _seen(self, name: str, context: str, at: Place | None) -> None:
+    def _seen(self, name: str, context: str, e: Raw) -> None:
         self.order.setdefault(name, len(self.order))
         if context == "position":
-            self.d.as_index.setdefault(name, at)
+            self.d.as_index.setdefault(name, e.at)
         if context == "condition":
-            self.d.as_condition.setdefault(name, at)
+            self.d.as_condition.setdefault(name, e)
 
     def visit(self, e: Raw, context: str) -> None:
         d = self.d
@@ -208,7 +208,7 @@ class _Survey:
                     if known is None or context == "axis":
                         _letter(d, name, False, e.at)
                 else:
-                    self._seen(name, context, e.at)
+                    self._seen(name, context, e)
                     self.scalars.setdefault(name, e.at)
             case raw.Star(name):
                 _letter(d, name, True, e.at)
@@ -218,7 +218,7 @@ class _Survey:
                         _letter(d, part.name, False, part.at)
             case raw.Item(name, positions):
                 if name not in WORDS or name in d.tensors or name in d.equations:
-                    self._seen(name, context, e.at)
+                    self._seen(name, context, e)
                     self.used.setdefault(name, e.at)
                 for position in positions:
                     self.visit(position, "position")

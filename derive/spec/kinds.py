@@ -30,7 +30,7 @@ from derive.algebra.functions import OF_INTEGERS
 from derive.spec.affine import affine
 from derive.spec.declare import Declared, constant
 from derive.spec.operation import Equation, Kind
-from derive.spec.raw import fail
+from derive.spec.raw import fail, show
 from derive.spec.scope import Reading
 
 __all__ = ["Kinds", "lost_gradients"]
@@ -114,6 +114,21 @@ class Kinds:
                     f"int(floor(...)), an integer, where {name} is a float, or declare {name}: int",
                 )
             self.of[name] = kind
+        self._not_all_conditions()
+
+    def _not_all_conditions(self) -> None:
+        """Refuse an operation that has no tensor with a gradient, as one is used as a condition."""
+        if "float" in self.of.values():
+            return
+        for name, tensor in self._declared.tensors.items():
+            if self.of[name] == "bool" and tensor.kind is None:
+                e = self._declared.as_condition[name]
+                fail(
+                    e.at,
+                    f"{show(e)} is a condition here, so that {name} is a bool tensor, and no "
+                    f"other input has a gradient; where {name} holds numbers, compare it, "
+                    f"{show(e)} != 0",
+                )
 
     def _compared(self) -> None:
         """A parameter that is only compared with positions, sizes and integer tensors is one.
