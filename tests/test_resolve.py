@@ -465,7 +465,7 @@ WRONG = [
     (
         "y[t,k] = x[t+k]",
         "line 1, column 10: the sizes of t and k do not follow from axis 0 of x; declare one on "
-        "the op line, on an axis or as size(...)",
+        "the op line, or give size(t)=...",
     ),
     (
         "op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]",

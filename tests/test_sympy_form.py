@@ -423,6 +423,34 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
+DECLARED = [
+    (
+        lambda: Operation("f", Eq(C[i, k], A[i])),
+        "declare it in inputs=[x[i, j], ...], or give parameters={size(k): ...}",
+    ),
+    (
+        lambda: Operation("f", Eq(C[j], Sum(A[j + k + l], k, l))),
+        "declare one in inputs=[x[i, j], ...], or give parameters={size(j): ...}",
+    ),
+    (
+        lambda: Operation("f", Eq(B[i], sympy.floor(T[i])), Eq(C[i], A[B[i]])),
+        "where T is a float, or declare inputs=[..., integer(T)]",
+    ),
+    (
+        lambda: Operation("f", Eq(C[1], A[i])),
+        "y[k] = where(k == 0, a, b), and their number by parameters={size(k): 2}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "advice"), DECLARED)
+def test_what_to_declare_is_said_in_sympy(made: Any, advice: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        made()
+    assert advice in str(caught.value)
+    assert "op line" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("made", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
 def test_wrong_equations(made: Any, message: str) -> None:
     with pytest.raises(SpecError) as caught:

@@ -128,7 +128,7 @@ class Bodies:
             axis.at or self._equation.at,
             f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups *p, "
             "composites (a b) and 0"
-            + (f"; {advice.COMPONENTS}" if isinstance(axis, raw.Number) else ""),
+            + (f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""),
         )
 
     # conditions

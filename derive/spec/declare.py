@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from derive.algebra.expr import Const, Expr, Num, num
 from derive.spec import raw
-from derive.spec.advice import COMPONENTS
+from derive.spec.advice import IN_SYMPY, IN_TEXT, Declaring
 from derive.spec.build import power, product, total
 from derive.spec.names import CONSTANTS, WORDS, check_name
 from derive.spec.raw import Place, Raw, fail, show
@@ -43,6 +43,11 @@ class Declared:
         """Whether inputs are found by their use."""
         return self.written.inputs is None
 
+    @property
+    def how(self) -> Declaring:
+        """How a thing is declared in the form of spec that this is."""
+        return IN_TEXT if self.written.text else IN_SYMPY
+
     def known(self) -> Iterator[str]:
         """Every name that an expression may use."""
         yield from (*self.letters, *self.tensors, *self.equations, *self.parameters, *WORDS)
@@ -71,7 +76,7 @@ def declare(written: raw.Operation) -> Declared:
             _letter(d, name, False, at)
     for name, at in survey.scalars.items():
         if d.open and name not in d.letters and name not in d.parameters:
-            if not written.scalars and name not in d.equations:
+            if not written.text and name not in d.equations:
                 fail(
                     at,
                     f"symbol {name} is neither an index, a parameter nor an input; declare it, "
@@ -138,7 +143,8 @@ def _equation(d: Declared, equation: raw.Equation) -> None:
     check_name(name, "a tensor", equation.at)
     if name in d.equations:
         both = (*equation.axes, *d.equations[name].axes)
-        how = COMPONENTS if any(isinstance(a, raw.Number) for a in both) else "rename one"
+        parts = any(isinstance(a, raw.Number) for a in both)
+        how = d.how.components() if parts else "rename one"
         fail(equation.at, f"{name} is defined twice; {how}")
     if name in d.tensors:
         fail(equation.at, f"{name} is an input and cannot be defined; choose another name")

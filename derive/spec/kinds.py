@@ -103,15 +103,15 @@ class Kinds:
             if name in self._must and (tensor.kind in ("bool", "float") or kind == "bool"):
                 what = tensor.kind or "bool"
                 at = self._declared.as_index.get(name, tensor.at)
-                fail(
-                    at, f"{name} is used as an index and is a {what} tensor; declare it {name}: int"
-                )
+                how = self._declared.how.integer(name)
+                fail(at, f"{name} is used as an index and is a {what} tensor; declare it {how}")
             if kind == "int" and tensor.kind is None and name in self._floors:
                 whole = self._floors[name]
                 fail(
                     self._declared.equations[whole].at,
                     f"{whole} is used as an index and is made of the floor of {name}: write "
-                    f"int(floor(...)), an integer, where {name} is a float, or declare {name}: int",
+                    f"int(floor(...)), an integer, where {name} is a float, or declare "
+                    f"{self._declared.how.integer(name)}",
                 )
             self.of[name] = kind
         self._not_all_conditions()

@@ -62,7 +62,7 @@ def operation(
             _outputs(outputs),
             tuple(_equation(terms, name, e) for e in equations),
             tuple(names.same),
-            scalars=False,
+            text=False,
             stable=stable,
         )
         check_size(written)
