@@ -8,9 +8,11 @@ and each size that a definition gives.
 from __future__ import annotations
 
 from itertools import count
+from math import isinf, isnan
 
 from derive.algebra.expr import (
     Access,
+    Add,
     And,
     Call,
     Composite,
@@ -18,10 +20,12 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
+    Mul,
     Not,
     Num,
     Or,
     Param,
+    Pow,
     Reduce,
     Rel,
     Size,
@@ -30,6 +34,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import POWERS
+from derive.algebra.interpret import evaluate
 from derive.algebra.substitution import fresh
 from derive.spec import advice, raw
 from derive.spec.build import LARGEST, flat, power, product, total, whole
@@ -189,11 +194,18 @@ class Bodies:
     def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         """e where a number is meant."""
         try:
-            return self._value(e, env, guarded)
+            made = self._value(e, env, guarded)
         except ZeroDivisionError:
             fail(e.at, f"division by zero in {show(e)}")
         except OverflowError as error:
             fail(e.at, f"{show(e)}: {error}")
+        value = _number(made)
+        if value is not None and isnan(value):
+            fail(e.at, f"{show(e)} is no real number")
+        if value is not None and isinf(value) and isinstance(made, Call | Pow):
+            sign = "-" * (value < 0)
+            fail(e.at, f"{show(e)} is infinite or beyond float64; write {sign}inf")
+        return made
 
     def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         match e:
@@ -308,6 +320,8 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
+            if inverse and _number(value) == 0:
+                raise ZeroDivisionError
             result.append(power(value, num(-1)) if inverse else value)
         return product(result)
 
@@ -440,3 +454,10 @@ class Bodies:
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
         return joined(k, pieces, e.at)
+
+
+def _number(e: Expr) -> float | None:
+    """The value of what is made of numbers and functions of them alone: sqrt(-1), inf - inf."""
+    if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
+        return None
+    return float(evaluate(e, {}, {}, {}, {}))
