@@ -8,11 +8,9 @@ and each size that a definition gives.
 from __future__ import annotations
 
 from itertools import count
-from math import isinf, isnan
 
 from derive.algebra.expr import (
     Access,
-    Add,
     And,
     Call,
     Composite,
@@ -20,12 +18,10 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
-    Mul,
     Not,
     Num,
     Or,
     Param,
-    Pow,
     Reduce,
     Rel,
     Size,
@@ -34,7 +30,6 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import POWERS
-from derive.algebra.interpret import evaluate
 from derive.algebra.substitution import fresh
 from derive.spec import advice, raw
 from derive.spec.build import LARGEST, flat, power, product, total, whole
@@ -51,6 +46,7 @@ from derive.spec.names import (
     nearest,
     plural,
 )
+from derive.spec.numbers import check_number, number_of
 from derive.spec.raw import Place, Raw, fail, show
 from derive.spec.scope import Env, Reading, enter, in_either, letter_of
 from derive.spec.unknown import no_function, no_reduction
@@ -199,12 +195,7 @@ class Bodies:
             fail(e.at, f"division by zero in {show(e)}")
         except OverflowError as error:
             fail(e.at, f"{show(e)}: {error}")
-        value = _number(made)
-        if value is not None and isnan(value):
-            fail(e.at, f"{show(e)} is no real number")
-        if value is not None and isinf(value) and isinstance(made, Call | Pow):
-            sign = "-" * (value < 0)
-            fail(e.at, f"{show(e)} is infinite or beyond float64; write {sign}inf")
+        check_number(made, e)
         return made
 
     def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
@@ -320,7 +311,7 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
-            if inverse and _number(value) == 0:
+            if inverse and number_of(value) == 0:
                 raise ZeroDivisionError
             result.append(power(value, num(-1)) if inverse else value)
         return product(result)
@@ -454,10 +445,3 @@ class Bodies:
             pieces.append((own, piece))
         self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
         return joined(k, pieces, e.at)
-
-
-def _number(e: Expr) -> float | None:
-    """The value of what is made of numbers and functions of them alone: sqrt(-1), inf - inf."""
-    if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
-        return None
-    return float(evaluate(e, {}, {}, {}, {}))
