@@ -144,7 +144,8 @@ def warnings_of(op: Operation, option: str | None, costs: Costs) -> list[str]:
     return [
         f"{name}: {w.owner} is computed through a tensor of {w.size} elements, and no input, "
         f"equation, condition or access has more than {w.axes} ax{'is' if w.axes == 1 else 'es'}; "
-        "if it is meant, give it an equation of its own, or write stable after the op line's ';'"
+        "if it is meant, give it an equation of its own, or write stable after the op line's ';', "
+        "stable=True in Python"
         for w in costs.wide
     ]
 

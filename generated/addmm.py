@@ -15,11 +15,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
@@ -77,9 +81,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
         raise TypeError(f"addmm: mat1 must be a tensor, not {type(mat1).__name__}")
     if not isinstance(mat2, torch.Tensor):
         raise TypeError(f"addmm: mat2 must be a tensor, not {type(mat2).__name__}")
-    if type(beta) not in (float, int):
+    if type(beta) is not float:
         beta = _number(beta, "addmm: beta")
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "addmm: alpha")
     if input.dim() != 2:
         raise ValueError(f"addmm: input must have 2 axes [i, j], not {input.dim()}")

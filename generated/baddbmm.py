@@ -15,11 +15,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
@@ -81,9 +85,9 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
         raise TypeError(
             f"baddbmm: batch2 must be a tensor, not {type(batch2).__name__}"
         )
-    if type(beta) not in (float, int):
+    if type(beta) is not float:
         beta = _number(beta, "baddbmm: beta")
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "baddbmm: alpha")
     if input.dim() != 3:
         raise ValueError(

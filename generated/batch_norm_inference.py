@@ -20,11 +20,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
@@ -134,7 +138,7 @@ def batch_norm_inference(
             "batch_norm_inference: running_var must be a tensor, not "
             f"{type(running_var).__name__}"
         )
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "batch_norm_inference: eps")
     if input.dim() < 2:
         raise ValueError(

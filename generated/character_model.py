@@ -42,11 +42,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
@@ -216,7 +220,7 @@ def character_model(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, *, eps=1e-05):
         raise TypeError(
             f"character_model: Yb must be a tensor, not {type(Yb).__name__}"
         )
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "character_model: eps")
     if C.dim() != 2:
         raise ValueError(f"character_model: C must have 2 axes [v, d], not {C.dim()}")

@@ -15,11 +15,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _clamp_forward(A, lo, hi):
@@ -62,9 +66,9 @@ def clamp(A, *, lo=-math.inf, hi=math.inf):
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"clamp: A must be a tensor, not {type(A).__name__}")
-    if type(lo) not in (float, int):
+    if type(lo) is not float:
         lo = _number(lo, "clamp: lo")
-    if type(hi) not in (float, int):
+    if type(hi) is not float:
         hi = _number(hi, "clamp: hi")
     if not A.is_floating_point():
         raise TypeError(f"clamp: A must be a floating-point tensor, not {A.dtype}")

@@ -26,11 +26,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _cosine_similarity_forward(x1, x2, dim, eps):
@@ -107,7 +111,7 @@ def cosine_similarity(x1, x2, *, dim=1, eps=1e-08):
         )
     if type(dim) is not int:
         dim = _integer(dim, "cosine_similarity: dim")
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "cosine_similarity: eps")
     if x1.dim() < 1:
         raise ValueError(

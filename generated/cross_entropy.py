@@ -37,11 +37,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
@@ -316,7 +320,7 @@ def cross_entropy(
         )
     if type(ignore_index) is not int:
         ignore_index = _integer(ignore_index, "cross_entropy: ignore_index")
-    if type(label_smoothing) not in (float, int):
+    if type(label_smoothing) is not float:
         label_smoothing = _number(label_smoothing, "cross_entropy: label_smoothing")
     if input.dim() < 2:
         raise ValueError(

@@ -35,11 +35,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
@@ -279,7 +283,7 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: target must be a tensor, not "
             f"{type(target).__name__}"
         )
-    if type(label_smoothing) not in (float, int):
+    if type(label_smoothing) is not float:
         label_smoothing = _number(
             label_smoothing, "cross_entropy_probabilities: label_smoothing"
         )

@@ -34,11 +34,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _dice_loss_mean_forward(input, target, smooth):
@@ -240,7 +244,7 @@ def dice_loss(input, target, *, smooth=1, reduction="mean"):
         raise TypeError(
             f"dice_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(smooth) not in (float, int):
+    if type(smooth) is not float:
         smooth = _number(smooth, "dice_loss: smooth")
     if input.dim() < 1:
         raise ValueError(

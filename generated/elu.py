@@ -13,11 +13,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _elu_forward(input, alpha):
@@ -61,7 +65,7 @@ def elu(input, *, alpha=1):
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"elu: input must be a tensor, not {type(input).__name__}")
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "elu: alpha")
     if not input.is_floating_point():
         raise TypeError(

@@ -33,11 +33,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _focal_loss_mean_forward(input, target, weight, gamma):
@@ -249,7 +253,7 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
         raise TypeError(
             f"focal_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(gamma) not in (float, int):
+    if type(gamma) is not float:
         gamma = _number(gamma, "focal_loss: gamma")
     if input.dim() < 2:
         raise ValueError(

@@ -32,11 +32,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
@@ -189,7 +193,7 @@ def gaussian_nll_loss(input, target, var, *, eps=1e-06, reduction="mean"):
         raise TypeError(
             f"gaussian_nll_loss: var must be a tensor, not {type(var).__name__}"
         )
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "gaussian_nll_loss: eps")
     if not input.is_floating_point():
         raise TypeError(

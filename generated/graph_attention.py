@@ -29,11 +29,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _graph_attention_forward(
@@ -162,7 +166,7 @@ def graph_attention(
         raise TypeError(
             f"graph_attention: target must be a tensor, not {type(target).__name__}"
         )
-    if type(negative_slope) not in (float, int):
+    if type(negative_slope) is not float:
         negative_slope = _number(negative_slope, "graph_attention: negative_slope")
     if x.dim() != 2:
         raise ValueError(f"graph_attention: x must have 2 axes [n, f], not {x.dim()}")

@@ -28,11 +28,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
@@ -130,7 +134,7 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
         )
     if type(num_groups) is not int:
         num_groups = _integer(num_groups, "group_norm: num_groups")
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "group_norm: eps")
     if input.dim() < 2:
         raise ValueError(

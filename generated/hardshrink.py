@@ -13,11 +13,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _hardshrink_forward(input, lambd):
@@ -59,7 +63,7 @@ def hardshrink(input, *, lambd=0.5):
         raise TypeError(
             f"hardshrink: input must be a tensor, not {type(input).__name__}"
         )
-    if type(lambd) not in (float, int):
+    if type(lambd) is not float:
         lambd = _number(lambd, "hardshrink: lambd")
     if not input.is_floating_point():
         raise TypeError(

@@ -13,11 +13,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _hardtanh_forward(input, min_val, max_val):
@@ -61,9 +65,9 @@ def hardtanh(input, *, min_val=-1, max_val=1):
     """
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"hardtanh: input must be a tensor, not {type(input).__name__}")
-    if type(min_val) not in (float, int):
+    if type(min_val) is not float:
         min_val = _number(min_val, "hardtanh: min_val")
-    if type(max_val) not in (float, int):
+    if type(max_val) is not float:
         max_val = _number(max_val, "hardtanh: max_val")
     if not input.is_floating_point():
         raise TypeError(

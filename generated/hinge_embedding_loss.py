@@ -28,11 +28,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
@@ -158,7 +162,7 @@ def hinge_embedding_loss(input, target, *, margin=1, reduction="mean"):
             "hinge_embedding_loss: target must be a tensor, not "
             f"{type(target).__name__}"
         )
-    if type(margin) not in (float, int):
+    if type(margin) is not float:
         margin = _number(margin, "hinge_embedding_loss: margin")
     if not input.is_floating_point():
         raise TypeError(

@@ -29,11 +29,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _huber_loss_mean_forward(input, target, delta):
@@ -170,7 +174,7 @@ def huber_loss(input, target, *, reduction="mean", delta=1):
         raise TypeError(
             f"huber_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(delta) not in (float, int):
+    if type(delta) is not float:
         delta = _number(delta, "huber_loss: delta")
     if not input.is_floating_point():
         raise TypeError(

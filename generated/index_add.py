@@ -24,11 +24,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _index_add_forward(input, index, source, dim, alpha):
@@ -117,7 +121,7 @@ def index_add(input, index, source, *, dim, alpha=1):
         )
     if type(dim) is not int:
         dim = _integer(dim, "index_add: dim")
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "index_add: alpha")
     if input.dim() < 1:
         raise ValueError(

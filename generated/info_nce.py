@@ -44,11 +44,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
@@ -211,7 +215,7 @@ def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
             "info_nce: positive_key must be a tensor, not "
             f"{type(positive_key).__name__}"
         )
-    if type(temperature) not in (float, int):
+    if type(temperature) is not float:
         temperature = _number(temperature, "info_nce: temperature")
     if query.dim() != 2:
         raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")

@@ -47,11 +47,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _linear_cross_entropy_mean_forward(
@@ -400,7 +404,7 @@ def linear_cross_entropy(
         )
     if type(ignore_index) is not int:
         ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
-    if type(label_smoothing) not in (float, int):
+    if type(label_smoothing) is not float:
         label_smoothing = _number(
             label_smoothing, "linear_cross_entropy: label_smoothing"
         )

@@ -25,11 +25,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
@@ -118,11 +122,11 @@ def local_response_norm(input, *, window, alpha=0.0001, beta=0.75, k=1):
         )
     if type(window) is not int:
         window = _integer(window, "local_response_norm: window")
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "local_response_norm: alpha")
-    if type(beta) not in (float, int):
+    if type(beta) is not float:
         beta = _number(beta, "local_response_norm: beta")
-    if type(k) not in (float, int):
+    if type(k) is not float:
         k = _number(k, "local_response_norm: k")
     if input.dim() < 2:
         raise ValueError(

@@ -23,11 +23,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
@@ -87,7 +91,7 @@ def lp_pool1d(input, *, norm_type, kernel_size, stride):
         raise TypeError(
             f"lp_pool1d: input must be a tensor, not {type(input).__name__}"
         )
-    if type(norm_type) not in (float, int):
+    if type(norm_type) is not float:
         norm_type = _number(norm_type, "lp_pool1d: norm_type")
     if type(kernel_size) is not int:
         kernel_size = _integer(kernel_size, "lp_pool1d: kernel_size")

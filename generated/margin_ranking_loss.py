@@ -31,11 +31,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
@@ -179,7 +183,7 @@ def margin_ranking_loss(input1, input2, target, *, margin=0, reduction="mean"):
         raise TypeError(
             f"margin_ranking_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(margin) not in (float, int):
+    if type(margin) is not float:
         margin = _number(margin, "margin_ranking_loss: margin")
     if not input1.is_floating_point():
         raise TypeError(

@@ -13,11 +13,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _masked_fill_forward(input, mask, value):
@@ -62,7 +66,7 @@ def masked_fill(input, mask, *, value):
         raise TypeError(
             f"masked_fill: mask must be a tensor, not {type(mask).__name__}"
         )
-    if type(value) not in (float, int):
+    if type(value) is not float:
         value = _number(value, "masked_fill: value")
     if not input.is_floating_point():
         raise TypeError(

@@ -19,11 +19,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _mmd_forward(X, Y, gamma):
@@ -127,7 +131,7 @@ def mmd(X, Y, *, gamma=1):
         raise TypeError(f"mmd: X must be a tensor, not {type(X).__name__}")
     if not isinstance(Y, torch.Tensor):
         raise TypeError(f"mmd: Y must be a tensor, not {type(Y).__name__}")
-    if type(gamma) not in (float, int):
+    if type(gamma) is not float:
         gamma = _number(gamma, "mmd: gamma")
     if X.dim() != 2:
         raise ValueError(f"mmd: X must have 2 axes [i, k], not {X.dim()}")

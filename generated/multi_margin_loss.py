@@ -30,11 +30,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
@@ -211,9 +215,9 @@ def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="m
         raise TypeError(
             f"multi_margin_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(p) not in (float, int):
+    if type(p) is not float:
         p = _number(p, "multi_margin_loss: p")
-    if type(margin) not in (float, int):
+    if type(margin) is not float:
         margin = _number(margin, "multi_margin_loss: margin")
     if input.dim() != 2:
         raise ValueError(

@@ -22,11 +22,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _normalize_forward(input, dim, eps):
@@ -81,7 +85,7 @@ def normalize(input, *, dim=1, eps=1e-12):
         )
     if type(dim) is not int:
         dim = _integer(dim, "normalize: dim")
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "normalize: eps")
     if input.dim() < 1:
         raise ValueError(

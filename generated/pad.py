@@ -23,11 +23,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _pad_forward(input, left, right, value, dim):
@@ -100,7 +104,7 @@ def pad(input, *, left, right, value=0, dim=-1):
         left = _integer(left, "pad: left")
     if type(right) is not int:
         right = _integer(right, "pad: right")
-    if type(value) not in (float, int):
+    if type(value) is not float:
         value = _number(value, "pad: value")
     if type(dim) is not int:
         dim = _integer(dim, "pad: dim")

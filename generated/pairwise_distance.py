@@ -16,11 +16,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
@@ -82,7 +86,7 @@ def pairwise_distance(x1, x2, *, eps=1e-06, keepdim=False):
         raise TypeError(
             f"pairwise_distance: x2 must be a tensor, not {type(x2).__name__}"
         )
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "pairwise_distance: eps")
     if type(keepdim) is not bool:
         raise TypeError(

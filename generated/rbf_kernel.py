@@ -14,11 +14,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _rbf_kernel_forward(x1, x2, gamma):
@@ -82,7 +86,7 @@ def rbf_kernel(x1, x2, *, gamma=1):
         raise TypeError(f"rbf_kernel: x1 must be a tensor, not {type(x1).__name__}")
     if not isinstance(x2, torch.Tensor):
         raise TypeError(f"rbf_kernel: x2 must be a tensor, not {type(x2).__name__}")
-    if type(gamma) not in (float, int):
+    if type(gamma) is not float:
         gamma = _number(gamma, "rbf_kernel: gamma")
     if x1.dim() < 2:
         raise ValueError(

@@ -17,11 +17,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _rms_norm_forward(input, weight, eps):
@@ -102,7 +106,7 @@ def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
         raise TypeError(
             f"rms_norm: weight must be a tensor, not {type(weight).__name__}"
         )
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "rms_norm: eps")
     if not input.is_floating_point():
         raise TypeError(

@@ -15,11 +15,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _rotary_embedding_forward(x, base):
@@ -73,7 +77,7 @@ def rotary_embedding(x, *, base=10000):
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"rotary_embedding: x must be a tensor, not {type(x).__name__}")
-    if type(base) not in (float, int):
+    if type(base) is not float:
         base = _number(base, "rotary_embedding: base")
     if x.dim() < 2:
         raise ValueError(

@@ -32,11 +32,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
@@ -244,9 +248,9 @@ def sigmoid_focal_loss(input, target, *, alpha=0.25, gamma=2, reduction="none"):
         raise TypeError(
             f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "sigmoid_focal_loss: alpha")
-    if type(gamma) not in (float, int):
+    if type(gamma) is not float:
         gamma = _number(gamma, "sigmoid_focal_loss: gamma")
     if not input.is_floating_point():
         raise TypeError(

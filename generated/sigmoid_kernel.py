@@ -14,11 +14,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
@@ -73,9 +77,9 @@ def sigmoid_kernel(x1, x2, *, gamma=1, coef0=1):
         raise TypeError(f"sigmoid_kernel: x1 must be a tensor, not {type(x1).__name__}")
     if not isinstance(x2, torch.Tensor):
         raise TypeError(f"sigmoid_kernel: x2 must be a tensor, not {type(x2).__name__}")
-    if type(gamma) not in (float, int):
+    if type(gamma) is not float:
         gamma = _number(gamma, "sigmoid_kernel: gamma")
-    if type(coef0) not in (float, int):
+    if type(coef0) is not float:
         coef0 = _number(coef0, "sigmoid_kernel: coef0")
     if x1.dim() < 2:
         raise ValueError(

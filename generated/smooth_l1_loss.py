@@ -29,11 +29,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
@@ -173,7 +177,7 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1):
         raise TypeError(
             f"smooth_l1_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(beta) not in (float, int):
+    if type(beta) is not float:
         beta = _number(beta, "smooth_l1_loss: beta")
     if not input.is_floating_point():
         raise TypeError(

@@ -39,11 +39,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
@@ -281,11 +285,11 @@ def triplet_margin_loss(
             "triplet_margin_loss: negative must be a tensor, not "
             f"{type(negative).__name__}"
         )
-    if type(margin) not in (float, int):
+    if type(margin) is not float:
         margin = _number(margin, "triplet_margin_loss: margin")
-    if type(p) not in (float, int):
+    if type(p) is not float:
         p = _number(p, "triplet_margin_loss: p")
-    if type(eps) not in (float, int):
+    if type(eps) is not float:
         eps = _number(eps, "triplet_margin_loss: eps")
     if anchor.dim() != 2:
         raise ValueError(

@@ -36,11 +36,15 @@ from torch.autograd import Function, forward_ad
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
@@ -279,11 +283,11 @@ def tversky_loss(input, target, *, alpha=0.5, beta=0.5, smooth=1, reduction="mea
         raise TypeError(
             f"tversky_loss: target must be a tensor, not {type(target).__name__}"
         )
-    if type(alpha) not in (float, int):
+    if type(alpha) is not float:
         alpha = _number(alpha, "tversky_loss: alpha")
-    if type(beta) not in (float, int):
+    if type(beta) is not float:
         beta = _number(beta, "tversky_loss: beta")
-    if type(smooth) not in (float, int):
+    if type(smooth) is not float:
         smooth = _number(smooth, "tversky_loss: smooth")
     if input.dim() < 1:
         raise ValueError(

@@ -22,11 +22,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _var_mean_forward(A, dim, correction, keepdim):
@@ -85,7 +89,7 @@ def var_mean(A, *, dim, correction=1, keepdim=False):
         raise TypeError(f"var_mean: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
         dim = _integer(dim, "var_mean: dim")
-    if type(correction) not in (float, int):
+    if type(correction) is not float:
         correction = _number(correction, "var_mean: correction")
     if type(keepdim) is not bool:
         raise TypeError(f"var_mean: keepdim must be True or False, not {keepdim!r:.60}")

@@ -22,11 +22,15 @@ def _integer(value, name):
 
 def _number(value, name):
     """The value of a parameter as a number, if it is one: no bool, no tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, not {value!r:.60}")
+    if type(value) is not int:
+        wrong = isinstance(value, bool) or hasattr(value, "__len__")
+        if wrong or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} must be a number, not {value!r:.60}")
     symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    return value if symbolic else float(value)
+    try:
+        return value if symbolic else float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
@@ -83,7 +87,7 @@ def vector_norm(A, *, ord=2, dim, keepdim=False):
     """
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")
-    if type(ord) not in (float, int):
+    if type(ord) is not float:
         ord = _number(ord, "vector_norm: ord")
     if type(dim) is not int:
         dim = _integer(dim, "vector_norm: dim")

@@ -207,6 +207,7 @@ WRONG = [
     ("grouped_conv1d", (pair, pair), {"groups": 2.0}, TypeError, ["groups must be an integer"]),
     ("group_norm", (pair,), {"num_groups": True}, TypeError, ["num_groups", "integer", "True"]),
     ("group_norm", (pair,), {"num_groups": 1, "eps": "0"}, TypeError, ["eps must be a number"]),
+    ("group_norm", (pair,), {"num_groups": 1, "eps": 10**400}, ValueError, ["eps is beyond"]),
     ("layer_norm", (f64, f64[0]), {"eps": f64[0, 0]}, TypeError, ["eps", "a number", "tensor"]),
     ("sum", (f64,), {"dim": 0, "keepdim": 1}, TypeError, ["keepdim must be True or False", "1"]),
     ("mse_loss", (f64, f64), {"reduction": ["mean"]}, ValueError, ["reduction", "mean", "sum"]),
@@ -300,3 +301,13 @@ def test_negative_positions_count_from_the_end_where_they_do_in_torch():
             lambda x, n=position: x.select(1, n),
             x,
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
+def test_a_whole_number_is_given_to_compiled_code():
+    from derive.generated.layer_norm import layer_norm
+
+    compiled = torch.compile(layer_norm, fullgraph=True, backend="eager", dynamic=True)
+    weight, x = torch.ones(2), torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    for eps in (1, 2, 3, 0.5):
+        torch.testing.assert_close(compiled(x, weight, eps=eps), layer_norm(x, weight, eps=eps))

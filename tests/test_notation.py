@@ -270,6 +270,18 @@ WRONG = [
         "line 1, column 42: T[i] is a number and no condition; compare it, T[i] != 0",
     ),
     ("y[i] = x[i]/0", "line 1, column 8: division by zero in x[i]/0"),
+    ("y[i] = x[i]/sin(0)", "line 1, column 8: division by zero in x[i]/sin(0)"),
+    ("y[i] = sqrt(-1)*x[i]", "line 1, column 8: sqrt(-1) is no real number"),
+    ("y[i] = x[i] + asin(1 + 1)", "line 1, column 15: asin(1 + 1) is no real number"),
+    ("y[i] = x[i] - (inf - inf)", "line 1, column 16: inf - inf is no real number"),
+    (
+        "y[i] = where(x[i] > 0, x[i], log(0))",
+        "line 1, column 30: log(0) is infinite or beyond float64; write -inf",
+    ),
+    (
+        "y[i] = exp(2*500)*x[i]",
+        "line 1, column 8: exp(2*500) is infinite or beyond float64; write inf",
+    ),
     ("y[i] = x[i", "line 1, column 9: [ is never closed"),
     ("y[i] = x[i]]", "line 1, column 12: ] closes nothing"),
     ("y[i] = {{x}}[i]", "line 1, column 8: unexpected character '{'"),
@@ -331,6 +343,12 @@ WRONG = [
         "name a part by an equation of its own",
     ),
 ]
+
+
+@pytest.mark.parametrize("factor", ["tanh(inf)", "exp(-inf)", "(-inf)", "exp(700)", "sqrt(p)"])
+def test_finite_functions_of_numbers(factor: str) -> None:
+    """Whether a function of a parameter is a number is Python's to say at the call."""
+    assert parse(f"op f(x[i]; p=-1) -> y; y[i] = {factor}*x[i] + p").parameters
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG, ids=[text[:30] for text, _ in WRONG])

@@ -286,6 +286,29 @@ def test_kinds_are_seen_from_use() -> None:
     assert found == {"x": "float", "T": "int", "m": "bool", "u": "float", "X": "int", "y": "float"}
 
 
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("y[i] = x[i] and x[i]", 8, "x[i]"),
+        ("y[i] = x[i]*[x[i]]", 14, "x[i]"),
+        ("y[i,j] = where(x[i,j], 1, 2)", 16, "x[i, j]"),
+        ("y = any[i](not x[i])", 16, "x[i]"),
+        ("op f(T[n]: int, x) -> y; y[n] = [x]*T[n]", 34, "x"),
+    ],
+)
+def test_a_condition_leaves_no_gradient(text: str, column: int, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(text)
+    assert (caught.value.line, caught.value.column) == (1, column)
+    assert caught.value.message.startswith(f"{said} is a condition here, so that x is a bool")
+    assert f"compare it, {said} != 0" in caught.value.message
+
+
+def test_a_condition_beside_numbers_is_a_bool_tensor() -> None:
+    assert parse("y[i] = where(x[i], z[i], 2)").inputs[0].kind == "bool"
+    assert parse("op f(x[i]: bool) -> y; y[i] = [x[i]]").inputs[0].kind == "bool"
+
+
 def test_integer_equations() -> None:
     found = kinds("p[n,k] = off[n] + 2*k; y[n,k] = x[p[n,k]]*w[k]")
     assert (found["p"], found["off"], found["y"]) == ("int", "int", "float")
@@ -442,7 +465,7 @@ WRONG = [
     (
         "y[t,k] = x[t+k]",
         "line 1, column 10: the sizes of t and k do not follow from axis 0 of x; declare one on "
-        "the op line, on an axis or as size(...)",
+        "the op line, or give size(t)=...",
     ),
     (
         "op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]",

@@ -368,7 +368,12 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], Ne(A[i], 0))),
-        "f: SymPy evaluated an equation to False; write it with Eq(..., evaluate=False), and a "
+        "f: SymPy evaluated an equation to False; one side may be nan, as 0*oo is; write it with "
+        "Eq(..., evaluate=False), and a condition as Iverson(...)",
+    ),
+    (
+        lambda: Operation("f", Eq(C[i], C[i])),
+        "f: SymPy evaluated an equation to True; write it with Eq(..., evaluate=False), and a "
         "condition as Iverson(...)",
     ),
     (
@@ -388,7 +393,18 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.I * A[i])),
-        "SymPy's ImaginaryUnit in I has no meaning here\n  in f: C[i] = I*A[i]",
+        "SymPy's ImaginaryUnit in I has no meaning here; write real numbers; SymPy makes I of "
+        "sqrt(-1)\n  in f: C[i] = I*A[i]",
+    ),
+    (
+        lambda: Operation("f", Eq(C[i], sympy.log(0) * A[i])),
+        "SymPy's ComplexInfinity in zoo has no meaning here; write oo or -oo; SymPy makes zoo of "
+        "1/0 and of log(0)\n  in f: C[i] = zoo*A[i]",
+    ),
+    (
+        lambda: Operation("f", Eq(C[i], sympy.nan, evaluate=False)),
+        "SymPy's NaN in nan has no meaning here; write a number; SymPy makes nan of 0*oo and of "
+        "oo - oo\n  in f: C[i] = nan",
     ),
     (
         lambda: Operation("f", Eq(C[i], A * A[i])),
@@ -421,6 +437,34 @@ WRONG: list[tuple[Any, str]] = [
         "unknown tensor B\n  in f: C[i] = A[i]*B[i]",
     ),
 ]
+
+
+DECLARED = [
+    (
+        lambda: Operation("f", Eq(C[i, k], A[i])),
+        "declare it in inputs=[x[i, j], ...], or give parameters={size(k): ...}",
+    ),
+    (
+        lambda: Operation("f", Eq(C[j], Sum(A[j + k + l], k, l))),
+        "declare one in inputs=[x[i, j], ...], or give parameters={size(j): ...}",
+    ),
+    (
+        lambda: Operation("f", Eq(B[i], sympy.floor(T[i])), Eq(C[i], A[B[i]])),
+        "where T is a float, or declare inputs=[..., integer(T)]",
+    ),
+    (
+        lambda: Operation("f", Eq(C[1], A[i])),
+        "y[k] = where(k == 0, a, b), and their number by parameters={size(k): 2}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "advice"), DECLARED)
+def test_what_to_declare_is_said_in_sympy(made: Any, advice: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        made()
+    assert advice in str(caught.value)
+    assert "op line" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("made", "message"), WRONG, ids=[message[:40] for _, message in WRONG])

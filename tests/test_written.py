@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sympy
 from programs.writing import random_program
 
 from derive import DeriveError, Operation, catalog, parse
@@ -85,3 +86,13 @@ def test_the_representation_is_short():
 def test_axes_of_one_size_need_no_letter_of_their_own(text):
     op = parse(text)
     assert "size(" not in str(op) and same(parse(str(op)), op)
+
+
+def test_axes_of_one_size_have_no_order() -> None:
+    i = sympy.Symbol("i", integer=True)
+    x, y, z, T = map(sympy.IndexedBase, "xyzT")
+    equations = sympy.Eq(y[i], x[T[i]]), sympy.Eq(z[i], T[i] * x[i])
+    op = Operation("f", *equations, outputs=["y", "z"])
+    text = str(op)
+    assert "#" not in text
+    assert same(parse(text), op)

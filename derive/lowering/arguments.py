@@ -57,7 +57,7 @@ def parameter_kinds(op: Operation) -> list[Check]:
         elif isinstance(p, AxisOf | SizeOf) or p.integer:
             result.append(_taken(op, name, "is not int", "_integer"))
         else:
-            result.append(_taken(op, name, "not in (float, int)", "_number"))
+            result.append(_taken(op, name, "is not float", "_number"))
     return result
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 __all__ = [
     "ADVICE",
-    "COMPONENTS",
     "CONTINUED",
+    "IN_SYMPY",
+    "IN_TEXT",
     "KEYWORDS",
     "LISTED",
     "RECURRENCE",
     "RESULT",
     "SIGNS",
+    "Declaring",
     "no_number",
 ]
 
@@ -130,14 +133,42 @@ LISTED = (
 )
 """What is said of ``[[a, b], [c, d]]``."""
 
-COMPONENTS = (
-    "the components of a tensor are given by one equation: y[k] = where(k == 0, a, b), with "
-    "size(k)=2 on the op line"
+_COMPONENTS = (
+    "the components of a tensor are given by one equation, y[k] = where(k == 0, a, b), and their "
+    "number by {}"
 )
-"""What is said of ``y[0] = a; y[1] = b``."""
 
 RESULT = "the result of {} has no positions: give it an equation, S[i,j] = ..., and read S[i,j]"
 """What is said of ``f(x)[i]``."""
+
+
+@dataclass(frozen=True)
+class Declaring:
+    """How one form of spec declares the axes of an input, a size, and an integer tensor."""
+
+    axes: str
+    sized: str
+    whole: str
+
+    def size(self, letter: str, value: str = "...") -> str:
+        """The size of an index, given."""
+        return self.sized.format(letter, value)
+
+    def components(self) -> str:
+        """What is said of ``y[0] = a; y[1] = b``."""
+        return _COMPONENTS.format(self.size("k", "2"))
+
+    def integer(self, tensor: str) -> str:
+        """The tensor as one of integers."""
+        return self.whole.format(tensor)
+
+
+IN_TEXT = Declaring("on the op line", "size({})={}", "{}: int")
+IN_SYMPY = Declaring(
+    "in inputs=[x[i, j], ...]",
+    "parameters={{size({}): {}}}",
+    "inputs=[..., integer({})]",
+)
 
 
 def no_number(condition: str, is_position: bool) -> str:

@@ -46,6 +46,7 @@ from derive.spec.names import (
     nearest,
     plural,
 )
+from derive.spec.numbers import check_number, number_of
 from derive.spec.raw import Place, Raw, fail, show
 from derive.spec.scope import Env, Reading, enter, in_either, letter_of
 from derive.spec.unknown import no_function, no_reduction
@@ -128,7 +129,7 @@ class Bodies:
             axis.at or self._equation.at,
             f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups *p, "
             "composites (a b) and 0"
-            + (f"; {advice.COMPONENTS}" if isinstance(axis, raw.Number) else ""),
+            + (f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""),
         )
 
     # conditions
@@ -189,11 +190,13 @@ class Bodies:
     def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         """e where a number is meant."""
         try:
-            return self._value(e, env, guarded)
+            made = self._value(e, env, guarded)
         except ZeroDivisionError:
             fail(e.at, f"division by zero in {show(e)}")
         except OverflowError as error:
             fail(e.at, f"{show(e)}: {error}")
+        check_number(made, e)
+        return made
 
     def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
         match e:
@@ -308,6 +311,8 @@ class Bodies:
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
+            if inverse and number_of(value) == 0:
+                raise ZeroDivisionError
             result.append(power(value, num(-1)) if inverse else value)
         return product(result)
 

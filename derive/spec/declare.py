@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from derive.algebra.expr import Const, Expr, Num, num
 from derive.spec import raw
-from derive.spec.advice import COMPONENTS
+from derive.spec.advice import IN_SYMPY, IN_TEXT, Declaring
 from derive.spec.build import power, product, total
 from derive.spec.names import CONSTANTS, WORDS, check_name
 from derive.spec.raw import Place, Raw, fail, show
@@ -36,12 +36,17 @@ class Declared:
     equations: dict[str, raw.Equation] = field(default_factory=dict)
     fixed: dict[str, raw.Parameter] = field(default_factory=dict)
     as_index: dict[str, Place | None] = field(default_factory=dict)
-    as_condition: dict[str, Place | None] = field(default_factory=dict)
+    as_condition: dict[str, Raw] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
         """Whether inputs are found by their use."""
         return self.written.inputs is None
+
+    @property
+    def how(self) -> Declaring:
+        """How a thing is declared in the form of spec that this is."""
+        return IN_TEXT if self.written.text else IN_SYMPY
 
     def known(self) -> Iterator[str]:
         """Every name that an expression may use."""
@@ -71,7 +76,7 @@ def declare(written: raw.Operation) -> Declared:
             _letter(d, name, False, at)
     for name, at in survey.scalars.items():
         if d.open and name not in d.letters and name not in d.parameters:
-            if not written.scalars and name not in d.equations:
+            if not written.text and name not in d.equations:
                 fail(
                     at,
                     f"symbol {name} is neither an index, a parameter nor an input; declare it, "
@@ -138,7 +143,8 @@ def _equation(d: Declared, equation: raw.Equation) -> None:
     check_name(name, "a tensor", equation.at)
     if name in d.equations:
         both = (*equation.axes, *d.equations[name].axes)
-        how = COMPONENTS if any(isinstance(a, raw.Number) for a in both) else "rename one"
+        parts = any(isinstance(a, raw.Number) for a in both)
+        how = d.how.components() if parts else "rename one"
         fail(equation.at, f"{name} is defined twice; {how}")
     if name in d.tensors:
         fail(equation.at, f"{name} is an input and cannot be defined; choose another name")
@@ -190,12 +196,12 @@ class _Survey:
         d = self.d
         return name in d.tensors or name in d.equations or name in d.parameters
 
-    def _seen(self, name: str, context: str, at: Place | None) -> None:
+    def _seen(self, name: str, context: str, e: Raw) -> None:
         self.order.setdefault(name, len(self.order))
         if context == "position":
-            self.d.as_index.setdefault(name, at)
+            self.d.as_index.setdefault(name, e.at)
         if context == "condition":
-            self.d.as_condition.setdefault(name, at)
+            self.d.as_condition.setdefault(name, e)
 
     def visit(self, e: Raw, context: str) -> None:
         d = self.d
@@ -208,7 +214,7 @@ class _Survey:
                     if known is None or context == "axis":
                         _letter(d, name, False, e.at)
                 else:
-                    self._seen(name, context, e.at)
+                    self._seen(name, context, e)
                     self.scalars.setdefault(name, e.at)
             case raw.Star(name):
                 _letter(d, name, True, e.at)
@@ -218,7 +224,7 @@ class _Survey:
                         _letter(d, part.name, False, part.at)
             case raw.Item(name, positions):
                 if name not in WORDS or name in d.tensors or name in d.equations:
-                    self._seen(name, context, e.at)
+                    self._seen(name, context, e)
                     self.used.setdefault(name, e.at)
                 for position in positions:
                     self.visit(position, "position")

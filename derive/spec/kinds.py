@@ -30,7 +30,7 @@ from derive.algebra.functions import OF_INTEGERS
 from derive.spec.affine import affine
 from derive.spec.declare import Declared, constant
 from derive.spec.operation import Equation, Kind
-from derive.spec.raw import fail
+from derive.spec.raw import fail, show
 from derive.spec.scope import Reading
 
 __all__ = ["Kinds", "lost_gradients"]
@@ -103,17 +103,32 @@ class Kinds:
             if name in self._must and (tensor.kind in ("bool", "float") or kind == "bool"):
                 what = tensor.kind or "bool"
                 at = self._declared.as_index.get(name, tensor.at)
-                fail(
-                    at, f"{name} is used as an index and is a {what} tensor; declare it {name}: int"
-                )
+                how = self._declared.how.integer(name)
+                fail(at, f"{name} is used as an index and is a {what} tensor; declare it {how}")
             if kind == "int" and tensor.kind is None and name in self._floors:
                 whole = self._floors[name]
                 fail(
                     self._declared.equations[whole].at,
                     f"{whole} is used as an index and is made of the floor of {name}: write "
-                    f"int(floor(...)), an integer, where {name} is a float, or declare {name}: int",
+                    f"int(floor(...)), an integer, where {name} is a float, or declare "
+                    f"{self._declared.how.integer(name)}",
                 )
             self.of[name] = kind
+        self._not_all_conditions()
+
+    def _not_all_conditions(self) -> None:
+        """Refuse an operation that has no tensor with a gradient, as one is used as a condition."""
+        if "float" in self.of.values():
+            return
+        for name, tensor in self._declared.tensors.items():
+            if self.of[name] == "bool" and tensor.kind is None:
+                e = self._declared.as_condition[name]
+                fail(
+                    e.at,
+                    f"{show(e)} is a condition here, so that {name} is a bool tensor, and no "
+                    f"other input has a gradient; where {name} holds numbers, compare it, "
+                    f"{show(e)} != 0",
+                )
 
     def _compared(self) -> None:
         """A parameter that is only compared with positions, sizes and integer tensors is one.

@@ -170,7 +170,7 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
             fail(
                 d.parameters[p.name].at,
                 f"{p.name} is the position of axis {p.index.name}, and no input has an axis of "
-                "that name; call it so on the op line",
+                f"that name; call it so {d.how.axes}",
             )
     known: set[str] = set()
     named = {p.index.extent for p in made if isinstance(p, AxisOf)}

@@ -227,8 +227,9 @@ class Operation(Raw):
     """One operation; ``inputs`` None where they come in order of first use.
 
     ``outputs`` pairs an option (None without a choice) with the name of an output; ``same``
-    lists indices that were said to have one size; ``scalars`` is whether an unknown name alone
-    may be an input without axes. ``stable`` asks for differences that are not multiplied out.
+    lists indices that were said to have one size; ``text`` is whether it is one, in which an
+    unknown name alone may be an input without axes. ``stable`` asks for differences that are not
+    multiplied out.
     """
 
     name: str
@@ -237,7 +238,7 @@ class Operation(Raw):
     outputs: tuple[tuple[str | None, str], ...] | None
     equations: tuple[Equation, ...]
     same: tuple[tuple[str, str], ...] = ()
-    scalars: bool = True
+    text: bool = True
     stable: bool = False
 
 

@@ -219,7 +219,7 @@ def _row_major(
             fail(
                 at,
                 f"axis {n} of {tensor}: the size of part {i} is not known; declare the axis as a "
-                "composite on the op line",
+                f"composite {sizes.declared.how.axes}",
             )
         if extent is not None:
             scale.append(Size(extent))
@@ -264,7 +264,7 @@ def _warn(
         _warning(
             d,
             f"{name} is an integer tensor and has no gradient, as {of}, an index, is made "
-            f"of it; declare {name}: int, or write int(floor(...))",
+            f"of it; declare {d.how.integer(name)}, or write int(floor(...))",
         )
     said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
     numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}

@@ -107,8 +107,8 @@ class Sizes:
                 fail(
                     found.reading.at,
                     f"the sizes of {' and '.join(undecided)} do not follow from axis "
-                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one on "
-                    "the op line, on an axis or as size(...)",
+                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one "
+                    f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
                 )
             for letter in undecided or loose:
                 derived.setdefault(letter, []).append(found)
@@ -279,8 +279,8 @@ class Sizes:
             fail(letter.at, f"group *{shown} stands on no axis of an input; nothing gives its size")
         fail(
             letter.at,
-            f"index {shown} has no size: it stands alone on no axis of an input; declare it on "
-            f"the op line, or give size({shown})=...",
+            f"index {shown} has no size: it stands alone on no axis of an input; declare it "
+            f"{self.declared.how.axes}, or give {self.declared.how.size(shown)}",
         )
 
     def _acyclic(self, root: str, path: list[str]) -> None:
@@ -292,8 +292,8 @@ class Sizes:
                     at = self.declared.letters[path[0]].at if "@" not in path[0] else None
                     fail(
                         at,
-                        f"the size of {', '.join(shown)} depends on itself; declare the index on "
-                        "the op line",
+                        f"the size of {', '.join(shown)} depends on itself; declare the index "
+                        f"{self.declared.how.axes}",
                     )
                 if inner in self._known.given and not self._sources(inner):
                     self._acyclic(inner, [*path, inner])

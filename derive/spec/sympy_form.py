@@ -62,7 +62,7 @@ def operation(
             _outputs(outputs),
             tuple(_equation(terms, name, e) for e in equations),
             tuple(names.same),
-            scalars=False,
+            text=False,
             stable=stable,
         )
         check_size(written)
@@ -77,8 +77,9 @@ def _check_equation(name: str, equation: Any) -> None:
             return
         raise SpecError(f"{name}: the left of {equation} is no tensor; write Eq(C[i, j], ...)")
     if equation in (True, False):
+        nan = "" if equation else " one side may be nan, as 0*oo is;"
         raise SpecError(
-            f"{name}: SymPy evaluated an equation to {equation}; write it with "
+            f"{name}: SymPy evaluated an equation to {equation};{nan} write it with "
             "Eq(..., evaluate=False), and a condition as Iverson(...)"
         )
     raise SpecError(f"{name}: {equation!r} is no equation; write Eq(C[i, j], ...)")

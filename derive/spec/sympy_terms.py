@@ -53,6 +53,9 @@ _INSTEAD = {
     "Derivative": "the derivative itself",
     "Integral": "Sum",
     "im": "real tensors",
+    "ImaginaryUnit": "real numbers; SymPy makes I of sqrt(-1)",
+    "ComplexInfinity": "oo or -oo; SymPy makes zoo of 1/0 and of log(0)",
+    "NaN": "a number; SymPy makes nan of 0*oo and of oo - oo",
 }
 """What to write instead of what has no meaning here."""
 
@@ -102,7 +105,7 @@ class Terms:
 
     def value(self, e: Any) -> Raw:
         """A number or a condition."""
-        if e.is_Number or e is sympy.pi:
+        if e is not sympy.nan and (e.is_Number or e is sympy.pi):
             return self._placed(number(e))
         if e is sympy.E:
             return raw.Apply("exp", (raw.Number(Fraction(1)),), at=self.at)

@@ -83,8 +83,8 @@ def same(a: Operation, b: Operation) -> bool:
 
 
 def _canonical(op: Operation) -> tuple[object, ...]:
-    """What the operation is, each size being called by the first axis that it is read on."""
-    names = {e.name: "{}@{}".format(*e.sources[0]) if e.sources else e.name for e in op.extents}
+    """What the operation is, each size being called by one of the axes that have it."""
+    names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
 
     def called(e: Expr) -> Expr:
         return replace_inside_out(e, lambda part: _called(part, names))
@@ -97,7 +97,7 @@ def _canonical(op: Operation) -> tuple[object, ...]:
     ]
     tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
     extents = [
-        (names[e.name], e.group, e.sources, None if e.size is None else called(e.size))
+        (names[e.name], e.group, sorted(e.sources), None if e.size is None else called(e.size))
         for e in op.extents
     ]
     parameters = [_renamed(p, names) for p in op.parameters]
