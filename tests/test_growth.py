@@ -322,3 +322,27 @@ def large(name: str, size: int, tensors: dict[str, Any]) -> Any:
             case _:
                 y = getattr(torch, name)(y)
     return torch.where(x > -1, y, 0) if name == "guarded" else y
+
+
+def test_softmaxes_within_softmaxes_have_names_under_a_condition_too(monkeypatch):
+    """A softmax is finite wherever its argument is, whatever exp and log are by themselves."""
+    few, many = (work_and_code(monkeypatch, masked_softmaxes(n))[0] for n in (5, 10))
+    assert many <= 5 * few, (few, many)
+
+
+def test_softmaxes_within_softmaxes_have_the_gradients_of_autograd():
+    op = derive.parse(masked_softmaxes(6))
+    tensors = arrays(op)
+    x, z = tensors.values()
+    found = gradients(load(op)(x, z), tensors)
+    y = torch.where(z > 0, x, 0)
+    for _ in range(6):
+        y = torch.softmax(y, 0)
+    expected = gradients(torch.where(x > -1, (z - y) * x, 0), tensors)
+    for of, value in expected.items():
+        torch.testing.assert_close(found[of], value, rtol=1e-9, atol=1e-12)
+
+
+def masked_softmaxes(depth: int) -> str:
+    body = f"{'softmax[i](' * depth}where(z > 0, x[i], 0){')' * depth}"
+    return f"op f(x[i], z) -> y\ny[i] = where(x[i] > -1, (z - {body})*x[i], 0)"

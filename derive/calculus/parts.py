@@ -10,7 +10,8 @@ deep equation as for a network of short ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import permutations
 
 from derive.algebra.expr import (
     Access,
@@ -33,6 +34,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, repeats
+from derive.algebra.substitution import substitute
 
 __all__ = ["with_named_parts"]
 
@@ -63,6 +65,7 @@ class _Parts:
         self._name = name
         self._new: dict[_Place, Expr] = {}
         self._size: dict[Expr, int] = {}
+        self._normalised: set[str] = set()
 
     def of(self, e: Expr) -> Expr:
         """e with its large parts named."""
@@ -81,7 +84,9 @@ class _Parts:
                 large = opaque and self._size_of(new) > _LARGEST
                 if large or (multiplied and _is_partial_sum(new)):
                     if self._may_be_named(new, own):
-                        inside[part] = self._name(new)
+                        name = inside[part] = self._name(new)
+                        if _normaliser(new) is not None:
+                            self._normalised.add(name.tensor)
         made: Expr = e.map(lambda part: inside.get(part, part)) if inside else e
         return self._grouped(made, held) if isinstance(made, Add | Mul) else made
 
@@ -122,7 +127,22 @@ class _Parts:
         parts = list(walk(e))
         if not any(isinstance(part, Access) and part.tensor in self._floats for part in parts):
             return False
-        return not held or all(map(_is_everywhere, parts))
+        if not held:
+            return True
+        known = self._log_softmaxes(parts)
+        return all(part in known or _is_everywhere(part) for part in parts)
+
+    def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
+        """The softmaxes, their logarithms and what these are normalised by."""
+        found: set[Expr] = set()
+        for part in parts:
+            of = part.args[0] if isinstance(part, Call) and part.function == "exp" else part
+            total = _normaliser(of)
+            if total is not None:
+                found |= {part, of, total}
+            elif isinstance(of, Access) and of.tensor in self._normalised:
+                found |= {part}
+        return found
 
 
 def _is_square(e: Expr) -> bool:
@@ -202,6 +222,23 @@ def _may_be_grouped(f: Expr) -> bool:
     if isinstance(f, Mul):
         return all(isinstance(a, Num) or _may_be_grouped(a) for a in f.args)
     return isinstance(f, Access | Add) or (isinstance(f, Call) and f.function != "exp")
+
+
+def _normaliser(e: Expr) -> Reduce | None:
+    """The logsumexp_k'(x') of x - logsumexp_k'(x'), which is finite wherever x is."""
+    for n, term in enumerate(e.args if isinstance(e, Add) else ()):
+        match term:
+            case Mul((Num(-1), Reduce("logsumexp", indices, body, None) as total)):
+                assert isinstance(e, Add)
+                rest = e.args[:n] + e.args[n + 1 :]
+                x = rest[0] if len(rest) == 1 else Add(rest)
+                own = [i for i in free_indices(x) if i not in free_indices(total)]
+                if len(own) == len(indices) and any(
+                    substitute(x, dict(zip(own, bound, strict=True))) is body
+                    for bound in permutations(indices)
+                ):
+                    return total
+    return None
 
 
 def _is_everywhere(part: Expr) -> bool:

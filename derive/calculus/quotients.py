@@ -12,12 +12,13 @@ It is exact algebra: where M is 0 the quotient is 1 too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations
 
-from derive.algebra.expr import Access, Expr, Num, Param, Pow, Size, free_indices
+from derive.algebra.expr import Access, Expr, Num, Param, Pow, Size, free_indices, tensors
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -171,18 +172,47 @@ def _is_within(whole: Poly, having: Container[Expr]) -> bool:
 def _without_part(lets: Lets, p: Poly) -> Poly | None:
     """p with a name opened that terms of its own sum are taken from."""
     terms = set(p.terms)
-    for t in p.terms if len(p.terms) > 1 else ():
+    alike = _Alike(p)
+    for n, t in enumerate(p.terms if len(p.terms) > 1 else ()):
         for f in t.factors:
             let = lets.definition(f.tensor) if isinstance(f, Access) else None
             if let is None or len(let.body.terms) < 2:
                 continue
             assert isinstance(f, Access)
-            rest = poly([make_term(t.coef, (), [x for x in t.factors if x is not f])])
+            others = [x for x in t.factors if x is not f]
+            if not any(alike.others_read(n, d, f, others) for d in let.body.terms):
+                continue
+            rest = poly([make_term(t.coef, (), others)])
             opened = sum_over(mul(rest, let.body_at(f.positions)), t.binders)
             gone = sum(Term(-x.coef, x.binders, x.factors) in terms for x in opened.terms)
             if gone and len(opened.terms) <= 1 + 2 * gone:
                 return add(poly(x for x in p.terms if x is not t), opened)
     return None
+
+
+class _Alike:
+    """Which terms of a sum read a tensor: a few sets say at once that a product is none of them."""
+
+    def __init__(self, p: Poly) -> None:
+        self._all = frozenset(range(len(p.terms)))
+        self._reading: dict[str, set[int]] = {}
+        for n, t in enumerate(p.terms):
+            for name in tensors(t):
+                self._reading.setdefault(name, set()).add(n)
+
+    def others_read(self, n: int, part: Term, name: Access, beside: Iterable[Expr]) -> bool:
+        """Whether a term but the n-th reads what a part of the name's sum reads with its factors.
+
+        What both the part and the factors read may be gone from their product, or a position.
+        """
+        within = frozenset().union(*map(tensors, beside))
+        at = frozenset().union(*map(tensors, name.positions))
+        found: AbstractSet[int] = self._all - {n}
+        for read in (tensors(part) ^ within) - at:
+            found = found & self._reading.get(read, set())
+            if not found:
+                return False
+        return True
 
 
 def _factors(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
