@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from derive.budget import limits
-from derive.comparison import Comparison, compare, compare_gradients
+from derive.check.comparison import Comparison, compare, compare_gradients
 from derive.errors import (
     DeriveError,
     DeriveWarning,
@@ -18,8 +18,7 @@ from derive.errors import (
     SpecError,
     VerificationError,
 )
-from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
-from derive.spec.heads import (
+from derive.notation.heads import (
     AllOf,
     AnyOf,
     ArgMax,
@@ -64,10 +63,11 @@ from derive.spec.heads import (
     softplus,
     to_int,
 )
-from derive.spec.limits import whole_range as _whole_range  # noqa: F401 - Sum(f, k) is taught
-from derive.spec.notation import parse
-from derive.spec.operation import Operation
-from derive.spec.read import read
+from derive.notation.limits import whole_range as _whole_range  # noqa: F401 - Sum(f, k) is taught
+from derive.notation.operation import Operation
+from derive.notation.read import read
+from derive.notation.text_form import parse
+from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
 
 __version__ = "0.1.0"
 

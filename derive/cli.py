@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from derive import __version__, catalog
 from derive.budget import allow
+from derive.check.inputs import sizes_of
 from derive.command.console import print_json, print_note, print_warning, shown
 from derive.command.making import warned
 from derive.command.options import Json, Limit, Quiet, complete_name, hush, warn
@@ -24,7 +25,8 @@ from derive.command.reading import LIMIT
 from derive.command.verifying import compare, verify
 from derive.command.writing import check, generate
 from derive.errors import DeriveError, DeriveWarning, VerificationError
-from derive.inputs import sizes_of
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse
 from derive.pipeline import (
     costs,
     derivation,
@@ -35,8 +37,6 @@ from derive.pipeline import (
 )
 from derive.report import as_json, cost_as_text, one_line
 from derive.result import Derivation
-from derive.spec.notation import parse
-from derive.spec.operation import Operation
 
 __all__ = ["app", "main"]
 

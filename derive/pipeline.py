@@ -18,11 +18,7 @@ from derive.calculus.canonical import canonical
 from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
-from derive.document import document, document_joint
-from derive.emit import Variant, emit
-from derive.emit_joint import emit_joint
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
-from derive.lowering.checks import checks
 from derive.lowering.code import count
 from derive.lowering.cost import Costs, costs_of
 from derive.lowering.differences import with_centres
@@ -32,10 +28,14 @@ from derive.lowering.joint_facade import joint_through_facade
 from derive.lowering.program import Program, frame_of, program
 from derive.lowering.value import NeedsFlatGroups
 from derive.memory import loaded
+from derive.module.checks import checks
+from derive.module.document import document, document_joint
+from derive.module.emit import Variant, emit
+from derive.module.joint import emit_joint
+from derive.notation.given import as_given
+from derive.notation.operation import Choice, Operation
+from derive.notation.split import Inside, inner_operation, is_plain, split_axes
 from derive.result import Cost, Derivation, Formula, Formulas
-from derive.spec.given import as_given
-from derive.spec.operation import Choice, Operation
-from derive.spec.split import Inside, inner_operation, is_plain, split_axes
 from derive.speech import Speech, definitions, formula, formula_with_steps, steps_of
 
 __all__ = [

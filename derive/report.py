@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from derive.algebra.amount import Amount
-from derive.comparison import Compared
+from derive.check.comparison import Compared
 from derive.formula import equation
 from derive.lowering.cost import Costs, Work
+from derive.notation.operation import Choice, Operation
 from derive.result import Derivation, DerivationStep, Formula
-from derive.spec.operation import Choice, Operation
 
 __all__ = [
     "as_json",

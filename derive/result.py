@@ -76,7 +76,7 @@ class Formula:
 
     def sympy(self) -> Any:
         """The body as a SymPy expression."""
-        from derive.spec.to_sympy import to_sympy
+        from derive.notation.to_sympy import to_sympy
 
         return to_sympy(self.body)
 

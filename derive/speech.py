@@ -13,9 +13,9 @@ from derive.algebra.substitution import fresh, replace, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.canonical import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
+from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
+from derive.notation.operation import Operation
 from derive.result import DerivationStep, Formula
-from derive.spec.given import Given, given_axes, letters_of, on_given_axes, with_letters
-from derive.spec.operation import Operation
 
 __all__ = ["Speech", "definitions", "formula", "formula_with_steps", "steps_of"]
 

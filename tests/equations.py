@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from derive import oracle
 from derive.algebra.expr import (
     Access,
     Add,
@@ -36,7 +35,8 @@ from derive.algebra.poly import Poly
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
-from derive.spec.operation import Number, Operation, SizeOf
+from derive.check import oracle
+from derive.notation.operation import Number, Operation, SizeOf
 
 __all__ = [
     "SIZES",

@@ -21,11 +21,11 @@ from programs.sympy_form import through_sympy
 from rounds import rounds
 
 import derive
-from derive import oracle
+from derive.check import oracle
 from derive.errors import DeriveError, LoweringError, SpecError
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse
 from derive.pipeline import load
-from derive.spec.notation import parse
-from derive.spec.operation import Operation
 
 
 @dataclass(frozen=True)

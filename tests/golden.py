@@ -12,8 +12,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 from derive import catalog
+from derive.notation.operation import Operation
 from derive.pipeline import derivation, options
-from derive.spec.operation import Operation
 
 FILE = Path(__file__).parent / "formulas.txt"
 RULE = "─" * 80

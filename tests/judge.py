@@ -1,9 +1,9 @@
 """One call of a generated function, held against what the specification says.
 
-Values are held against loops (`derive.oracle`). Gradients are held against autograd of the torch
-evaluator of the specification (`derive.reference`), and against autograd of the generated forward
-without its backward; where asked, against differences of the loops, to second order, forwards, and
-under ``torch.func.vmap``.
+Values are held against loops (`derive.check.oracle`). Gradients are held against autograd of the
+torch evaluator of the specification (`derive.check.reference`), and against autograd of the
+generated forward without its backward; where asked, against differences of the loops, to second
+order, forwards, and under ``torch.func.vmap``.
 
 A difference is a fault unless the mathematics is ill-conditioned where it was evaluated: that is
 asked of the reference alone, whose results must then move by more than the difference when its
@@ -26,10 +26,10 @@ from programs import Program
 from programs.parts import STRANGE
 from torch.autograd import forward_ad
 
-from derive import oracle, reference
 from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce, Rel, walk
 from derive.algebra.interpret import Machine
-from derive.spec.operation import Operation
+from derive.check import oracle, reference
+from derive.notation.operation import Operation
 
 BIG = 1e6
 """Values beyond this say more of rounding than of the gradient."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from derive.algebra.expr import Expr, Index, Reduce, walk
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["rounds"]
 

@@ -8,7 +8,7 @@ import pytest
 from sympy import Eq, Function, IndexedBase, symbols
 
 import derive
-from derive.spec.advice import ADVICE, KEYWORDS
+from derive.notation.advice import ADVICE, KEYWORDS
 
 ASKED = {
     "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; the order of values",

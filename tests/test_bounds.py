@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from derive import oracle, parse
+from derive import parse
 from derive.algebra.expr import (
     Access,
     Add,
@@ -30,8 +30,9 @@ from derive.algebra.expr import (
 from derive.algebra.poly import add, atom, constant, scale
 from derive.calculus import bounds as module
 from derive.calculus.bounds import Bounds, as_poly
-from derive.spec.affine import Polynomial
-from derive.spec.operation import Extent
+from derive.check import oracle
+from derive.notation.affine import Polynomial
+from derive.notation.operation import Extent
 
 k, l, m, t, u = (Index(n, n) for n in "klmtu")  # noqa: E741
 

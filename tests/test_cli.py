@@ -292,7 +292,7 @@ THREE = (
 
 def fail_at(name: str, monkeypatch) -> None:
     """The gradients of one operation do not verify."""
-    from derive import verify
+    from derive.check import verify
 
     right = verify.verify_source
 

@@ -16,12 +16,18 @@ from command import derive as command
 
 import derive
 from derive import DeriveError, catalog, compare, compare_gradients, parse
-from derive.inputs import random_inputs
+from derive.check.inputs import random_inputs
 
 torch = pytest.importorskip("torch")
 
-from derive import comparison, inputs  # noqa: E402
-from derive.comparison import Comparison, Row, backwards, compare_generated, every_output  # noqa: E402
+from derive.check import comparison, inputs  # noqa: E402
+from derive.check.comparison import (  # noqa: E402
+    Comparison,
+    Row,
+    backwards,
+    compare_generated,
+    every_output,
+)
 
 MODEL = catalog.find("character_model")
 INTERMEDIATES = (
@@ -105,7 +111,7 @@ def test_a_backward_pass_by_hand_in_float32_at_full_size():
 
 def test_closed_forms_by_hand():
     tensors = model_inputs(n=11, t=3, d=5, j=7, v=6, c=9)
-    made = derive.reference.values(MODEL, tensors)
+    made = derive.check.reference.values(MODEL, tensors)
     d, n = by_hand(**tensors), 11
     logits = made["logits"].softmax(1)
     logits[range(n), tensors["Yb"]] -= 1
@@ -371,7 +377,7 @@ def test_inputs_smaller_than_the_sample():
 
 def test_a_random_network_is_not_saturated():
     tensors = model_inputs(n=64, t=3, d=10, j=200, v=27, c=27)
-    made = derive.reference.values(MODEL, tensors)
+    made = derive.check.reference.values(MODEL, tensors)
     assert 0.5 < made["hprebn"].std() < 2.5
     assert made["h"].abs().mean() < 0.9
     assert made["loss"] < 6

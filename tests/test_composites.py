@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 import derive  # noqa: E402
-from derive import oracle  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
+from derive.check import oracle  # noqa: E402
+from derive.check.samples import cases, sample  # noqa: E402
+from derive.check.verify import gradients_of  # noqa: E402
 from derive.errors import DeriveError  # noqa: E402
 from derive.lowering.code import Code, Method, Name, Tuple, literal, text  # noqa: E402
 from derive.lowering.views import flattened, in_place_of, unflattened  # noqa: E402
+from derive.notation.split import inner_operation, split_axes, splits  # noqa: E402
+from derive.notation.text_form import parse  # noqa: E402
 from derive.pipeline import derivation, load, program_of, value_and_grad  # noqa: E402
-from derive.samples import cases, sample  # noqa: E402
-from derive.spec.notation import parse  # noqa: E402
-from derive.spec.split import inner_operation, split_axes, splits  # noqa: E402
-from derive.verify import gradients_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 

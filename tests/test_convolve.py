@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from convolutions import random_convolution
 from torch.autograd import gradcheck, gradgradcheck
 
-from derive import derivation, load, oracle, parse
+from derive import derivation, load, parse
+from derive.check import oracle
+from derive.check.verify import checks_of
 from derive.memory import imported
 from derive.pipeline import program_of, source
-from derive.verify import checks_of
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from derive import load, oracle, parse
+from derive import load, parse
+from derive.check import oracle
+from derive.check.verify import checks_of
 from derive.pipeline import source
-from derive.verify import checks_of
 
 CODE = {
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (

@@ -11,10 +11,7 @@ import torch
 
 import derive
 from derive import catalog, pipeline
-from derive.document import Doc
-from derive.emit import Variant, emit
 from derive.errors import LoweringError
-from derive.lowering.checks import Check
 from derive.lowering.code import (
     Attribute,
     Binary,
@@ -33,6 +30,9 @@ from derive.lowering.code import (
 )
 from derive.lowering.program import BackwardLine, Program, Saved
 from derive.lowering.tidy import Line
+from derive.module.checks import Check
+from derive.module.document import Doc
+from derive.module.emit import Variant, emit
 
 a, b, c, G = map(Name, "abcG")
 DOC = Doc(("title", "", "    y[i] = ..."), ("Returns y.",))

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import derive
-from derive import oracle
 from derive.calculus.equations import flatten_operation
-from derive.spec.notation import parse
+from derive.check import oracle
+from derive.notation.text_form import parse
 
 SIZES = {"i": 3, "j": 2, "h": 4, "k": 5, "z": 0}
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from once import sample
 
 import derive
-from derive import catalog, oracle
+from derive import catalog
 from derive.algebra.cost import cost, pieces
 from derive.algebra.expr import Call, Delta, accesses, tensors, walk
 from derive.algebra.nested import to_tree
@@ -23,9 +23,10 @@ from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import inline, is_named_sum
+from derive.check import oracle
+from derive.check.samples import cases
+from derive.notation.split import is_plain
 from derive.pipeline import derive_option, options
-from derive.samples import cases
-from derive.spec.split import is_plain
 
 CHOICES = [
     pytest.param(op, option, id=f"{op.name}-{option}")

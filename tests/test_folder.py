@@ -18,8 +18,8 @@ from filelock import FileLock
 
 from derive.command import parallel, staging
 from derive.command.marks import ours
-from derive.document import title
 from derive.errors import DeriveError
+from derive.module.document import title
 
 SPEC = "op scaled(x[n], w[n]) -> y\ny[n] = x[n]*w[n]**2\nop total(x[n]) -> t\nt = sum[n](x[n])\n"
 OTHER = SPEC.replace("**2", "**3").replace("sum[n](x[n])", "sum[n](3*x[n])")

@@ -8,8 +8,8 @@ import torch
 from test_cumulative import lines, made, named, run
 
 from derive import load
+from derive.check.verify import checks_of
 from derive.pipeline import source
-from derive.verify import checks_of
 
 CODE = {
     "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (

@@ -16,7 +16,7 @@ from programs.setting import LETTERS, POOL
 from programs.shrinking import shrunk
 
 from derive.errors import DeriveError
-from derive.spec.notation import parse
+from derive.notation.text_form import parse
 
 COUNT = 2000
 CHUNK = 100

@@ -9,7 +9,7 @@ from golden import formulas, of_options, whole, written
 
 from derive import catalog
 from derive.algebra.expr import Composite, Index
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 OPERATIONS = catalog.operations()
 NOTATION = {"and", "not", "or", "size"}

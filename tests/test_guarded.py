@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import derive
-from derive import catalog, oracle, reference
+from derive import catalog
+from derive.check import oracle, reference
+from derive.check.verify import checks_of
 from derive.pipeline import source
-from derive.verify import checks_of
 
 
 def made(text):

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import derive
-from derive.verify import checks_of
+from derive.check.verify import checks_of
 
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},

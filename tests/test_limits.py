@@ -11,7 +11,7 @@ from sympy import Abs, Eq, Float, IndexedBase, Integer, Pow, Rational, cos, sin,
 
 import derive
 from derive import DeriveError, Operation, SpecError, parse
-from derive.spec.capacity import DEPTH, STATEMENT, TEXT
+from derive.notation.capacity import DEPTH, STATEMENT, TEXT
 
 n = symbols("n", integer=True)
 x, y = IndexedBase("x"), IndexedBase("y")

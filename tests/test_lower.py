@@ -15,12 +15,13 @@ from once import sample
 torch = pytest.importorskip("torch")
 
 import derive  # noqa: E402
-from derive import catalog, oracle  # noqa: E402
+from derive import catalog  # noqa: E402
 from derive.algebra.expr import Index, walk  # noqa: E402
 from derive.algebra.factor import factor  # noqa: E402
+from derive.check import oracle  # noqa: E402
+from derive.check.samples import cases  # noqa: E402
+from derive.notation.split import is_plain  # noqa: E402
 from derive.pipeline import derivation, derive_option, options  # noqa: E402
-from derive.samples import cases  # noqa: E402
-from derive.spec.split import is_plain  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

@@ -32,8 +32,8 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.errors import DeriveWarning, SpecError
-from derive.spec.notation import parse, parse_all
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse, parse_all
 
 I = Index("i", "i")  # noqa: E741
 X = Access("x", (I,))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from derive import oracle
+from derive.check import oracle
+from derive.check.reference import values
+from derive.notation.text_form import parse
 from derive.pipeline import load, source
-from derive.reference import values
-from derive.spec.notation import parse
 
 EMPTY = {
     "max": -math.inf,

@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from derive import oracle
 from derive.algebra.expr import (
     Access,
     Add,
@@ -32,7 +31,8 @@ from derive.algebra.expr import (
     Where,
     num,
 )
-from derive.spec.operation import (
+from derive.check import oracle
+from derive.notation.operation import (
     AxisOf,
     Choice,
     Equation,

@@ -12,10 +12,11 @@ import pytest
 import torch
 from runs import random_runs
 
-from derive import catalog, load, oracle, parse
+from derive import catalog, load, parse
+from derive.check import oracle
+from derive.check.verify import checks_of
 from derive.memory import imported
 from derive.pipeline import derive_option, program_of, source
-from derive.verify import checks_of
 
 CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"
 UNCUT = "op f(x[t], z[s]) -> y\ny[t] = [t < size(s)]*x[t]*z[0]"

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import derive
-from derive import oracle
 from derive.algebra.expr import Access, Index, Rel, Size, num
 from derive.calculus.bounds import Bounds
 from derive.calculus.positions import certain_positions, least_sizes
+from derive.check import oracle
+from derive.check.verify import checks_of
+from derive.notation.text_form import parse
 from derive.pipeline import load, source
-from derive.spec.notation import parse
-from derive.verify import checks_of
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
 CERTAIN = {

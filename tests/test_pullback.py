@@ -11,14 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from once import sample
 
 import derive
-from derive import catalog, oracle
+from derive import catalog
 from derive.algebra.expr import Access, Delta, Index, Mul, Reduce, walk
 from derive.algebra.nested import to_tree
 from derive.calculus.equations import flatten_operation
 from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.check import oracle
+from derive.check.samples import cases
+from derive.notation.split import is_plain
 from derive.pipeline import options
-from derive.samples import cases
-from derive.spec.split import is_plain
 
 CASES = [
     pytest.param(

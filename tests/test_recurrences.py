@@ -8,8 +8,8 @@ import torch
 from test_cumulative import made, named, run
 
 from derive import load
+from derive.check.verify import checks_of
 from derive.pipeline import source
-from derive.verify import checks_of
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"

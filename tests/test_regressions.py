@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 
+from derive.check.samples import cases, sample
+from derive.check.verify import _gradcheck, _gradgradcheck, _value
+from derive.notation.text_form import parse
 from derive.pipeline import load, source
-from derive.samples import cases, sample
-from derive.spec.notation import parse
-from derive.verify import _gradcheck, _gradgradcheck, _value
 
 FAULTS = {
     "capture when a substitution renames a binder": (

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive import oracle
 from derive.algebra.expr import (
     Access,
     Add,
@@ -28,10 +27,10 @@ from derive.algebra.expr import (
     num,
     walk,
 )
+from derive.check import oracle
 from derive.errors import DeriveWarning, SpecError
-from derive.spec.names import RESERVED, WORDS
-from derive.spec.notation import parse
-from derive.spec.operation import (
+from derive.notation.names import RESERVED, WORDS
+from derive.notation.operation import (
     AxisOf,
     Choice,
     Extent,
@@ -40,6 +39,7 @@ from derive.spec.operation import (
     Operation,
     SizeOf,
 )
+from derive.notation.text_form import parse
 
 
 def extent(op: Operation, name: str) -> Extent:

@@ -9,7 +9,6 @@ import pytest
 from equations import evaluated, flat, index, with_lets
 
 import derive
-from derive import oracle
 from derive.algebra.expr import (
     Access,
     Call,
@@ -32,6 +31,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.equations import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets
+from derive.check import oracle
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 DELTA = {rule.name: rule for rule in DELTA_RULES}

@@ -22,10 +22,11 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import derive  # noqa: E402
-from derive import catalog, oracle  # noqa: E402
+from derive import catalog  # noqa: E402
 from derive.algebra.expr import accesses  # noqa: E402
 from derive.algebra.interpret import Machine  # noqa: E402
-from derive.spec.operation import AxisOf, Number  # noqa: E402
+from derive.check import oracle  # noqa: E402
+from derive.notation.operation import AxisOf, Number  # noqa: E402
 
 GENERATED = Path(__file__).parents[1] / "generated"
 

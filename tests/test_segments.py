@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive import oracle
+from derive.check import oracle
+from derive.check.verify import checks_of
+from derive.notation.text_form import parse
 from derive.pipeline import load, source
-from derive.spec.notation import parse
-from derive.verify import checks_of
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
 TEXTS = {

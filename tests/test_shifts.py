@@ -44,8 +44,8 @@ from derive.algebra.poly import (
 from derive.algebra.simplify import simplify
 from derive.calculus.bounds import Bounds
 from derive.calculus.shifts import shift_rules
+from derive.notation.operation import Extent
 from derive.pipeline import derivation
-from derive.spec.operation import Extent
 
 EXTENTS = (
     Extent("k"),

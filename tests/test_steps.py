@@ -10,11 +10,12 @@ import pytest
 from equations import marks, numbers
 from once import sample
 
-from derive import catalog, oracle
+from derive import catalog
 from derive.algebra.expr import Delta, Expr, accesses, free_indices, walk
+from derive.check import oracle
+from derive.check.samples import cases
 from derive.pipeline import derivation, options
 from derive.result import Derivation, DerivationStep
-from derive.samples import cases
 
 CHOICES = [
     pytest.param(op, option, id=f"{op.name}-{option}", marks=marks(op.name))

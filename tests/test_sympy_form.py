@@ -32,12 +32,12 @@ from sympy import (
 )
 
 from derive.errors import SpecError
+from derive.notation import heads as h
+from derive.notation.operation import Operation
+from derive.notation.read import read
+from derive.notation.sympy_form import to_sympy
+from derive.notation.text_form import parse
 from derive.pipeline import derivation, load
-from derive.spec import heads as h
-from derive.spec.notation import parse
-from derive.spec.operation import Operation
-from derive.spec.read import read
-from derive.spec.sympy_form import to_sympy
 
 c, d, i, j, k, l, n, o, t = symbols("c d i j k l n o t", integer=True)  # noqa: E741
 N, K = symbols("N K", integer=True)
@@ -506,8 +506,8 @@ def test_read(tmp_path: Path) -> None:
     module = tmp_path / "spec.py"
     module.write_text(
         "from sympy import Eq, IndexedBase, Sum, symbols\n"
-        "from derive.spec.operation import Operation\n"
-        "import derive.spec.limits\n"
+        "from derive.notation.operation import Operation\n"
+        "import derive.notation.limits\n"
         "i, k = symbols('i k', integer=True)\n"
         "x, y = map(IndexedBase, 'xy')\n"
         "second = Operation('b', Eq(y[i], Sum(x[i, k], k)))\n"

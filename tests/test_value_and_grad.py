@@ -12,10 +12,11 @@ import torch
 from once import sample
 
 import derive
-from derive import catalog, oracle
+from derive import catalog
+from derive.check import oracle
+from derive.check.samples import cases
+from derive.notation.operation import Choice
 from derive.pipeline import names_with_gradient, options
-from derive.samples import cases
-from derive.spec.operation import Choice
 
 CASES = [
     pytest.param(op, case, id=f"{op.name}-{case.option}-{case.label}".replace(" ", "_"))

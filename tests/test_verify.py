@@ -8,14 +8,14 @@ from conditioned import TEXTS
 from mutants import mutants, wrong_at_second_order
 
 import derive
-from derive import oracle
 from derive.algebra.functions import FUNCTIONS
-from derive.samples import cases, sample
+from derive.check import oracle
+from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
-from derive.exact import Exact, Unknown  # noqa: E402
-from derive.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+from derive.check.exact import Exact, Unknown  # noqa: E402
+from derive.check.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
 
 SOFTMAX = """
 op softmax(A[*p,k,*q]; dim=axis(k)) -> S

@@ -25,7 +25,7 @@ def test_the_wheel_carries_templates_grammar_and_generated_modules(wheel):
         names = set(archive.namelist())
     for path in (*(ROOT / "templates").iterdir(), *(ROOT / "generated").glob("*.py")):
         assert f"derive/{path.parent.name}/{path.name}" in names
-    assert {"derive/spec/notation.lark", "derive/py.typed"} <= names
+    assert {"derive/notation/notation.lark", "derive/py.typed"} <= names
     for path in (ROOT / "derive" / "examples").glob("*.*"):
         assert f"derive/examples/{path.name}" in names
     assert not [n for n in names if "__pycache__" in n or n.startswith(("tests/", "generated/"))]

@@ -11,14 +11,15 @@ import torch.nn.functional as F
 from test_convolve import functions, named, nothing_recognised, results, tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from derive import load, oracle, parse
+from derive import load, parse
 from derive.algebra.expr import Index, Num, Param, Size
 from derive.calculus.bounds import Bounds
+from derive.check import oracle
 from derive.lowering.sliding import sliding
 from derive.memory import imported
+from derive.notation.affine import Polynomial
+from derive.notation.operation import Extent
 from derive.pipeline import source
-from derive.spec.affine import Polynomial
-from derive.spec.operation import Extent
 
 MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
 DILATED = "op f(x[n,c,u]; kernel=size(k)) -> y\ny[n,c,t] = max[k](x[n,c,t+2*k])"

@@ -7,7 +7,7 @@ import sympy
 from programs.writing import random_program
 
 from derive import DeriveError, Operation, catalog, parse
-from derive.spec.written import same
+from derive.notation.written import same
 
 
 @pytest.mark.filterwarnings("ignore")

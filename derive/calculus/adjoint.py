@@ -39,7 +39,7 @@ from derive.calculus.means import with_values_named
 from derive.calculus.pullback import apart, partial_of_let, reads
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
 

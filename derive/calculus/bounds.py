@@ -38,8 +38,8 @@ from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, sca
 from derive.algebra.substitution import replace
 from derive.budget import tick
 from derive.calculus.positions import certain_positions, least_sizes
-from derive.spec.affine import Monomial, Polynomial
-from derive.spec.operation import Extent, Operation, SizeOf
+from derive.notation.affine import Monomial, Polynomial
+from derive.notation.operation import Extent, Operation, SizeOf
 
 __all__ = ["Bounds", "as_poly"]
 

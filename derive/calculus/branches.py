@@ -19,7 +19,7 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.bounds import Bounds, as_poly
 from derive.calculus.conditions import conjunction, settled, with_guards_outside
 from derive.calculus.ranges import part_of_range
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["Part", "part_in_branch"]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace_inside_out
-from derive.spec.operation import AxisOf, KeepDim, Operation, Parameter, SizeOf
+from derive.notation.operation import AxisOf, KeepDim, Operation, Parameter, SizeOf
 
 __all__ = ["canonical", "renamed"]
 

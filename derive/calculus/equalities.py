@@ -28,7 +28,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds, as_poly
 from derive.calculus.conditions import conditions_of, conjunction, rebuilt
 from derive.calculus.shifts import Solution, range_of, read_at
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["equality_rules"]
 

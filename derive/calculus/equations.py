@@ -15,7 +15,7 @@ from derive.calculus.parts import with_named_parts
 from derive.calculus.positions import freely_read
 from derive.calculus.scores import with_named_scores
 from derive.errors import LoweringError
-from derive.spec.operation import Equation, Operation
+from derive.notation.operation import Equation, Operation
 
 __all__ = ["flatten_operation"]
 

@@ -44,7 +44,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.branches import part_in_branch
 from derive.calculus.conditions import conditions_of
-from derive.spec.operation import Kind
+from derive.notation.operation import Kind
 
 __all__ = ["Find", "Let", "Lets", "inline", "is_named_sum", "layout", "tensors_of"]
 

@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     Where,
 )
 from derive.algebra.substitution import replace_inside_out
-from derive.spec.operation import Equation, Operation
+from derive.notation.operation import Equation, Operation
 
 __all__ = ["certain_positions", "freely_read", "least_sizes"]
 

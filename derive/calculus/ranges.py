@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from derive.algebra.expr import Expr, Index, Iverson, free_indices
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["part_of_range"]
 

@@ -31,7 +31,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
 from derive.algebra.substitution import replace, replace_inside_out, substitute
-from derive.spec.build import total
+from derive.notation.build import total
 
 __all__ = ["with_named_scores"]
 

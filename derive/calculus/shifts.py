@@ -44,7 +44,7 @@ from derive.calculus.conditions import (
     without_guards,
 )
 from derive.calculus.ranges import part_of_range
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["Solution", "range_of", "read_at", "shift_rules"]
 

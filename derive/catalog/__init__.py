@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["FAMILIES", "find", "names", "operations"]
 

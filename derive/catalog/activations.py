@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, Float, IndexedBase, Piecewise, erf, pi, sign, sqrt, symbols, tanh
 
-from derive.spec.heads import Composite, axis, choice, expm1, group, relu, sigmoid, size, softplus
-from derive.spec.operation import Operation
+from derive.notation.heads import (
+    Composite,
+    axis,
+    choice,
+    expm1,
+    group,
+    relu,
+    sigmoid,
+    size,
+    softplus,
+)
+from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")
 c, k, m, n, t = symbols("c k m n t", integer=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Piecewise, Sum, cos, exp, sin, sqrt, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     Composite,
     Holds,
     Softmax,
@@ -19,7 +19,7 @@ from derive.spec.heads import (
     optional,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 b = group("b")
 c, d, e, f, g, h, i, j, k, l, n, r, t, v = symbols("c d e f g h i j k l n r t v", integer=True)  # noqa: E741

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sympy import And, Eq, IndexedBase, Sum, floor, symbols
 
-from derive.spec.heads import Composite, Mean, ReduceMax, Total, group, optional, size
-from derive.spec.operation import Operation
+from derive.notation.heads import Composite, Mean, ReduceMax, Total, group, optional, size
+from derive.notation.operation import Operation
 
 q = group("q")
 c, g, h, i, j, k, n, o, t, u, w, x, y = symbols("c g h i j k n o t u w x y", integer=True)

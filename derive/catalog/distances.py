@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, IndexedBase, Piecewise, Rational, Sum, exp, oo, sqrt, symbols, tanh
 
-from derive.spec.heads import Mean, axis, clamp, group, keep
-from derive.spec.operation import Operation
+from derive.notation.heads import Mean, axis, clamp, group, keep
+from derive.notation.operation import Operation
 
 b, p, q = group("b"), group("p"), group("q")
 i, j, k, l, m = symbols("i j k l m", integer=True)  # noqa: E741

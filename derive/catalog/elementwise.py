@@ -28,7 +28,7 @@ from sympy import (
     tanh,
 )
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     clamp,
     expm1,
     group,
@@ -41,7 +41,7 @@ from derive.spec.heads import (
     sigmoid,
     softplus,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 p = group("p")
 A, B, F = IndexedBase("A"), IndexedBase("B"), IndexedBase("F")

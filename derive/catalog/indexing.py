@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sympy import And, Eq, Idx, IndexedBase, Max, Piecewise, Sum, exp, floor, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     Composite,
     Concat,
     Holds,
@@ -22,7 +22,7 @@ from derive.spec.heads import (
     integer,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")
 c, d, g, h, i, j, k, l, m = symbols("c d g h i j k l m", integer=True)  # noqa: E741

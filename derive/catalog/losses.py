@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     LogSoftmax,
     LogSumExp,
     Mean,
@@ -20,7 +20,7 @@ from derive.spec.heads import (
     sigmoid,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 c, d, m, n = symbols("c d m n", integer=True)
 q = group("q")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, Float, IndexedBase, Ne, Piecewise, Sum, oo, sqrt, symbols
 
-from derive.spec.heads import Mean, Total, choice, clamp, group, integer, optional, relu, size
-from derive.spec.operation import Operation
+from derive.notation.heads import Mean, Total, choice, clamp, group, integer, optional, relu, size
+from derive.notation.operation import Operation
 
 p = group("p")
 c, d, n = symbols("c d n", integer=True)

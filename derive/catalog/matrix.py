@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, KroneckerDelta, Piecewise, Sum, symbols
 
-from derive.spec.heads import Composite, group, optional
-from derive.spec.operation import Operation
+from derive.notation.heads import Composite, group, optional
+from derive.notation.operation import Operation
 
 b = group("b")
 i, j, k, l, m, r = symbols("i j k l m r", integer=True)  # noqa: E741

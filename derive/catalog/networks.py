@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Rational, Sum, exp, log, symbols, tanh
 
-from derive.spec.heads import Composite, Mean, ReduceMax, integer, size
-from derive.spec.operation import Operation
+from derive.notation.heads import Composite, Mean, ReduceMax, integer, size
+from derive.notation.operation import Operation
 
 n, t, v, d, k, j, c, o = symbols("n t v d k j c o", integer=True)
 eps, loss = symbols("eps loss")

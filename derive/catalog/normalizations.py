@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sympy import And, Eq, IndexedBase, Rational, Sum, oo, sqrt, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     Composite,
     Mean,
     Total,
@@ -17,7 +17,7 @@ from derive.spec.heads import (
     optional,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 p, q, s = group("p"), group("q"), group("s")
 c, d, g, k, n, w = symbols("c d g k n w", integer=True)

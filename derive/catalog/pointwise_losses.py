@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, IndexedBase, Piecewise, Rational, Sum, exp, log, oo, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     Mean,
     choice,
     clamp,
@@ -17,7 +17,7 @@ from derive.spec.heads import (
     sigmoid,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")
 c, n = symbols("c n", integer=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Sum, symbols, tanh
 
-from derive.spec.heads import Composite, optional, sigmoid, size
-from derive.spec.operation import Operation
+from derive.notation.heads import Composite, optional, sigmoid, size
+from derive.notation.operation import Operation
 
 g, i, j, l, n = symbols("g i j l n", integer=True)  # noqa: E741
 input, hx, cx, h, c = map(IndexedBase, ("input", "hx", "cx", "h", "c"))

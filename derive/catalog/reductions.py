@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, IndexedBase, Piecewise, Product, Sum, sqrt, symbols
 
-from derive.spec.heads import (
+from derive.notation.heads import (
     ArgMax,
     ArgMin,
     LogSumExp,
@@ -21,7 +21,7 @@ from derive.spec.heads import (
     keep,
     size,
 )
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")
 k, l = symbols("k l", integer=True)  # noqa: E741

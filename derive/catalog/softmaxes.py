@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sympy import Eq, IndexedBase, Sum, exp, symbols
 
-from derive.spec.heads import LogSumExp, axis, group
-from derive.spec.operation import Operation
+from derive.notation.heads import LogSumExp, axis, group
+from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")
 k = symbols("k", integer=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from derive.command.parallel import each
 from derive.errors import DeriveError
+from derive.notation.operation import Operation
 from derive.pipeline import costs, source
 from derive.report import warnings_of
-from derive.spec.operation import Operation
 
 if TYPE_CHECKING:
-    from derive.verify import Check
+    from derive.check.verify import Check
 
 __all__ = ["Made", "checked", "made", "text_of", "unverified", "warned"]
 
@@ -62,7 +62,7 @@ def unverified(modules: Sequence[Made]) -> Iterator[DeriveError | None]:
 
 
 def _verify(module: Made) -> None:
-    from derive.verify import verify_source
+    from derive.check.verify import verify_source
 
     verify_source(module.operation, module.text)
 
@@ -80,7 +80,7 @@ def checked(
 
 
 def _check(asked: tuple[Operation, Path | None]) -> list[Check]:
-    from derive.verify import checks_of, load_source
+    from derive.check.verify import checks_of, load_source
 
     op, path = asked
     if path is None:

@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from derive.document import title
+from derive.module.document import title
 
 __all__ = ["PACKAGE", "foreign", "ours", "unified"]
 

@@ -23,7 +23,7 @@ from typing import Any
 from derive import catalog
 from derive.command.reading import LIMIT, read_all
 from derive.errors import DeriveError, SpecError
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = [
     "SUFFIXES",

@@ -20,8 +20,8 @@ from time import monotonic
 
 from derive.command.parallel import copies, end_with_parent
 from derive.errors import DeriveError, DeriveWarning, SpecError
-from derive.spec.operation import Operation
-from derive.spec.read import read
+from derive.notation.operation import Operation
+from derive.notation.read import read
 
 __all__ = ["LIMIT", "read_all"]
 

@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 
 from derive import catalog
+from derive.check.comparison import compare_all
+from derive.check.inputs import sizes_of
 from derive.command.console import print_json, print_note, progress, shown, table
 from derive.command.making import checked, text_of
 from derive.command.options import Json, Limit, Quiet, complete_name, hush, need_torch
 from derive.command.project import Found, find_project, lookup, module_of, operations_of
 from derive.command.reading import LIMIT
 from derive.command.staging import settle
-from derive.comparison import compare_all
 from derive.errors import DeriveError
-from derive.inputs import sizes_of
 from derive.report import comparison_as_json, comparison_title
 
 __all__ = ["compare", "verify"]

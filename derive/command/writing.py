@@ -25,7 +25,7 @@ from derive.command.options import Json, Limit, Out, Quiet, Specs, hush, need_to
 from derive.command.project import Project, find_project, folder_of, operations_of, spec_files
 from derive.command.reading import LIMIT
 from derive.command.staging import alone, settle
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["check", "generate"]
 

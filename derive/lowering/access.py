@@ -14,7 +14,7 @@ from derive.lowering.scope import Scope
 from derive.lowering.sliding import read_sliding, read_strided
 from derive.lowering.value import Value
 from derive.lowering.windows import Window, number_of, read_guarded, read_window, window
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["lower_access", "read"]
 

@@ -36,8 +36,8 @@ from derive.lowering.resolve import Shapes, Source, axes_of
 from derive.lowering.tidy import Line, cut, names_in, numbered
 from derive.lowering.value import Frame
 from derive.lowering.views import flattened, in_place_of, unflattened, unflattenings, views
-from derive.spec.operation import Equation, KeepDim, Operation, Parameter, Tensor
-from derive.spec.split import Inside
+from derive.notation.operation import Equation, KeepDim, Operation, Parameter, Tensor
+from derive.notation.split import Inside
 
 __all__ = [
     "Border",

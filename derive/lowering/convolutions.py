@@ -29,7 +29,7 @@ from derive.lowering.sliding import Sliding, fitted, pad
 from derive.lowering.value import NeedsFlatGroups, Value, index_key
 from derive.lowering.views import flattened, unflattened
 from derive.lowering.windows import number_of
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["Operands", "average", "conv", "conv_transpose", "input_gradient", "weight_gradient"]
 

@@ -42,7 +42,7 @@ from derive.lowering.convolutions import (
 from derive.lowering.scope import Scope
 from derive.lowering.sliding import Sliding, bare, gap, runs_over, sliding
 from derive.lowering.value import Value
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["convolution", "pooled", "transposed"]
 

@@ -36,7 +36,7 @@ from derive.lowering.program import Program
 from derive.lowering.steps import Shaped, Step, elements
 from derive.lowering.tidy import Line, names_in
 from derive.lowering.trace import Trace
-from derive.spec.operation import AxisOf, Extent, KeepDim, Operation, SizeOf
+from derive.notation.operation import AxisOf, Extent, KeepDim, Operation, SizeOf
 
 __all__ = ["Costs", "Wide", "Work", "costs_of"]
 

@@ -50,7 +50,7 @@ from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Let, Lets
 from derive.lowering.moderate import Moderate
 from derive.lowering.multiples import Multiple, multiples
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["with_centres"]
 

@@ -16,7 +16,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.bounds import Bounds
 from derive.calculus.conditions import conditions_of, conjunction, settled, with_guards_outside
 from derive.lowering.sliding import runs_over
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["with_value", "without_equalities"]
 

@@ -29,8 +29,8 @@ from derive.lowering.code import Code, Name
 from derive.lowering.groups import group_shapes
 from derive.lowering.program import BackwardLine, Program
 from derive.lowering.tidy import Line
-from derive.spec.operation import Operation
-from derive.spec.split import Inside
+from derive.notation.operation import Operation
+from derive.notation.split import Inside
 
 __all__ = ["through_facade"]
 

@@ -26,7 +26,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.tidy import Line
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups
-from derive.spec.operation import AxisOf, Operation, Tensor
+from derive.notation.operation import AxisOf, Operation, Tensor
 
 __all__ = ["OuterFrame", "SizeFrame", "colon", "group_shapes", "groups_of", "shape_name"]
 

@@ -27,7 +27,7 @@ from derive.lowering.program import (
 from derive.lowering.resolve import Shapes
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Frame, Value
-from derive.spec.operation import Operation
+from derive.notation.operation import Operation
 
 __all__ = ["Cotangent", "Joint", "joint"]
 

@@ -27,8 +27,8 @@ from derive.lowering.code import Attribute, Code, Name
 from derive.lowering.groups import group_shapes
 from derive.lowering.joint import Joint
 from derive.lowering.tidy import Line
-from derive.spec.operation import Equation, Operation
-from derive.spec.split import Inside
+from derive.notation.operation import Equation, Operation
+from derive.notation.split import Inside
 
 __all__ = ["joint_through_facade"]
 

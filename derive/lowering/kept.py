@@ -13,7 +13,7 @@ from derive.algebra.expr import Expr, Index
 from derive.errors import LoweringError
 from derive.lowering.code import Code, Name
 from derive.lowering.value import Axes, Frame
-from derive.spec.operation import KeepDim, Operation
+from derive.notation.operation import KeepDim, Operation
 
 __all__ = ["added_axes", "entered_axes", "kept_place"]
 

@@ -67,7 +67,7 @@ from derive.lowering.scope import Scope, number
 from derive.lowering.segments import segment_any, segment_extremum
 from derive.lowering.sums import lower_sum
 from derive.lowering.value import Value, broadcast
-from derive.spec.operation import Kind
+from derive.notation.operation import Kind
 
 __all__ = ["Lowering"]
 

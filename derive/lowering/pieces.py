@@ -40,7 +40,7 @@ from derive.lowering.code import Code, Function, Tuple
 from derive.lowering.scope import Scope, common_kind
 from derive.lowering.value import NeedsFlatGroups, Value
 from derive.lowering.windows import Window, number_of, padded, window
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["cut_in_pieces", "narrowed", "zero_outside"]
 

@@ -42,7 +42,7 @@ from derive.lowering.scatter import scatter
 from derive.lowering.scope import Scope, number, whole
 from derive.lowering.sums import lower_sum
 from derive.lowering.value import Value, broadcast
-from derive.spec.operation import Kind
+from derive.notation.operation import Kind
 
 __all__ = ["chain", "lower_product"]
 

@@ -31,7 +31,7 @@ from derive.lowering.scope import Scope
 from derive.lowering.softmaxes import softmaxes_shared
 from derive.lowering.tidy import Line, names_in, tidy
 from derive.lowering.value import Axes, Frame, Value
-from derive.spec.operation import AxisOf, Operation, SizeOf
+from derive.notation.operation import AxisOf, Operation, SizeOf
 
 __all__ = [
     "WIDTH",

@@ -25,7 +25,7 @@ from derive.lowering.code import (
     literal,
 )
 from derive.lowering.value import Axes, Frame, NeedsFlatGroups
-from derive.spec.operation import Extent, Operation, Tensor
+from derive.notation.operation import Extent, Operation, Tensor
 
 __all__ = ["Shapes", "Source", "axes_of"]
 

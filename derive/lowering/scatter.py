@@ -44,7 +44,7 @@ from derive.lowering.nothing import may_be_nowhere, only_where_there_is
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
 from derive.lowering.windows import Window, lies_inside, number_of, window
-from derive.spec.build import product
+from derive.notation.build import product
 
 __all__ = ["is_scattered", "scatter"]
 

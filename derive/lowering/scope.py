@@ -26,7 +26,7 @@ from derive.lowering.code import (
 )
 from derive.lowering.lazy import may_be_no_number
 from derive.lowering.value import Axes, Frame, Value, broadcast
-from derive.spec.operation import Kind
+from derive.notation.operation import Kind
 
 __all__ = ["Scope", "Statement", "common_kind", "number", "whole"]
 

@@ -20,7 +20,7 @@ from derive.lowering.code import Code, Dim, Function, Literal, Method, Subscript
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value
 from derive.lowering.windows import Window, lies_inside, number_of
-from derive.spec.affine import Polynomial, room
+from derive.notation.affine import Polynomial, room
 
 __all__ = [
     "Sliding",

@@ -27,7 +27,7 @@ from derive.lowering.code import (
     Unary,
     literal,
 )
-from derive.spec.operation import Kind
+from derive.notation.operation import Kind
 
 __all__ = ["Axes", "Frame", "NeedsFlatGroups", "Value", "broadcast"]
 

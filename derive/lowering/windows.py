@@ -17,7 +17,7 @@ from derive.calculus.bounds import Bounds
 from derive.lowering.code import Code, Dim, Function, Method, Name, Shape, Tuple, literal
 from derive.lowering.scope import Scope
 from derive.lowering.value import Value, index_key
-from derive.spec.affine import Polynomial
+from derive.notation.affine import Polynomial
 
 __all__ = ["Window", "lies_inside", "number_of", "padded", "read_guarded", "read_window", "window"]
 

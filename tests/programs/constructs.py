@@ -21,7 +21,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS
-from derive.spec.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf
+from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf
 from programs.parts import Program
 
 REDUCTIONS = (

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from derive.errors import SpecError
-from derive.spec import notation, raw
+from derive.notation import notation, raw
 from programs.parts import Program
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import sympy
 
-from derive.spec import heads, raw
-from derive.spec.operation import Operation
+from derive.notation import heads, raw
+from derive.notation.operation import Operation
 from programs.shrinking import read
 
 HEADS: dict[str, Any] = {

@@ -1,0 +1,1 @@
+"""Oracles and samples, and what is held against them: generated code, derived formulas."""

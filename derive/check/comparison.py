@@ -1,0 +1,434 @@
+"""Gradients held against torch.autograd, tensor by tensor: is it exact, is it near, how far off.
+
+The gradients are a person's own, or those of the code that is generated; autograd differentiates
+the reference (`derive.check.reference`), which shares nothing with that code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from derive.algebra.expr import accesses
+from derive.check.inputs import Inputs, random_inputs
+from derive.check.reference import selected, target, values
+from derive.errors import DeriveError
+from derive.memory import loaded
+from derive.notation.operation import Choice, KeepDim, Operation
+from derive.pipeline import options, value_and_grad
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "Compared",
+    "Comparison",
+    "Row",
+    "backwards",
+    "compare",
+    "compare_all",
+    "compare_generated",
+    "compare_gradients",
+    "every_output",
+]
+
+_WIDTH = 15
+_ROUNDING = 10
+"""How far from the truth another order of the same operations may be, as a multiple."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One gradient: ``exact`` where all elements are equal, ``approximate`` by torch.allclose.
+
+    ``maxdiff`` is the largest difference of two elements.
+    """
+
+    name: str
+    exact: bool
+    approximate: bool
+    maxdiff: float
+
+    def text(self, width: int = _WIDTH) -> str:
+        """The row as a line, the name in so many columns."""
+        return (
+            f"{self.name:{width}} | exact: {self.exact!s:5} | "
+            f"approximate: {self.approximate!s:5} | maxdiff: {self.maxdiff}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows, one for each gradient; ``str`` is a table of them."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every gradient is exact."""
+        return all(row.exact for row in self.rows)
+
+    @property
+    def approximate(self) -> bool:
+        """Whether every gradient is near."""
+        return all(row.approximate for row in self.rows)
+
+    @property
+    def maxdiff(self) -> float:
+        """The largest difference of all; nan where there is one that is nan."""
+        found = [row.maxdiff for row in self.rows]
+        return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
+
+    def __str__(self) -> str:
+        width = max([_WIDTH, *(len(row.name) for row in self.rows)])
+        return "\n".join(row.text(width) for row in self.rows)
+
+
+def compare(
+    op: Operation,
+    gradients: Mapping[str, Tensor],
+    /,
+    *tensors: Tensor | None,
+    option: str | None = None,
+    of: str | None = None,
+    G: Tensor | None = None,
+    **keywords: Any,
+) -> Comparison:
+    """Gradients of your own, by the names of inputs and equations of op, against torch.autograd.
+
+    ``tensors`` are the inputs in the order of the signature, as for the generated function, and
+    ``keywords`` its parameters; an optional tensor may come by keyword too, and ``option`` is the
+    value of a choice. Autograd works in the dtype of the tensors. Each gradient has the shape of
+    its tensor, axes of size 1 included.
+
+    The gradients are those of the output ``of``: without it, of the only one that has a gradient
+    or the only one that is a number. ``G`` is its cotangent, in its shape; without it, ones.
+
+    The rows are in the order in which backpropagation finishes the gradients: first the last
+    equation, then what it reads. A name that the output does not depend on has the gradient 0.
+
+    ``approximate`` is torch.allclose with its defaults. Where terms cancel in a dtype narrower
+    than float64, rounding errors are larger than that allows, also in autograd. There a gradient
+    is approximate if its largest difference from autograd's in float64 is at most ten times that
+    of autograd in the dtype, plus the spacing of numbers at the largest element.
+
+    A DeriveError for a name without a gradient and for a wrong shape, a TypeError for inputs and
+    keywords that do not fit the signature, a ValueError for sizes that do not agree.
+
+    >>> import derive, torch
+    >>> op = derive.parse("op f(x[n], w[n]) -> y\\nz[n] = x[n]*w[n]\\ny = sum[n](z[n]**2)")
+    >>> x, w = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -1.0])
+    >>> dz = 2 * x * w
+    >>> comparison = compare(op, {"z": dz, "w": dz * x, "x": 2 * w}, x, w)
+    >>> print(comparison)
+    z               | exact: True  | approximate: True  | maxdiff: 0.0
+    x               | exact: False | approximate: False | maxdiff: 6.0
+    w               | exact: True  | approximate: True  | maxdiff: 0.0
+    >>> comparison.approximate
+    False
+    """
+    import torch
+
+    given, parameters = _arguments(op, tensors, keywords)
+    output = target(op, selected(op, parameters, option), of)
+    known = _differentiated(op, given, parameters, option, output, G, backwards(op))
+    for name in gradients:
+        if name not in known:
+            raise DeriveError(
+                f"{op.name} has no gradient of {name}; it has those of {', '.join(known)}"
+            )
+    ordered = {name: gradients[name] for name in known if name in gradients}
+    found = compare_gradients(ordered, known)
+    if found.approximate or all(t.dtype == torch.float64 for t in known.values()):
+        return found
+    wide = {n: t.double() if t.is_floating_point() else t for n, t in given.items()}
+    truth = _differentiated(op, wide, parameters, option, output, G, list(ordered))
+    return Comparison(
+        tuple(
+            replace(
+                row,
+                approximate=row.approximate
+                or _rounded(ordered[row.name], known[row.name], truth[row.name]),
+            )
+            for row in found.rows
+        )
+    )
+
+
+def _rounded(gradient: Tensor, reference: Tensor, truth: Tensor) -> bool:
+    """Whether the gradient differs from the truth by rounding, as the reference itself does."""
+    import torch
+
+    own, other = ((t.detach().double() - truth).abs().max() for t in (gradient, reference))
+    resolution = torch.finfo(reference.dtype).eps * truth.abs().max()
+    return bool(own <= _ROUNDING * (other + resolution)) or _near(gradient, truth)
+
+
+def _differentiated(
+    op: Operation,
+    tensors: Mapping[str, Tensor],
+    parameters: Mapping[str, Any],
+    option: str | None,
+    output: str,
+    cotangent: Tensor | None,
+    names: Sequence[str],
+) -> dict[str, Tensor]:
+    """Autograd's gradient of every name that can have one; 0 where the output does not depend."""
+    import torch
+
+    leaves = {
+        name: t.detach().requires_grad_() if t.is_floating_point() else t
+        for name, t in tensors.items()
+    }
+    with torch.enable_grad():
+        made = values(op, leaves, parameters, option)
+    every = {n: t for n, t in (*made.items(), *leaves.items()) if t.is_floating_point()}
+    subjects = {name: every[name] for name in names if name in every}
+    weight = torch.ones_like(made[output])
+    if cotangent is not None:
+        weight = _cotangent(op, parameters, cotangent, made[output])
+    found: Sequence[Tensor | None] = [None] * len(subjects)
+    if subjects and made[output].requires_grad:
+        subject = list(subjects.values())
+        found = torch.autograd.grad(made[output], subject, weight, allow_unused=True)
+    return {
+        name: torch.zeros_like(t) if gradient is None else gradient
+        for (name, t), gradient in zip(subjects.items(), found, strict=True)
+    }
+
+
+def compare_gradients(
+    gradients: Mapping[str, Tensor], references: Mapping[str, Tensor]
+) -> Comparison:
+    """Gradients against others of the same names and shapes, in their order.
+
+    >>> import torch
+    >>> print(compare_gradients({"w": torch.ones(2)}, {"w": torch.tensor([1.0, 1.5])}))
+    w               | exact: False | approximate: False | maxdiff: 0.5
+    """
+    return Comparison(tuple(_row(name, g, references) for name, g in gradients.items()))
+
+
+def compare_generated(
+    op: Operation,
+    inputs: Inputs,
+    option: str | None,
+    of: str,
+    dtype: str = "float32",
+    seed: int = 0,
+    module: tuple[str, Callable[..., Any]] | None = None,
+) -> Comparison:
+    """Every adjoint and gradient of the generated code that keeps them all, against autograd.
+
+    ``of`` is the output that is differentiated; its cotangent is 1 if it is a number, otherwise
+    drawn at random. The rows are every input and every equation, but no output that nothing
+    reads: its gradient is the cotangent itself, or 0. The gradients of inputs are those of
+    ``module`` where it is given, the path of a generated module and its function.
+    """
+    import torch
+
+    tensors: dict[str, Tensor | None] = {}
+    for name, array in inputs.tensors.items():
+        given = None if array is None else torch.from_numpy(array)
+        if given is not None and given.is_floating_point():
+            given = given.to(getattr(torch, dtype))
+        tensors[name] = given
+    pruned = dict(options(op))[option]
+    read = {a.tensor for e in pruned.equations for a in accesses(e.body)}
+    unread = set(pruned.outputs) - read
+    names = [name for name in backwards(pruned) if name not in unread]
+    own = {p.name: inputs.parameters[p.name] for p in op.parameters if not isinstance(p, Choice)}
+    function = value_and_grad(op, names, option, of)
+    keywords, G = dict(own), None
+    # G, or another name where the operation has a G of its own; none where the output is a number.
+    for name in set(signature(function).parameters) - {*tensors, *own}:
+        with torch.no_grad():
+            shape = values(op, tensors, inputs.parameters, option)[of].shape
+        generator = torch.Generator().manual_seed(seed)
+        G = torch.randn(shape, generator=generator, dtype=torch.float64).to(getattr(torch, dtype))
+        keywords[name] = G
+    _, gradients = function(*tensors.values(), **keywords)
+    if module is not None:
+        place = [e.name for e in pruned.equations if e.name in pruned.outputs].index(of)
+        path, own_function = module
+        try:
+            gradients |= _pulled_back(own_function, tensors, inputs.parameters, place, G)
+        except Exception as error:
+            raise _failure(op, path, error) from None
+    return compare(op, gradients, *tensors.values(), option=option, of=of, G=G, **own)
+
+
+def _pulled_back(
+    function: Callable[..., Any],
+    tensors: Mapping[str, Tensor | None],
+    parameters: Mapping[str, Any],
+    place: int,
+    G: Tensor | None,
+) -> dict[str, Tensor]:
+    """The gradients of the inputs, by the function's own backward."""
+    import torch
+
+    given = {
+        name: t.detach().requires_grad_() if t is not None and t.is_floating_point() else t
+        for name, t in tensors.items()
+    }
+    made = function(*given.values(), **parameters)
+    output = made[place] if isinstance(made, tuple) else made
+    leaves = {name: t for name, t in given.items() if t is not None and t.requires_grad}
+    weight = torch.ones_like(output) if G is None else G.reshape(output.shape)
+    found = torch.autograd.grad(output, list(leaves.values()), weight, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison of one output of one option, and what it was made with."""
+
+    operation: str
+    option: str | None
+    output: str
+    dtype: str
+    sizes: Mapping[str, int | tuple[int, ...]]
+    comparison: Comparison
+    module: str | None = None
+    """The path of the module that the gradients of inputs are of; None for code derived now."""
+
+
+def compare_all(
+    op: Operation,
+    sizes: Mapping[str, Sequence[int]],
+    dtype: str,
+    seed: int,
+    module: tuple[str, str] | None = None,
+) -> Iterator[Compared]:
+    """The generated code of every option, on random inputs of these sizes.
+
+    ``module`` is the path and the text of its module; without one the code is derived now.
+    """
+    path, imported = None, None
+    if module is not None:
+        path, text = module
+        try:
+            imported = path, loaded(op.name, text)
+        except Exception as error:
+            raise _failure(op, path, error) from None
+    for option, output in every_output(op):
+        inputs = random_inputs(op, option, sizes, seed)
+        found = compare_generated(op, inputs, option, output, dtype, seed, imported)
+        yield Compared(op.name, option, output, dtype, inputs.sizes, found, path)
+
+
+def _failure(op: Operation, path: str, error: Exception) -> DeriveError:
+    """What a module that is not as it was generated fails with."""
+    return DeriveError(
+        f"{op.name}: {path} fails: {type(error).__name__}: {error}; "
+        "`derive check` says what mends it"
+    )
+
+
+def every_output(op: Operation) -> Iterator[tuple[str | None, str]]:
+    """(option, output) for all that can be differentiated; of several the only number alone."""
+    for option, chosen in options(op):
+        equations = [e for e in chosen.equations if e.name in chosen.outputs and e.kind == "float"]
+        numbers = [e for e in equations if not e.axes]
+        for e in numbers if len(numbers) == 1 else equations:
+            yield option, e.name
+
+
+def backwards(op: Operation) -> list[str]:
+    """The float equations and inputs, in the order in which backpropagation finishes them.
+
+    A gradient is finished with the first equation that reads its tensor; of those that one
+    equation finishes, first what it reads first. Before them come outputs that nothing reads,
+    last the inputs that nothing reads.
+    """
+    first: dict[str, int] = {}
+    for equation in op.equations:
+        for access in accesses(equation.body):
+            first.setdefault(access.tensor, len(first))
+    reader = {
+        tensor: n
+        for n, equation in reversed(list(enumerate(op.equations)))
+        for tensor in {access.tensor for access in accesses(equation.body)}
+    }
+    unread = [e.name for e in reversed(op.equations) if e.name not in first]
+    read = sorted(first, key=lambda name: (-reader[name], first[name]))
+    every = [*unread, *read, *(t.name for t in op.inputs if t.name not in first)]
+    floats = {t.name for t in op.inputs if t.kind == "float"}
+    floats |= {e.name for e in op.equations if e.kind == "float"}
+    return [name for name in every if name in floats]
+
+
+def _arguments(
+    op: Operation, tensors: Sequence[Tensor | None], keywords: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Inputs and parameters by name."""
+    inputs = [t.name for t in op.inputs]
+    if len(tensors) > len(inputs):
+        raise TypeError(
+            f"{op.name} takes {len(inputs)} tensors, {', '.join(inputs)}, not {len(tensors)}"
+        )
+    given = dict(zip(inputs, tensors, strict=False))
+    parameters: dict[str, Any] = {}
+    own = [p.name for p in op.parameters]
+    for name, value in keywords.items():
+        if name in inputs[len(tensors) :]:
+            given[name] = value
+        elif name in own:
+            parameters[name] = value
+        else:
+            known = ", ".join([*inputs[len(tensors) :], *own, "option", "of", "G"])
+            raise TypeError(f"{op.name} takes no keyword {name} here; it takes {known}")
+    for t in op.inputs:
+        if given.get(t.name) is None and t.default is None:
+            raise TypeError(f"{op.name} needs the tensor {t.name}")
+    return {n: t for n, t in given.items() if t is not None}, parameters
+
+
+def _cotangent(op: Operation, parameters: Mapping[str, Any], G: Tensor, output: Tensor) -> Tensor:
+    """G in the layout of the equation, which has no axis that a flag keeps."""
+    flags = [p.name for p in op.parameters if isinstance(p, KeepDim)]
+    kept = any(parameters.get(flag) for flag in flags)
+    shapes = [[n for n in t.shape if n != 1 or not kept] for t in (G, output)]
+    if shapes[0] != shapes[1]:
+        raise DeriveError(
+            f"{op.name}: G has shape {tuple(G.shape)}, and its output {tuple(output.shape)}"
+        )
+    return G.detach().to(output.dtype).reshape(output.shape)
+
+
+def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Row:
+    import torch
+
+    if name not in references:
+        known = ", ".join(references) or "none"
+        raise DeriveError(f"there is no reference for {name}; there are those of {known}")
+    for value in (gradient, references[name]):
+        if not isinstance(value, torch.Tensor):
+            raise DeriveError(f"the gradient of {name} is {value!r}, not a tensor")
+    gradient, reference = gradient.detach(), references[name].detach()
+    if gradient.shape != reference.shape:
+        raise DeriveError(
+            f"the gradient of {name} has shape {tuple(gradient.shape)}, "
+            f"and {name} has shape {tuple(reference.shape)}"
+        )
+    a, b = _alike(gradient, reference)
+    gap = torch.where(a == b, 0, (a - b).abs())
+    return Row(name, bool((a == b).all()), _near(a, b), gap.max().item() if gap.numel() else 0.0)
+
+
+def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the wider of their dtypes."""
+    import torch
+
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    return a.to(dtype), b.to(dtype)
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    import torch
+
+    return torch.allclose(*_alike(a.detach(), b))

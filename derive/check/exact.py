@@ -1,0 +1,204 @@
+"""The oracle in many digits: differences so small that neither rounding nor curvature shows.
+
+With 60 digits and a step of 1e-18 a central difference has some 30 right digits, wherever the
+operation is smooth, however badly it is conditioned. It is slow, and asked only in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+from mpmath import mp, mpc, mpf
+
+from derive.algebra.expr import Call, Const, Expr, Index, Num, Param, Pow
+from derive.algebra.interpret import Array, Code, Scope
+from derive.check import oracle
+from derive.check.samples import Sample
+from derive.notation.operation import Operation
+
+__all__ = ["Exact", "Unknown"]
+
+_DIGITS = 60
+_STEP = Fraction(1, 10**18)
+_KINK = 1e-9
+"""The two one-sided differences agree to 1e-18 where there is none, whatever the curvature."""
+
+
+class Unknown(Exception):
+    """There is no exact value: the sample is at a kink, or a function has none there."""
+
+
+def _logarithm_of_gamma(x: Any) -> Any:
+    return mp.log(abs(mp.gamma(x)))
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + mp.exp(-x))
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(mpmath, name) for name in ("exp", "expm1", "log", "log1p", "atan2")},
+    **{name: getattr(mpmath, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
+    **{name: getattr(mpmath, name) for name in ("sinh", "cosh", "tanh", "erf", "erfc")},
+    **{name: getattr(mpmath, name) for name in ("sign", "floor", "digamma")},
+    **{name: getattr(mpmath, name) for name in ("log10", "hypot", "erfinv")},
+    "abs": abs,
+    "log2": lambda x: mp.log(x, 2),
+    "exp2": lambda x: mp.power(2, x),
+    "logaddexp": lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),
+    "lgamma": _logarithm_of_gamma,
+    "polygamma": lambda n, x: mp.psi(int(n), x),
+    "sigmoid": _sigmoid,
+    "softplus": lambda x: x if x > 20 else mp.log1p(mp.exp(x)),
+    "logsigmoid": lambda x: -mp.log1p(mp.exp(-x)),
+    "relu": lambda x: max(x, 0),
+    "maximum": max,
+    "minimum": min,
+    "clamp": lambda x, low, high: min(max(x, low), high),
+}
+"""The scalar functions, by their names in `derive.algebra.functions`."""
+
+
+class _Digits(oracle.Judge):
+    """Evaluates floating-point values as numbers of many digits."""
+
+    dtypes: Mapping[str, Any] = {"float": object, "int": np.int64, "bool": np.bool_}
+
+    def compile(self, e: Expr) -> Code:
+        match e:
+            case Num(value) if value.denominator != 1:
+                number = mpf(value.numerator) / value.denominator
+                return lambda s: number
+            case Const(name):
+                constant = {"pi": +mp.pi, "inf": mp.inf}[name]
+                return lambda s: constant
+            case Pow(base, exponent):
+                below, above = self.code(base), self.code(exponent)
+                return lambda s: _power(below(s), above(s))
+            case Param(name) if isinstance(self.parameters[name], float):
+                given = mpf(self.parameters[name])
+                return lambda s: given
+        return super().compile(e)
+
+    def call(self, name: str, args: Sequence[Expr]) -> Code:
+        if name in ("detach", "floordiv", "int"):
+            return super().call(name, args)
+        if name == "pow":
+            return self.compile(Pow(*args))
+        parts = [self.code(a) for a in args]
+        function = _FUNCTIONS.get(name)
+        if function is None:
+            raise Unknown(f"{name} has no exact form")
+        return lambda s: _real(function(*[mpf(part(s)) for part in parts]))
+
+    def reduce(
+        self, kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None
+    ) -> Code:
+        if kind == "mean":
+            total = super().reduce("sum", indices, body, condition)
+            number = super().reduce("sum", indices, Num(Fraction(1)), condition)
+            return lambda s: mpf(total(s)) / number(s)
+        if kind == "logsumexp":
+            # The digits are enough for any exponential: there is no overflow.
+            inside = super().reduce("sum", indices, Call("exp", (body,)), condition)
+            return lambda s: mp.log(inside(s))
+        return super().reduce(kind, indices, body, condition)
+
+    def place(self, position: Expr, axis: Expr | None = None) -> Callable[[Scope], tuple[int, ...]]:
+        found = super().place(position, axis)
+        return lambda s: tuple([int(p) for p in found(s)])
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
+        return base**exponent
+    return _real(mpf(base) ** exponent)
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, mpc) or mp.isnan(value):
+        raise Unknown("a value is not a real number")
+    return mpf(value)
+
+
+class Exact:
+    """Differences of Sum outputs*cotangents at a sample, along directions of its inputs."""
+
+    def __init__(self, op: Operation, made: Sample, cotangents: Mapping[str, Array]) -> None:
+        self.op = op
+        self.made = made
+        self.cotangents = cotangents
+        with _known():
+            # Exactly: a product of floats would be rounded.
+            self.tensors = {n: _many(v) if _is_real(v) else v for n, v in made.tensors.items()}
+            self.still = oracle.ran(op, self.tensors, made.parameters, None, _Digits)
+
+    def outputs(self) -> dict[str, Array]:
+        """The outputs themselves, rounded at last."""
+        with _known():
+            found = oracle.outputs(self.op, self.tensors, self.made.parameters, None, _Digits)
+        return {name: _rounded(value) for name, value in found.items()}
+
+    def slope(self, direction: Mapping[str, Array]) -> float:
+        """The derivative along one direction; Unknown at a kink."""
+        with _known():
+            step = mpf(_STEP.numerator) / _STEP.denominator
+            above, here, below = (self._total([(direction, n * step)]) for n in (1, 0, -1))
+            right, left = (above - here) / step, (here - below) / step
+            if abs(right - left) > _KINK * (abs(right) + abs(left) + _KINK):
+                raise Unknown("the sample is at a kink")
+            return float((right + left) / 2)
+
+    def curvature(self, one: Mapping[str, Array], other: Mapping[str, Array]) -> float:
+        """The second derivative along two directions."""
+        with _known():
+            step = mpf(_STEP.numerator) / _STEP.denominator
+            total = 0
+            for a in (1, -1):
+                for b in (1, -1):
+                    total += a * b * self._total([(one, a * step), (other, b * step)])
+            return float(total / (4 * step**2))
+
+    def _total(self, moves: Sequence[tuple[Mapping[str, Array], Any]]) -> Any:
+        tensors = dict(self.tensors)
+        for direction, step in moves:
+            for name, part in direction.items():
+                tensors[name] = tensors[name] + _many(part) * step
+        found = oracle.outputs(self.op, tensors, self.made.parameters, self.still, _Digits)
+        return sum(
+            value * mpf(weight)
+            for name, cotangent in self.cotangents.items()
+            for value, weight in zip(found[name].flat, cotangent.flat, strict=True)
+            if weight
+        )
+
+
+def _is_real(values: Array | None) -> bool:
+    return values is not None and values.dtype == np.float64
+
+
+def _many(values: Any) -> Array:
+    """The array with numbers of many digits."""
+    made = np.empty(np.shape(values), object)
+    for place in np.ndindex(made.shape):
+        made[place] = mpf(values[place])
+    return made
+
+
+def _rounded(values: Array) -> Array:
+    return values.astype(np.float64) if values.dtype == object else values
+
+
+@contextmanager
+def _known() -> Iterator[None]:
+    """Many digits; what cannot be computed is unknown."""
+    try:
+        with mp.workdps(_DIGITS):
+            yield
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise Unknown(str(error)) from None

@@ -1,0 +1,379 @@
+"""Random inputs of any size for one call of an operation, made from its equations alone.
+
+Small inputs come from `derive.check.samples`, which finds sizes that fit together, parameters and
+domains; here the sizes that are asked for take the place of theirs. Integers lie where every
+access is in bounds. What a sum of products contracts is scaled so that the sum stays of order 1:
+a network with such weights is not saturated.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.expr import (
+    Access,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Param,
+    Reduce,
+    Rel,
+    Size,
+    accesses,
+    free_indices,
+    walk,
+)
+from derive.algebra.interpret import Array
+from derive.check import oracle, reference
+from derive.check.samples import Case, Sample, sample
+from derive.errors import DeriveError
+from derive.notation.operation import AxisOf, Choice, Operation, SizeOf, Tensor
+
+__all__ = ["Inputs", "random_inputs", "sizes_of"]
+
+Sizes = dict[str, "int | tuple[int, ...]"]
+
+_MOST = 2**63
+_BYTES = 8
+"""Of an element, in float64."""
+_COPIES = 4
+"""What is computed, what autograd keeps of it, its gradient, and what that is made of."""
+
+_ATTEMPTS = 4
+"""How often integers are drawn: a segment that none of them names has no mean."""
+
+
+def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
+    """``n=32``, ``p=2,3`` for a group: the sizes of letters as they are written."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        letter, _, numbers = (part.strip() for part in text.partition("="))
+        try:
+            sizes = [int(n) for n in numbers.split(",")]
+        except ValueError:
+            short = text if len(text) < 80 else f"{text[:80]}…"
+            raise DeriveError(f"the size {short}: write n=32, or p=2,3 for a group") from None
+        for n in sizes:
+            if not 0 <= n < _MOST:
+                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}: no axis has that size")
+        if letter in found:
+            raise DeriveError(f"size({letter}) is given twice")
+        found[letter] = sizes
+    return found
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One call: arrays by name (None for none), parameters, and the size of each letter."""
+
+    tensors: dict[str, Array | None]
+    parameters: dict[str, Any]
+    sizes: Mapping[str, int | tuple[int, ...]]
+
+
+def random_inputs(
+    op: Operation,
+    option: str | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+) -> Inputs:
+    """Inputs at these sizes of letters, several for a group, and of others where they are free.
+
+    Parameters have their defaults. A DeriveError for a letter that op has not, for a size that
+    follows from others, and where no inputs are found.
+    """
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is not None and option is None:
+        option = choice.outputs[0][0]
+    small = sample(op, Case("random", option, varied=False), seed)
+    known = oracle.sizes(op, small.tensors, small.parameters)
+    parameters = dict(small.parameters)
+    found = _resized(op, known, dict(sizes or {}), parameters)
+    shapes = {t.name: _shape(t.axes, found) for t in op.inputs}
+    _refuse_large(op, found)
+    try:
+        found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
+    except ValueError as error:
+        raise DeriveError(f"{op.name}: these sizes do not fit together: {error}") from None
+    letters = _letters(op)
+    for letter, given in (sizes or {}).items():
+        if _axes(found[letters[letter]]) != tuple(given):
+            raise DeriveError(f"{op.name}: these sizes do not fit together: size({letter}) differs")
+    rng = np.random.default_rng(seed)
+    for way in ("normal", "uniform") * _ATTEMPTS:
+        tensors = _integers(op, rng, small, shapes, parameters, found)
+        for t in op.inputs:
+            if t.kind == "float":
+                tensors[t.name] = _floats(op, t, rng, small, shapes[t.name], found, way)
+        if _clean(op, tensors, parameters, way == "normal"):
+            return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
+    raise DeriveError(f"{op.name}: no inputs of these sizes were found that give no nan")
+
+
+# --------------------------------------------------------------------- sizes
+
+
+def _letters(op: Operation) -> dict[str, str]:
+    """The letters that a person wrote, with the extent that each belongs to."""
+    expressions = [axis for t in op.inputs for axis in t.axes]
+    for equation in op.equations:
+        expressions += [*equation.axes, equation.body]
+    letters = [i for e in expressions for i in walk(e) if isinstance(i, Index)]
+    found = {i.name: i.extent for i in letters if i.name.isidentifier()}
+    return dict(sorted(found.items()))
+
+
+def _resized(
+    op: Operation,
+    known: Mapping[str, int | tuple[int, ...]],
+    wanted: Mapping[str, Sequence[int]],
+    parameters: dict[str, Any],
+) -> Sizes:
+    """The size of every extent, those that follow from others computed anew."""
+    letters = _letters(op)
+    parts = {
+        i.extent
+        for t in op.inputs
+        for axis in t.axes
+        if isinstance(axis, Composite)
+        for i in walk(axis)
+        if isinstance(i, Index)
+    } | {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    free = {
+        e.name
+        for e in op.extents
+        if e.size is None or (e.name in parts and any(map(_varies, walk(e.size))))
+    }
+    found: Sizes = {name: known[name] for name in known if name in free}
+    for name, given in wanted.items():
+        if name not in letters:
+            raise DeriveError(f"{op.name} has no index {name}; it has {', '.join(letters)}")
+        extent = letters[name]
+        if extent not in free:
+            sources = sorted(free & {s.extent for s in _parts(op, extent)})
+            raise DeriveError(
+                f"{op.name}: size({name}) follows from "
+                + (f"size({'), size('.join(sources)}); set that" if sources else "the operation")
+            )
+        group = isinstance(known[extent], tuple)
+        if not group and len(given) != 1:
+            raise DeriveError(f"{op.name}: {name} is one axis and has one size, not {len(given)}")
+        if min(given, default=1) < 1:
+            raise DeriveError(f"{op.name}: size({name}) must be positive, not {min(given)}")
+        found[extent] = tuple(given) if group else given[0]
+    for p in op.parameters:
+        if isinstance(p, SizeOf) and p.extent in found:
+            parameters[p.name] = found[p.extent]
+    count = -1
+    numbers = {n: v for n, v in parameters.items() if isinstance(v, int | float)}
+    while count != len(found):
+        count = len(found)
+        for e in op.extents:
+            if e.name not in found and e.size is not None:
+                inside = list(walk(e.size))
+                sized = {s.extent for s in inside if isinstance(s, Size)} <= found.keys()
+                if sized and {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
+                    found[e.name] = int(oracle.evaluate(e.size, {}, found, {}, numbers))
+        missing = [e.name for e in op.extents if e.name not in found and e.name in known]
+        if count == len(found) and missing:
+            # Sizes that follow from each other: one of them stays as it is.
+            found[missing[0]] = known[missing[0]]
+    for p in op.parameters:
+        if isinstance(p, AxisOf):
+            home = next(t for t in op.inputs if p.index in t.axes)
+            before = home.axes[: home.axes.index(p.index)]
+            parameters[p.name] = len(_shape(before, found))
+    return found
+
+
+def _axes(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of the axes of an index, of which a group has any number."""
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _refuse_large(op: Operation, found: Sizes) -> None:
+    """A DeriveError where the reference, which makes every product of a sum, has no room."""
+    grids = [_over(t.axes) for t in op.inputs]
+    grids += [_over((*e.axes, e.body)) for e in op.equations]
+    elements = sum(
+        math.prod(math.prod(_axes(found.get(i.extent, 1))) for i in indices) for indices in grids
+    )
+    if elements * _BYTES * _COPIES > _memory():
+        raise DeriveError(
+            f"{op.name}: at these sizes the reference makes {elements:.3g} elements, "
+            f"{elements * _BYTES / 2**30:.3g} GiB and as much again several times for their "
+            "gradients, which is more than there is; give smaller sizes"
+        )
+
+
+def _over(expressions: Iterable[Expr]) -> set[Index]:
+    return {i for e in expressions for i in walk(e) if isinstance(i, Index)}
+
+
+def _memory() -> int:
+    """The bytes of this machine, as far as it says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**34
+
+
+def _varies(e: Expr) -> bool:
+    return isinstance(e, Size | Param)
+
+
+def _parts(op: Operation, extent: str) -> Iterator[Size]:
+    """The sizes that the size of an extent is made of, through others."""
+    by_name = {e.name: e.size for e in op.extents}
+    pending = [by_name[extent]]
+    while pending:
+        e = pending.pop()
+        for size in walk(e) if e is not None else ():
+            if isinstance(size, Size):
+                yield size
+                pending.append(by_name[size.extent])
+
+
+def _shape(axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+    shape: list[int] = []
+    for axis in axes:
+        if isinstance(axis, Index):
+            shape += _axes(found[axis.extent])
+        else:
+            shape.append(math.prod(_shape(axis.args, found)) if isinstance(axis, Composite) else 1)
+    return tuple(shape)
+
+
+# -------------------------------------------------------------------- values
+
+
+def _run(
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The value of every equation, or None where an access is out of bounds."""
+    import torch
+
+    given = {n: None if a is None else torch.from_numpy(a) for n, a in tensors.items()}
+    try:
+        with torch.no_grad():
+            return dict(reference.values(op, given, parameters))
+    except IndexError:
+        return None
+
+
+def _clean(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    parameters: Mapping[str, Any],
+    finite: bool,
+) -> bool:
+    """Whether no output has a nan, or with ``finite`` an infinite value either."""
+    made = _run(op, tensors, parameters)
+    if made is None:
+        raise DeriveError(f"{op.name}: no integers were found that keep every access in bounds")
+    outputs = [made[name] for name in reference.selected(op, parameters)]
+    return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
+
+
+def _integers(
+    op: Operation,
+    rng: np.random.Generator,
+    small: Sample,
+    shapes: Mapping[str, tuple[int, ...]],
+    parameters: Mapping[str, Any],
+    found: Mapping[str, int | tuple[int, ...]],
+) -> dict[str, Array | None]:
+    """Integers from all of their range, which bisection finds, and truth values half of them."""
+    tensors: dict[str, Array | None] = {}
+    for t in op.inputs:
+        if t.kind == "float":
+            tensors[t.name] = np.full(shapes[t.name], 0.5)
+        elif t.kind == "bool":
+            tensors[t.name] = np.asarray(rng.random(shapes[t.name]) < 0.5)
+        else:
+            own = small.tensors[t.name]
+            assert own is not None
+            tensors[t.name] = np.resize(own, shapes[t.name])
+
+    if _run(op, tensors, parameters) is None:
+        # The small sample has larger integers than the sizes asked for allow.
+        tensors |= {
+            t.name: np.zeros(shapes[t.name], np.int64) for t in op.inputs if t.kind == "int"
+        }
+
+    def legal(name: str, value: int) -> bool:
+        whole = np.full(shapes[name], value)
+        return _run(op, {**tensors, name: whole}, parameters) is not None
+
+    for t in op.inputs:
+        if t.kind == "int":
+            own = small.tensors[t.name]
+            assert own is not None
+            top = _limit(op, t, found)
+            low = next((n for n in (0, int(own.min()), int(own.max())) if legal(t.name, n)), 0)
+            high = low + 1
+            while high < top:
+                middle = (high + top + 1) // 2
+                if legal(t.name, middle - 1):
+                    high = middle
+                else:
+                    top = middle - 1
+            tensors[t.name] = rng.integers(low, high, shapes[t.name])
+    return tensors
+
+
+def _limit(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
+    """One more than the largest value worth trying: the size of an index that it is compared
+    with, else of the largest axis."""
+    sizes = [math.prod(n) if isinstance(n, tuple) else n for n in found.values()]
+    for e in (inner for equation in op.equations for inner in walk(equation.body)):
+        if isinstance(e, Rel):
+            for one, other in ((e.left, e.right), (e.right, e.left)):
+                if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Index):
+                    size = found[other.extent]
+                    return math.prod(size) if isinstance(size, tuple) else size
+    return max(sizes, default=2)
+
+
+def _floats(
+    op: Operation,
+    t: Tensor,
+    rng: np.random.Generator,
+    small: Sample,
+    shape: tuple[int, ...],
+    found: Mapping[str, int | tuple[int, ...]],
+    way: str,
+) -> Array:
+    """Normal values, scaled where they are contracted, or uniform ones in the sample's range."""
+    own = small.tensors[t.name]
+    assert own is not None
+    if way == "normal":
+        return np.asarray(rng.standard_normal(shape) * _scale(op, t.name, found))
+    return np.asarray(rng.uniform(own.min(initial=0.9), own.max(initial=0.9), shape))
+
+
+def _scale(op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]) -> float:
+    """n^(-1/2) for a sum over n products with one other tensor that is made, n^(-1/4) for one
+    that is an input and scaled as well."""
+    inputs = {t.name for t in op.inputs if t.kind == "float"}
+    scale = 1.0
+    for e in (inner for equation in op.equations for inner in walk(equation.body)):
+        if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
+            continue
+        bound = set(e.indices)
+        factors = [a for f in e.body.args for a in accesses(f) if free_indices(a) & bound]
+        if len(factors) < 2 or all(a.tensor != name for a in factors):
+            continue
+        own = {i for a in factors if a.tensor == name for i in free_indices(a) & bound}
+        sizes = [found[i.extent] for i in own]
+        n = math.prod(math.prod(s) if isinstance(s, tuple) else s for s in sizes)
+        shared = sum(a.tensor in inputs for a in factors)
+        scale = min(scale, n ** (-0.5 / shared))
+    return scale

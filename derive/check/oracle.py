@@ -1,0 +1,439 @@
+"""What an operation computes, by loops over its equations, and its gradient by differences.
+
+Nothing here is shared with the pipeline: the sizes are read off the arrays, each equation is
+filled in element by element (`derive.algebra.interpret`), and a gradient is a central
+difference of the outputs. Every stage is held against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Param, Size, accesses, walk
+from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, array, evaluate, every
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    Equation,
+    KeepDim,
+    Number,
+    Operation,
+    Parameter,
+    SizeOf,
+    Tensor,
+)
+
+__all__ = ["Judge", "array", "evaluate", "gradient", "outputs", "ran", "run", "sizes", "slopes"]
+
+_STEP = 1e-3
+"""The first step of a difference, relative to max(1, |x|)."""
+
+
+def run(
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+) -> dict[str, Array]:
+    """The array of every equation that the chosen outputs need, by name."""
+    return ran(op, tensors, parameters).made
+
+
+def outputs(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    parameters: Mapping[str, Any],
+    still: Run | None = None,
+    judge: type[Judge] | None = None,
+) -> dict[str, Array]:
+    """The outputs by name, in order: those chosen, with the axes that ``keepdim`` keeps.
+
+    ``still`` is the run that gives what stands under ``detach``; ``judge`` evaluates.
+    """
+    return _finished(op, ran(op, tensors, parameters, still, judge), parameters)
+
+
+def gradient(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    cotangents: Mapping[str, Array],
+    parameters: Mapping[str, Any],
+    wrt: str,
+) -> Array:
+    """d(Sum outputs*cotangents)/d wrt, from central differences of two steps, extrapolated.
+
+    The error is O(step^4), about 1e-10 for values of order 1. What stands under ``detach``
+    keeps its value. Meaningless within a step of a kink.
+    """
+    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    result = np.empty_like(moved.base)
+    for place in np.ndindex(result.shape):
+        unit = np.zeros_like(result)
+        unit[place] = 1
+        result[place] = moved.slope(unit, max(1.0, abs(float(moved.base[place]))))
+    return result
+
+
+def slopes(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    cotangents: Mapping[str, Array],
+    parameters: Mapping[str, Any],
+    wrt: str,
+    directions: Sequence[Array],
+) -> list[float]:
+    """Sum gradient*direction for each direction: two differences each, however large ``wrt`` is."""
+    moved = _Moved.of(op, tensors, cotangents, parameters, wrt)
+    return [moved.slope(direction, 1.0) for direction in directions]
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """An operation at an input that is moved from where it is."""
+
+    base: Array
+    at: Callable[[Array], dict[str, Array]]
+    cotangents: Mapping[str, Array]
+
+    @classmethod
+    def of(
+        cls,
+        op: Operation,
+        tensors: Mapping[str, Array | None],
+        cotangents: Mapping[str, Array],
+        parameters: Mapping[str, Any],
+        wrt: str,
+    ) -> _Moved:
+        base = tensors[wrt]
+        if base is None:
+            raise ValueError(f"{wrt} is None, so it has no gradient")
+        still = ran(op, tensors, parameters)
+
+        def at(moved: Array) -> dict[str, Array]:
+            return outputs(op, {**tensors, wrt: moved}, parameters, still)
+
+        return cls(np.array(base, np.float64), at, cotangents)
+
+    def slope(self, direction: Array, scale: float) -> float:
+        """The derivative along a direction."""
+        step = _STEP * scale
+        near, far = (self._difference(direction, s) for s in (step / 2, step))
+        return (4 * near - far) / 3
+
+    def _difference(self, direction: Array, step: float) -> float:
+        above = self.at(self.base + step * direction)
+        below = self.at(self.base - step * direction)
+        total = 0.0
+        for name, cotangent in self.cotangents.items():
+            # Infinite values that stay as they are do not change.
+            same = above[name] == below[name]
+            total += float(np.sum(np.where(same, 0, _minus(above[name], below[name])) * cotangent))
+        return total / (2 * step)
+
+
+def _minus(a: Array, b: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        difference: Array = a - b
+    return difference
+
+
+class Judge(Machine):
+    """Evaluates what is written: nothing is read where a bracket or a branch excludes it.
+
+    So a guard that fails where it is asked is of a bracket that holds, and does not keep the
+    position on its axis.
+    """
+
+    def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
+        guards = [self.code(p.condition) for p in positions if isinstance(p, Guard)]
+        holds = every(guards)
+        inside = tuple(p.position if isinstance(p, Guard) else p for p in positions)
+        read = super().access(tensor, inside)
+
+        def compute(s: Scope) -> Any:
+            if not holds(s):
+                raise IndexError(f"{tensor} is read out of range where its guard holds")
+            return read(s)
+
+        return compute if guards else read
+
+
+class Run:
+    """The arrays of one run, and the machine that made them."""
+
+    def __init__(self, machine: Machine, made: dict[str, Array]) -> None:
+        self.machine = machine
+        self.made = made
+
+
+def ran(
+    op: Operation,
+    tensors: Mapping[str, Array | None],
+    parameters: Mapping[str, Any],
+    still: Run | None = None,
+    judge: type[Judge] | None = None,
+) -> Run:
+    """Every equation that the chosen outputs need, by a machine of the kind ``judge``."""
+    found = sizes(op, tensors, parameters)
+    numbers = _numbers(op, parameters, found)
+    known: dict[str, Array] = {}
+    axes = {tensor.name: tensor.axes for tensor in op.inputs}
+    axes |= {equation.name: equation.axes for equation in op.equations}
+    machine = (judge or Judge)(known, found, numbers, axes, still.machine if still else None)
+    for tensor in op.inputs:
+        given = tensors.get(tensor.name)
+        if given is None:
+            shape = [n for axis in tensor.axes for n in machine.shape(axis)]
+            known[tensor.name] = np.full(shape, _number(tensor.default))
+        else:
+            known[tensor.name] = np.asarray(given)
+    made = {}
+    for equation in _needed(op, parameters):
+        filled = machine.fill(equation.axes, equation.body, equation.kind)
+        made[equation.name] = known[equation.name] = filled
+    return Run(machine, made)
+
+
+def _number(value: Fraction | Expr | None) -> float | int:
+    """The value of a default; it must be there."""
+    if value is None:
+        raise ValueError("a tensor or parameter without a default is missing")
+    return evaluate(Num(value) if isinstance(value, Fraction) else value, {}, {}, {}, {})
+
+
+def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
+    """The values of the parameters that are numbers in expressions, sizes included."""
+    unknown = sorted(set(parameters) - {p.name for p in op.parameters})
+    if unknown:
+        raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")
+    numbers: dict[str, Any] = {}
+    for parameter in op.parameters:
+        if isinstance(parameter, SizeOf) and parameter.extent in found:
+            numbers[parameter.name] = found[parameter.extent]
+        if isinstance(parameter, Number):
+            if parameter.name not in parameters and parameter.default is None:
+                raise TypeError(f"{op.name} needs the parameter {parameter.name}")
+            default = None if parameter.default is None else _number(parameter.default)
+            numbers[parameter.name] = parameters.get(parameter.name, default)
+    return numbers
+
+
+def _selected(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
+    """The names of the outputs that are computed."""
+    dropped: set[str] = set()
+    for choice in op.parameters:
+        if isinstance(choice, Choice):
+            by_option = dict(choice.outputs)
+            option = parameters.get(choice.name, choice.outputs[0][0])
+            if option not in by_option:
+                options = ", ".join(repr(o) for o in by_option)
+                raise ValueError(f"{choice.name} must be one of {options}, not {option!r}")
+            dropped |= set(by_option.values()) - {by_option[option]}
+    return [name for name in op.outputs if name not in dropped]
+
+
+def _needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
+    """The equations that the outputs need, in order: what nothing reads is not computed."""
+    names = set(_selected(op, parameters))
+    chosen = []
+    for equation in reversed(op.equations):
+        if equation.name in names:
+            chosen.append(equation)
+            names |= {access.tensor for access in accesses(equation.body)}
+    return chosen[::-1]
+
+
+def _finished(op: Operation, whole: Run, parameters: Mapping[str, Any]) -> dict[str, Array]:
+    """The selected outputs, an axis that ``keepdim`` names put back with size 1 where lost."""
+    lost = [p.index for p in op.parameters if isinstance(p, KeepDim) and parameters.get(p.name)]
+    axes = {equation.name: equation.axes for equation in op.equations}
+    result = {}
+    for name in _selected(op, parameters):
+        value, left = whole.made[name], list(axes[name])
+        for index in lost:
+            if all(index not in walk(axis) for axis in left):
+                owner = next(tensor.axes for tensor in op.inputs if index in tensor.axes)
+                place = _place(left, owner, owner.index(index))
+                rank = sum(len(whole.machine.shape(axis)) for axis in left[:place])
+                value = np.expand_dims(value, rank)
+                left.insert(place, index)
+        result[name] = value
+    return result
+
+
+def _place(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
+    """Where axis n of owner belongs in left: after what precedes it, or before what follows."""
+    before = [at + 1 for at, axis in enumerate(left) if axis in owner[:n]]
+    after = [at for at, axis in enumerate(left) if axis in owner[n + 1 :]]
+    return max(before) if before else min(after, default=len(left))
+
+
+def sizes(
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+) -> dict[str, int | tuple[int, ...]]:
+    """The size of every extent, read off the arrays, the parameters and the extents' own sizes.
+
+    A ValueError names the tensor, the axis and both sizes where two disagree.
+    """
+    shapes = {}
+    for tensor in op.inputs:
+        given = tensors.get(tensor.name)
+        if given is not None:
+            shapes[tensor.name] = np.shape(given)
+        elif tensor.default is None:
+            raise TypeError(f"{op.name} needs the tensor {tensor.name}")
+    return _Solver(op, shapes, parameters).solve()
+
+
+class _Solver:
+    """Finds the rank of each group, then the size of each extent, until nothing new is found."""
+
+    def __init__(
+        self, op: Operation, shapes: Mapping[str, tuple[int, ...]], parameters: Mapping[str, Any]
+    ) -> None:
+        self.op = op
+        self.shapes = shapes
+        self.parameters = parameters
+        self.given = [tensor for tensor in op.inputs if tensor.name in shapes]
+        self.ranks = {e.name: None if e.group else 1 for e in op.extents}
+        self.found: dict[str, int | tuple[int, ...]] = {}
+        self.origin: dict[str, str] = {}
+
+    def solve(self) -> dict[str, int | tuple[int, ...]]:
+        pins = self.pins()
+        before = None
+        while before != self.ranks:
+            before = dict(self.ranks)
+            for tensor in self.given:
+                self.ranks_of(tensor, pins.get(tensor.name, {}))
+        unsolved = [e.name for e in self.op.extents if self.ranks[e.name] is None]
+        if unsolved:
+            raise ValueError(f"{self.op.name}: the number of axes of *{unsolved[0]} is not known")
+        self.named()
+        composites = [part for tensor in self.given for part in self.read(tensor)]
+        count = -1
+        while count != len(self.found):
+            count = len(self.found)
+            self.derived()
+            for origin, axis, size in composites:
+                self.divide(origin, axis, size)
+        for extent in self.op.extents:
+            if extent.name not in self.found:
+                raise ValueError(
+                    f"{self.op.name}: size({extent.name}) is not known from the tensors "
+                    "and parameters given"
+                )
+        return {extent.name: self.found[extent.name] for extent in self.op.extents}
+
+    def pins(self) -> dict[str, dict[int, int]]:
+        """tensor -> axis number in the spec -> position in the array, from ``dim=axis(k)``.
+
+        It counts, from the end if negative, in the first input that has axis k.
+        """
+        pins: dict[str, dict[int, int]] = {}
+        for p in self.op.parameters:
+            owner = next((t for t in self.given if _has_axis(p, t)), None)
+            if isinstance(p, AxisOf) and owner is not None:
+                dim = self.parameters.get(p.name, p.default)
+                if dim is None:
+                    raise TypeError(f"{self.op.name} needs the parameter {p.name}")
+                rank = len(self.shapes[owner.name])
+                if not -rank <= dim < rank:
+                    raise IndexError(f"{p.name}={dim} is not an axis of {owner.name}, rank {rank}")
+                pins.setdefault(owner.name, {})[owner.axes.index(p.index)] = dim % rank
+        return pins
+
+    def width(self, axis: Expr) -> int | None:
+        """How many axes of the array it stands for; None where not known yet."""
+        return self.ranks[axis.extent] if isinstance(axis, Index) else 1
+
+    def ranks_of(self, tensor: Tensor, pins: Mapping[int, int]) -> None:
+        """Between two pinned axes the widths add up, which tells that of a single group."""
+        rank = len(self.shapes[tensor.name])
+        start, at = 0, 0
+        for stop, end in [*sorted(pins.items()), (len(tensor.axes), rank)]:
+            part = tensor.axes[start:stop]
+            widths = [self.width(axis) for axis in part]
+            rest = end - at - sum(w for w in widths if w is not None)
+            unknown = [a for a, w in zip(part, widths, strict=True) if w is None]
+            names = {a.extent for a in unknown if isinstance(a, Index)}
+            if rest < 0 or (rest % len(unknown) if len(names) == 1 else rest and not names):
+                form = ", ".join(map(_letters, tensor.axes))
+                raise ValueError(f"{tensor.name}: {rank} axes do not fit {tensor.name}[{form}]")
+            if len(names) == 1:
+                self.ranks[names.pop()] = rest // len(unknown)
+            start, at = stop + 1, end + 1
+
+    def named(self) -> None:
+        """Sizes that parameters give."""
+        for p in self.op.parameters:
+            size = self.parameters.get(p.name, p.default) if isinstance(p, SizeOf) else None
+            if isinstance(p, SizeOf) and size is not None:
+                if size <= 0:
+                    raise ValueError(f"{p.name} must be positive, not {size}")
+                self.note(p.extent, int(size), f"parameter {p.name}")
+
+    def read(self, tensor: Tensor) -> list[tuple[str, Composite, int]]:
+        """Notes the size of each axis; gives the composite ones back, to be divided."""
+        shape, at, composites = self.shapes[tensor.name], 0, []
+        for axis in tensor.axes:
+            width = self.width(axis)
+            assert width is not None
+            part = shape[at : at + width]
+            origin = f"{tensor.name}: axis {at}"
+            if isinstance(axis, Index):
+                self.note(axis.extent, part if axis.group else part[0], origin)
+            elif isinstance(axis, Composite):
+                composites.append((origin, axis, part[0]))
+            at += width
+        return composites
+
+    def note(self, extent: str, size: int | tuple[int, ...], origin: str) -> None:
+        """Two sources of one size must agree."""
+        known = self.found.setdefault(extent, size)
+        first = self.origin.setdefault(extent, origin)
+        if known != size:
+            raise ValueError(f"{origin} ({extent}) has size {size}, but {first} has size {known}")
+
+    def divide(self, origin: str, axis: Composite, size: int) -> None:
+        """The one part of a composite axis that is not known is the quotient by the others."""
+        parts = [p for p in axis.args if isinstance(p, Index)]
+        unknown = [p for p in parts if p.extent not in self.found]
+        machine = Machine({}, self.found, {})
+        known = math.prod(machine.extent(p) for p in parts if p.extent in self.found)
+        if unknown and unknown[1:] == []:
+            if known == 0 or size % known:
+                raise ValueError(f"{origin} has size {size}, which {known} does not divide")
+            self.note(unknown[0].extent, size // known, origin)
+        elif not unknown and known != size:
+            raise ValueError(
+                f"{origin} {_letters(axis)} has size {size}, but its parts make {known}"
+            )
+
+    def derived(self) -> None:
+        """The sizes that are expressions in sizes known by now; never less than 0."""
+        for extent in self.op.extents:
+            if extent.size is None:
+                continue
+            numbers = _numbers(self.op, self.parameters, self.found)
+            inside = list(walk(extent.size))
+            sized = {e.extent for e in inside if isinstance(e, Size)} <= self.found.keys()
+            if sized and {e.name for e in inside if isinstance(e, Param)} <= numbers.keys():
+                value = evaluate(extent.size, {}, self.found, {}, numbers)
+                if value != int(value):
+                    raise ValueError(f"size({extent.name}) would be {value}, not an integer")
+                self.note(extent.name, max(0, int(value)), "its definition")
+
+
+def _has_axis(parameter: Parameter, tensor: Tensor) -> bool:
+    return isinstance(parameter, AxisOf) and parameter.index in tensor.axes
+
+
+def _letters(axis: Expr) -> str:
+    """The axis as it is written."""
+    if isinstance(axis, Composite):
+        return f"({' '.join(map(_letters, axis.args))})"
+    return ("*" if axis.group else "") + axis.name if isinstance(axis, Index) else "0"

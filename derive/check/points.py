@@ -1,0 +1,189 @@
+"""Points of a grid of indices, values put back in their places, and reductions over axes.
+
+The pieces of `derive.check.grid`; torch alone, differentiable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from derive.algebra.expr import Index
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from derive.algebra.interpret import Extents
+
+__all__ = ["EMPTY", "REDUCTIONS", "Scope", "digits", "reduced", "spread"]
+
+
+class Scope:
+    """The points at which an expression is evaluated, and where each index is at them.
+
+    ``shape`` is that of the points: the sizes of the indices, or their number where a condition
+    has taken some. ``at`` has the positions of an index, a tensor for each axis of a group, which
+    broadcast to the shape. Bound indices come as axes in front, which broadcasting aligns.
+    """
+
+    def __init__(self, shape: tuple[int, ...], at: Mapping[Index, tuple[Tensor, ...]]) -> None:
+        self.shape = shape
+        self.at = at
+
+    def within(self, indices: Sequence[Index], sizes: Extents, device: torch.device) -> Scope:
+        """The points with every value of the indices, row-major in front."""
+        import torch
+
+        spans = [digits(sizes[i.extent]) for i in indices]
+        shape = (*(n for span in spans for n in span), *self.shape)
+        at = dict(self.at)
+        axis = 0
+        for index, span in zip(indices, spans, strict=True):
+            places = []
+            for n in span:
+                axis += 1
+                ones = [1] * (len(shape) - axis)
+                places.append(torch.arange(n, device=device).reshape(n, *ones))
+            at[index] = tuple(places)
+        return Scope(shape, at)
+
+    def taken(self, mask: Tensor) -> Scope:
+        """The points where the mask holds, as one axis."""
+        at = {
+            index: tuple(place.expand(self.shape)[mask] for place in places)
+            for index, places in self.at.items()
+        }
+        return Scope((int(mask.sum()),), at)
+
+
+def digits(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The size of each axis of an index or group."""
+    return size if isinstance(size, tuple) else (size,)
+
+
+def spread(onto: Tensor, mask: Tensor, points: Tensor) -> Tensor:
+    """``onto`` with the points in their places, those where the mask holds."""
+    return onto.masked_scatter(mask, points.expand(int(mask.sum())).to(onto.dtype))
+
+
+EMPTY: Mapping[str, float | bool] = {
+    "sum": 0,
+    "prod": 1,
+    "mean": math.nan,
+    "max": -math.inf,
+    "amax": -math.inf,
+    "min": math.inf,
+    "amin": math.inf,
+    "argmax": 0,
+    "argmin": 0,
+    "logsumexp": -math.inf,
+    "any": False,
+    "all": True,
+}
+"""The reduction of nothing."""
+
+_NEUTRAL = {**EMPTY, "mean": 0, "argmax": -math.inf, "argmin": math.inf}
+"""What may stand where nothing is taken without a change of the result."""
+
+
+def reduced(
+    kind: str, points: Tensor, mask: Tensor | None, shape: tuple[int, ...], rank: int
+) -> Tensor:
+    """The values over all but the last ``rank`` axes of ``shape``, where the mask holds.
+
+    With a mask ``points`` are the values where it holds, in order. Several axes are one: the
+    first winner is the first in row-major order.
+    """
+    import torch
+
+    count, rest = math.prod(shape[: len(shape) - rank]), shape[len(shape) - rank :]
+    if count == 0:
+        empty = EMPTY[kind]
+        whole = not points.is_floating_point() and math.isfinite(empty)
+        return torch.full(rest, empty, dtype=points.dtype if whole else None, device=points.device)
+    if mask is None:
+        return REDUCTIONS[kind](points.expand(shape).reshape(count, *rest), None)
+    fill = torch.full(shape, _neutral(kind, points.dtype), dtype=points.dtype, device=mask.device)
+    values, taken = spread(fill, mask, points), mask.reshape(count, *rest)
+    return REDUCTIONS[kind](values.reshape(count, *rest), taken)
+
+
+def _neutral(kind: str, dtype: torch.dtype) -> float | bool:
+    import torch
+
+    value = _NEUTRAL[kind]
+    if dtype.is_floating_point or math.isfinite(value):
+        return value
+    return torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min
+
+
+Taken: TypeAlias = "Tensor | None"
+
+
+def _winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+    """The first place of the largest sign*value; the first nan before all, 0 of nothing."""
+
+    def winner(values: Tensor, taken: Taken) -> Tensor:
+        best = values.detach()
+        best = best.amax(0) if sign > 0 else best.amin(0)
+        wins = (values == best) | (values != values)
+        if taken is not None:
+            wins = wins & taken
+        return wins.long().argmax(0)
+
+    return winner
+
+
+def _first(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+    """The value at the first winner, which gets the gradient."""
+    winner = _winner(sign)
+
+    def first(values: Tensor, taken: Taken) -> Tensor:
+        return values.gather(0, winner(values, taken).unsqueeze(0)).squeeze(0)
+
+    return first
+
+
+def _shared(name: str) -> Callable[[Tensor, Taken], Tensor]:
+    """torch.amax or amin, which share the gradient among the winners that are taken."""
+
+    def shared(values: Tensor, taken: Taken) -> Tensor:
+        import torch
+
+        if taken is None:
+            made: Tensor = getattr(torch, name)(values, 0)
+            return made
+        n = values[0].numel()
+        place = torch.arange(n, device=values.device).reshape(values.shape[1:])
+        # What it starts with counts as a winner if it is equal to one, and nan is equal to none.
+        start = math.nan if values.is_floating_point() else 0
+        made = torch.full((n,), start, dtype=values.dtype, device=values.device).scatter_reduce(
+            0, place.expand(values.shape)[taken], values[taken], name, include_self=False
+        )
+        made = made.reshape(values.shape[1:])
+        return torch.where(taken.any(0), made, _neutral(name, values.dtype))
+
+    return shared
+
+
+def _mean(values: Tensor, taken: Taken) -> Tensor:
+    return values.mean(0) if taken is None else values.sum(0) / taken.sum(0)
+
+
+REDUCTIONS: Mapping[str, Callable[[Tensor, Taken], Tensor]] = {
+    "sum": lambda values, taken: values.sum(0),
+    "prod": lambda values, taken: values.prod(0),
+    "mean": _mean,
+    "max": _first(1),
+    "min": _first(-1),
+    "amax": _shared("amax"),
+    "amin": _shared("amin"),
+    "argmax": _winner(1),
+    "argmin": _winner(-1),
+    "logsumexp": lambda values, taken: values.logsumexp(0),
+    "any": lambda values, taken: values.any(0),
+    "all": lambda values, taken: values.all(0),
+}
+"""Each over axis 0; values that are not taken are neutral already."""

@@ -1,0 +1,178 @@
+"""What an operation computes, by torch on the full grid of its indices: autograd's own road.
+
+Each equation is evaluated straight from its meaning (`derive.check.grid`), and its tensor is the
+one that later equations read, so that torch.autograd gives the gradient of every input and of every
+equation. It shares nothing with the lowering, and is slow: a sum of products makes every
+product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derive.algebra.expr import Expr, accesses, as_expr
+from derive.check import oracle
+from derive.check.grid import Grid
+from derive.check.points import Scope
+from derive.errors import DeriveError
+from derive.notation.operation import Choice, Equation, Number, Operation, SizeOf
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from derive.algebra.interpret import Extents
+
+__all__ = ["selected", "target", "values"]
+
+
+def values(
+    op: Operation,
+    tensors: Mapping[str, Tensor | None],
+    parameters: Mapping[str, Any] | None = None,
+    option: str | None = None,
+) -> dict[str, Tensor]:
+    """The tensor of every equation that the option needs, by name, in the layout of its left side.
+
+    ``tensors`` has each input by its name; None, or no entry, stands for the constant of an
+    optional one. Floating-point results have the dtype of the inputs. Where an input requires a
+    gradient every floating-point equation does, also one that only ``detach`` connects.
+
+    >>> import derive, torch
+    >>> op = derive.parse("op f(x[n]) -> y\\nz[n] = x[n]**2\\ny = sum[n](z[n])")
+    >>> x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> made = values(op, {"x": x})
+    >>> made["y"].item()
+    14.0
+    >>> torch.autograd.grad(made["y"], [made["z"], x])
+    (tensor([1., 1., 1.]), tensor([2., 4., 6.]))
+    """
+    import torch
+
+    given = {name: t for name, t in tensors.items() if t is not None}
+    smooth = _smooth(op, given)
+    first = next(iter(given.values()), torch.empty(()))
+    dtype = smooth[0].dtype if smooth else torch.get_default_dtype()
+    parameters = dict(parameters or {})
+    found = oracle.sizes(
+        op, {name: np.broadcast_to(0, tuple(t.shape)) for name, t in given.items()}, parameters
+    )
+    known: dict[str, Tensor] = {}
+    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    grid = Grid(known, found, _numbers(op, parameters, found), axes, dtype, first.device)
+    for tensor in op.inputs:
+        if tensor.name in given:
+            known[tensor.name] = given[tensor.name]
+        else:
+            constant = grid.value(_constant(tensor.default), Scope((), {}))
+            shape = [n for axis in tensor.axes for n in grid.layout(axis)]
+            known[tensor.name] = grid.cast(constant, tensor.kind).expand(shape)
+    wanted = any(t.requires_grad for t in smooth) and torch.is_grad_enabled()
+    made = {}
+    for equation in _needed(op, selected(op, parameters, option)):
+        filled = grid.fill(equation.axes, equation.body, equation.kind)
+        if wanted and equation.kind == "float" and not filled.requires_grad:
+            filled.requires_grad_()
+        made[equation.name] = known[equation.name] = filled
+    return made
+
+
+def selected(
+    op: Operation, parameters: Mapping[str, Any] | None = None, option: str | None = None
+) -> tuple[str, ...]:
+    """The outputs of an option, named here or by its parameter, else of the first one.
+
+    All outputs where the operation has no choice. A DeriveError for an option that it has not.
+    """
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is None:
+        if option is not None:
+            raise DeriveError(f"{op.name} has no option {option!r}: it has no choice")
+        return op.outputs
+    outputs = dict(choice.outputs)
+    if option is None:
+        option = (parameters or {}).get(choice.name, choice.outputs[0][0])
+    if option not in outputs:
+        known = ", ".join(map(repr, outputs))
+        raise DeriveError(f"{op.name}: {choice.name} must be one of {known}, not {option!r}")
+    return (outputs[option],)
+
+
+def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
+    """The output that is differentiated: ``of``, the only one that can be, or the only number."""
+    equations = {e.name: e for e in op.equations}
+    floats = [name for name in outputs if equations[name].kind == "float"]
+    numbers = [name for name in floats if not equations[name].axes]
+    if of is not None:
+        if of not in floats:
+            raise DeriveError(
+                f"{op.name} has no differentiable output {of}; it has {', '.join(floats) or 'none'}"
+            )
+        return of
+    for found in (floats, numbers):
+        if len(found) == 1:
+            return found[0]
+    if not floats:
+        raise DeriveError(f"{op.name} has no differentiable output, so it has no gradients")
+    raise DeriveError(f"{op.name} has several outputs; say which by of=, {', '.join(floats)}")
+
+
+def _smooth(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
+    """The floating-point inputs, of one dtype; a TypeError where a kind or dtype is wrong."""
+    smooth: dict[str, Tensor] = {}
+    for tensor in op.inputs:
+        t = given.get(tensor.name)
+        if t is None:
+            continue
+        kind = "float" if t.is_floating_point() else str(t.dtype).removeprefix("torch.")
+        if kind.startswith(("int", "uint")):
+            kind = "int"
+        if kind != tensor.kind:
+            raise TypeError(
+                f"{op.name}: {tensor.name} must be a tensor of {tensor.kind}, not {t.dtype}"
+            )
+        if kind == "float":
+            smooth[tensor.name] = t
+    if len({t.dtype for t in smooth.values()}) > 1:
+        found = ", ".join(f"{name} {t.dtype}" for name, t in smooth.items())
+        raise TypeError(f"{op.name}: all floating-point inputs have one dtype, not {found}")
+    return list(smooth.values())
+
+
+def _needed(op: Operation, outputs: Sequence[str]) -> list[Equation]:
+    """The equations that the outputs need, in order: what nothing reads is not computed."""
+    wanted, kept = set(outputs), []
+    for equation in reversed(op.equations):
+        if equation.name in wanted:
+            kept.append(equation)
+            wanted |= {access.tensor for access in accesses(equation.body)}
+    return kept[::-1]
+
+
+def _constant(value: Fraction | Expr | None) -> Expr:
+    """A default as an expression; it must be there."""
+    if value is None:
+        raise TypeError("a tensor or parameter without a default is missing")
+    return as_expr(value)
+
+
+def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
+    """The values of the parameters that are numbers in expressions, sizes included."""
+    numbers: dict[str, Any] = {}
+    for p in op.parameters:
+        if isinstance(p, SizeOf):
+            numbers[p.name] = found[p.extent]
+        if isinstance(p, Number):
+            if p.name in parameters:
+                numbers[p.name] = parameters[p.name]
+            elif p.default is None:
+                raise TypeError(f"{op.name} needs the parameter {p.name}")
+            else:
+                numbers[p.name] = oracle.evaluate(_constant(p.default), {}, {}, {}, {})
+    unknown = sorted(set(parameters) - {p.name for p in op.parameters})
+    if unknown:
+        raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")
+    return numbers

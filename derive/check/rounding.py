@@ -1,0 +1,142 @@
+"""float32 code held to what float32 can give of the equations as they stand.
+
+    |code - truth|  <=  several times |equations as written - truth|
+
+Truth is the equations in float64, at the very float32 inputs. What these lose by rounding in
+float32, as written and where their inputs move by their last bit, code may lose too; a formula
+that loses digits, such as x**2 - 2*x*y + y**2 for (x - y)**2 off the origin, loses more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from derive.algebra.interpret import Array
+from derive.check.calling import (
+    Function,
+    Results,
+    called,
+    inputs_of,
+    plain,
+    pulled_back,
+    tensors_of,
+)
+from derive.check.samples import Sample
+from derive.notation.operation import Operation
+
+__all__ = ["SHIFTS", "lost_digits"]
+
+SHIFTS = (
+    ("float32 off the origin", 1.0, 100.0),
+    ("float32 saturated", 20.0, 0.0),
+)
+"""What is made of the floating-point inputs of a sample: scaled by the first, then moved."""
+
+_PARTS = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
+"""Of scale and offset: less where the equations are finite nowhere, as exp of 100 in float32."""
+_ALLOWED = 16
+"""Other orders of the same operations err by several times as much."""
+_LAST_BIT = 2.0**-23
+_KEPT = 2.0**-16
+"""What is right to 16 bits of the largest value is not blamed: squares that are multiplied out
+round as the greatest of all distances does, which the equations as written need not."""
+_TINY = 2.0**-126
+"""Below it float32 has fewer digits."""
+
+
+def lost_digits(
+    op: Operation, scale: float, offset: float, function: Function, made: Sample
+) -> str:
+    """Where code in float32 is further from the truth than rounding of the equations explains.
+
+    Where the equations are defined nowhere there, as asin off the origin, nothing is asked.
+    """
+    for part in _PARTS:
+        single = _moved(made, max(1.0, scale * part), offset * part)
+        known = _known(op, single)
+        if known:
+            break
+    found = []
+    got = _results(function, single, "float32") if known else {}
+    for name, (truth, rounding) in known.items():
+        asked = np.isfinite(truth)
+        error = np.abs(got[name] - truth)[asked]
+        bound = max(_ALLOWED * (rounding + _TINY), _KEPT * np.abs(truth[asked]).max())
+        if not (error <= bound).all():
+            worst = float(np.nan_to_num(error, nan=np.inf).max())
+            found.append(
+                f"{name} is off by {worst:.3g}, "
+                f"where the equations as written are by {rounding:.3g}"
+            )
+    return "; ".join(found)
+
+
+def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
+    """Of each result the truth, and how far off the equations as written are in float32.
+
+    The truth is nan where these are not finite: they overflow, or are not defined. Nothing is
+    known where a position follows from the inputs and leaves its axis.
+    """
+    double = replace(single, tensors={n: _as(v, np.float64) for n, v in single.tensors.items()})
+    written = plain(op, single)
+    try:
+        truth = _results(written, double, "float64")
+        others = [
+            _results(written, _nudged(subject, seed), dtype)
+            for seed in range(3)
+            for subject, dtype in ((single, "float32"), (double, "float64"))
+        ]
+    except IndexError:
+        return {}
+    known = {}
+    for name, value in truth.items():
+        gaps = np.stack([np.abs(value) * _LAST_BIT, *(np.abs(o[name] - value) for o in others)])
+        asked = np.isfinite(gaps).all(0)
+        if asked.any():
+            known[name] = (np.where(asked, value, np.nan), float(gaps[:, asked].max()))
+    return known
+
+
+def _moved(made: Sample, scale: float, offset: float) -> Sample:
+    """The sample with other floating-point inputs, which float32 has exactly."""
+    tensors = {
+        name: _as(v * scale + offset, np.float32) if v is not None and v.dtype == np.float64 else v
+        for name, v in made.tensors.items()
+    }
+    return replace(made, tensors=tensors)
+
+
+def _as(values: Array | None, dtype: type) -> Array | None:
+    if values is None or values.dtype not in (np.float32, np.float64):
+        return values
+    return np.asarray(values, dtype)
+
+
+def _nudged(made: Sample, seed: int) -> Sample:
+    """The inputs, or with another seed than 0 these with their last bit in float32 moved."""
+    if seed == 0:
+        return made
+    rng = np.random.default_rng((19, seed))
+    tensors = dict(made.tensors)
+    for name, v in made.tensors.items():
+        if v is not None and v.dtype in (np.float32, np.float64):
+            signs = rng.choice((-1.0, 1.0), v.shape)
+            tensors[name] = np.asarray(v * (1 + signs * _LAST_BIT), v.dtype)
+    return replace(made, tensors=tensors)
+
+
+def _results(function: Function, made: Sample, dtype: str) -> Results:
+    """The floating-point outputs and the gradients of Sum outputs*cotangents."""
+    tensors = tensors_of(made, dtype)
+    outputs = called(function, made, list(tensors.values()))
+    found = {
+        name: o.detach().double().numpy()
+        for name, o in zip(made.outputs, outputs, strict=True)
+        if o.is_floating_point()
+    }
+    if inputs_of(tensors):
+        for name, g in pulled_back(function, made, tensors).items():
+            found[f"grad_{name}"] = g.detach().double().numpy()
+    return found

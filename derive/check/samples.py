@@ -1,0 +1,427 @@
+"""Inputs to try an operation on, made from its equations alone.
+
+All extents differ, so that transposed axes cannot pass. Integers lie where every access is in
+bounds, and where an integer tensor is compared with a parameter some entries have its value.
+Floating-point values are apart from each other and from 0, so that no sample is at a kink or tie.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Param,
+    Rel,
+    Size,
+    as_expr,
+    walk,
+)
+from derive.algebra.interpret import Array
+from derive.check import oracle
+from derive.errors import VerificationError
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    Equation,
+    KeepDim,
+    Number,
+    Operation,
+    SizeOf,
+    Tensor,
+)
+from derive.notation.split import composites
+
+__all__ = ["Case", "Sample", "cases", "sample"]
+
+_SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
+_ASSIGNMENTS = 40
+_RANGES = ((-1.5, 1.5), (-0.9, 0.9), (0.3, 1.7), (0.1, 0.9), (1.1, 2.3))
+_LITTLE_WORK = 2_000
+"""Rounds of all loops, times the elements of all inputs."""
+_INTEGER = 2
+_REAL = 0.7
+_MODERATE = 1e4
+_SHOWN = 64
+"""Elements of a tensor that is shown whole."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to vary: the number of axes of the first and other groups, and the parameters.
+
+    ``given`` False leaves out each optional tensor; ``varied`` gives numbers other than their
+    defaults, ``kept`` sets the flags, ``backwards`` counts run-time axes from the end.
+    """
+
+    label: str
+    option: str | None
+    ranks: tuple[int, int] = (1, 1)
+    varied: bool = True
+    given: bool = True
+    kept: bool = False
+    backwards: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs and parameters of one call, and the outputs that the equations give."""
+
+    case: Case
+    tensors: dict[str, Array | None]
+    parameters: dict[str, Any]
+    outputs: dict[str, Array]
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """Everything that a call needs; of a large tensor the shape and range."""
+        lines = [f"sample of seed {self.seed}:"]
+        for name, values in self.tensors.items():
+            if values is None:
+                lines.append(f"  {name} = None")
+                continue
+            shape = ", ".join(map(str, values.shape))
+            line = f"  {name}[{shape}] = " if values.ndim else f"  {name} = "
+            if values.size <= _SHOWN:
+                lines.append(line + repr(values.tolist()))
+            else:
+                lines.append(f"{line}{values.size} values in [{values.min()}, {values.max()}]")
+        lines += [f"  {name} = {value!r}" for name, value in self.parameters.items()]
+        return "\n".join(lines)
+
+
+def cases(op: Operation) -> Iterator[Case]:
+    """The typical case of each option first, then everything that can be varied alone."""
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    for option in (None,) if choice is None else tuple(o for o, _ in choice.outputs):
+        typical = Case("typical", option)
+        yield typical
+        if any(e.group for e in op.extents):
+            yield replace(typical, label="no axes in groups", ranks=(0, 0))
+            yield replace(typical, label="two axes in the first group", ranks=(2, 0))
+        if sum(e.group for e in op.extents) > 1:
+            yield replace(typical, label="two axes in the other groups", ranks=(0, 2))
+        if any(isinstance(p, Number) and p.default is not None for p in op.parameters):
+            yield replace(typical, label="default parameters", varied=False)
+        if any(t.default is not None for t in op.inputs):
+            yield replace(typical, label="without optional tensors", given=False)
+        if any(isinstance(p, AxisOf) for p in op.parameters):
+            yield replace(typical, label="axes from the end", backwards=True)
+        if any(isinstance(p, KeepDim) for p in op.parameters):
+            yield replace(typical, label="axes kept", kept=True)
+
+
+def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
+    """A sample whose outputs are moderate, or finite, or at least not nan.
+
+    Differences of large outputs have few digits. ``seed`` gives other values.
+    """
+    found: list[Sample] = []
+    reason = ""
+    rng = np.random.default_rng(seed)
+    for shapes, parameters in _assignments(op, case):
+        try:
+            tensors = _integers(op, rng, shapes, parameters)
+        except (ValueError, IndexError, ZeroDivisionError) as error:
+            reason = f": {error}"
+            continue
+        for low, high in _RANGES:
+            values = dict(tensors)
+            for t in op.inputs:
+                if t.kind == "float" and t.name in shapes:
+                    values[t.name] = _apart(rng, shapes[t.name], low, high)
+            made = _outputs(op, values, parameters)
+            if isinstance(made, Exception):
+                reason = f": {made}"
+                continue
+            whole = Sample(
+                case, {t.name: values.get(t.name) for t in op.inputs}, parameters, made, seed
+            )
+            if all(np.abs(v).max(initial=0) <= _MODERATE and v.size for v in made.values()):
+                return whole
+            found.append(whole)
+    for fits in (_is_finite, _is_number):
+        for whole in found:
+            if all(fits(v) for v in whole.outputs.values()):
+                return whole
+    raise VerificationError(f"{op.name}: no inputs were found that give finite outputs{reason}")
+
+
+def _is_finite(values: Array) -> bool:
+    return bool(values.size and np.isfinite(values).all())
+
+
+def _is_number(values: Array) -> bool:
+    return not np.isnan(values).any()
+
+
+def _outputs(
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+) -> dict[str, Array] | Exception:
+    """The outputs, or why there are none."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return oracle.outputs(op, tensors, parameters)
+    except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        return error
+
+
+def _apart(rng: np.random.Generator, shape: tuple[int, ...], low: float, high: float) -> Array:
+    """Values in (low, high) in random order: no two equal, none near 0."""
+    n = prod(shape)
+    places = (np.arange(n) + rng.uniform(0.2, 0.8, n)) / max(n, 1)
+    values = low + (high - low) * places
+    values = np.where(np.abs(values) < 0.02, 0.02, values)
+    result: Array = rng.permutation(values).reshape(shape)
+    return result
+
+
+# --------------------------------------------------------------------- sizes
+
+
+_Assignment = tuple[dict[str, tuple[int, ...]], dict[str, Any]]
+
+
+def _assignments(op: Operation, case: Case) -> list[_Assignment]:
+    """The shapes and parameters that fit op, those with the least work first.
+
+    Of two elements a correlation is 1, and a product of all others one factor: no size is below
+    3 where that is little work, and none below 2 where it can be.
+    """
+    rng = np.random.default_rng(0)
+    found: list[tuple[tuple[int, int, int], _Assignment]] = []
+    needed = len(_SIZES)
+    for attempt in range(_ASSIGNMENTS):
+        # The smallest sizes that all differ; every other time any, as some fit no equation.
+        first = attempt // 2 % 2
+        pool = _SIZES[first : first + needed] if attempt % 2 else _SIZES
+        wanted = _Sizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
+        try:
+            shapes, parameters, least, work = _shapes(op, case, wanted)
+        except (ValueError, IndexError, ZeroDivisionError):
+            continue
+        finally:
+            needed = min(needed, wanted.used or needed)
+        enough = 3 if work <= _LITTLE_WORK else 2
+        found.append(((-min(enough, least), work, attempt), (shapes, parameters)))
+    return [assignment for _, assignment in sorted(found, key=lambda pair: pair[0])]
+
+
+def _shapes(
+    op: Operation, case: Case, wanted: _Sizes
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], int, int]:
+    """The shape of every tensor that is given, the parameters, the smallest extent, the work."""
+    parameters: dict[str, Any] = {
+        p.name: _number(p, case) for p in op.parameters if isinstance(p, Number)
+    }
+    parameters |= {p.name: case.kept for p in op.parameters if isinstance(p, KeepDim)}
+    parameters |= {p.name: case.option for p in op.parameters if isinstance(p, Choice)}
+    given = [t for t in op.inputs if case.given or t.default is None]
+    known = _extents(op, case, wanted, parameters)
+    for p in op.parameters:
+        if isinstance(p, SizeOf):
+            parameters[p.name] = known[p.extent]
+    shapes = {t.name: tuple(n for a in t.axes for n in _axis(a, known)) for t in given}
+    for p in op.parameters:
+        if isinstance(p, AxisOf):
+            home = next(t for t in op.inputs if p.index in t.axes)
+            place = home.axes.index(p.index)
+            dim = sum(len(_axis(a, known)) for a in home.axes[:place])
+            rank = sum(len(_axis(a, known)) for a in home.axes)
+            parameters[p.name] = dim - rank if case.backwards else dim
+    found = oracle.sizes(op, {name: np.empty(shape) for name, shape in shapes.items()}, parameters)
+    least = min((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=1)
+    if least == 0:
+        raise ValueError("an extent is empty")
+    loops = sum(prod(prod(_axis(i, found)) for i in _indices(e)) for e in op.equations)
+    return shapes, parameters, least, loops * sum(prod(shape) for shape in shapes.values())
+
+
+def _indices(e: Equation) -> set[Index]:
+    """Every index that an equation runs over."""
+    return {i for part in (*e.axes, e.body) for i in walk(part) if isinstance(i, Index)}
+
+
+class _Sizes:
+    """Hands out sizes, each once as long as there are any."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self.used = 0
+
+    def __call__(self) -> int:
+        self.used += 1
+        return self.sizes[(self.used - 1) % len(self.sizes)]
+
+
+def _extents(
+    op: Operation, case: Case, wanted: _Sizes, parameters: Mapping[str, Any]
+) -> dict[str, int | tuple[int, ...]]:
+    """The size of every extent: chosen where nothing gives it, else computed."""
+    parts = {
+        part.extent
+        for t in op.inputs
+        for axis in t.axes
+        if isinstance(axis, Composite)
+        for part in walk(axis)
+        if isinstance(part, Index)
+    }
+    quotients = {e.name for e in op.extents if isinstance(e.size, Call)}
+    read = {part for forms in composites(op).values() for form in forms for part in form}
+    parts |= read & quotients
+    parts |= {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    known: dict[str, int | tuple[int, ...]] = {}
+    first, others = case.ranks
+    for e in op.extents:
+        if e.group:
+            known[e.name] = tuple(wanted() for _ in range(first))
+            first = others
+        elif e.size is None or (e.name in parts and _needs_choice(e.size)):
+            known[e.name] = wanted()
+    count = -1
+    while count != len(known):
+        count = len(known)
+        for e in op.extents:
+            if e.name not in known and e.size is not None:
+                inside = list(walk(e.size))
+                if {s.extent for s in inside if isinstance(s, Size)} <= known.keys():
+                    numbers = {n: v for n, v in parameters.items() if v is not None}
+                    if {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
+                        known[e.name] = int(oracle.evaluate(e.size, {}, known, {}, numbers))
+    missing = [e.name for e in op.extents if e.name not in known]
+    if missing:
+        raise ValueError(f"size({missing[0]}) is not known")
+    return known
+
+
+def _needs_choice(size: Expr) -> bool:
+    """Whether it depends on something: a part of a composite axis, or a parameter."""
+    return any(isinstance(e, Size | Param) for e in walk(size))
+
+
+def _axis(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+    """The sizes of the array axes that one axis stands for."""
+    if isinstance(axis, Index):
+        size = known[axis.extent]
+        return size if isinstance(size, tuple) else (size,)
+    if isinstance(axis, Composite):
+        return (prod(prod(_axis(part, known)) for part in axis.args),)
+    return (1,)
+
+
+def _number(p: Number, case: Case) -> float | int:
+    """The default, or where it is varied a number near it."""
+    if p.default is None:
+        return _INTEGER if p.integer else _REAL
+    value = oracle.evaluate(as_expr(p.default), {}, {}, {}, {})
+    if p.integer:
+        value = int(value)
+        return value + 1 if case.varied else value
+    if not case.varied or not np.isfinite(value):
+        return float(value)
+    return value + 0.1 if abs(value) < 1 else value * 1.25
+
+
+# ------------------------------------------------------------------ integers
+
+
+def _integers(
+    op: Operation,
+    rng: np.random.Generator,
+    shapes: Mapping[str, tuple[int, ...]],
+    parameters: Mapping[str, Any],
+) -> dict[str, Array | None]:
+    """Values of the integer and bool tensors for which the equations make every access."""
+    tensors: dict[str, Array | None] = {t.name: None for t in op.inputs}
+    for t in op.inputs:
+        if t.name in shapes:
+            fill = {"float": 0.5, "int": 0, "bool": True}[t.kind]
+            tensors[t.name] = np.full(shapes[t.name], fill)
+    found = oracle.sizes(op, tensors, parameters)
+    largest = max((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=2)
+    for t in op.inputs:
+        if t.kind == "bool" and t.name in shapes:
+            tensors[t.name] = rng.permutation(np.arange(prod(shapes[t.name])) % 2 == 0).reshape(
+                shapes[t.name]
+            )
+        if t.kind == "int" and t.name in shapes:
+            low, high = _bounds(op, t, tensors, parameters, _limit(op, t, found, largest))
+            values = rng.integers(low, high, shapes[t.name])
+            for guard in _guards(op, t, parameters):
+                if values.size > 1:
+                    guarded = values.copy()
+                    guarded.flat[int(rng.integers(values.size))] = guard
+                    if _legal(op, {**tensors, t.name: guarded}, parameters):
+                        values = guarded
+            tensors[t.name] = values
+    made = _outputs(op, tensors, parameters)
+    if isinstance(made, Exception):
+        raise made
+    return tensors
+
+
+def _legal(
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
+) -> bool:
+    return not isinstance(_outputs(op, tensors, parameters), Exception)
+
+
+def _bounds(
+    op: Operation,
+    t: Tensor,
+    tensors: Mapping[str, Array | None],
+    parameters: Mapping[str, Any],
+    limit: int,
+) -> tuple[int, int]:
+    """The widest [low, high) that t may lie in, as the equations run."""
+    whole = tensors[t.name]
+    assert whole is not None
+
+    def legal(value: int) -> bool:
+        return _legal(op, {**tensors, t.name: np.full_like(whole, value)}, parameters)
+
+    low = next((n for n in range(limit) if legal(n)), None)
+    if low is None:
+        raise IndexError(f"no value of {t.name} keeps every access in bounds")
+    high = next(n for n in range(limit, low, -1) if legal(n - 1))
+    return low, high
+
+
+def _limit(
+    op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]], largest: int
+) -> int:
+    """One more than the largest value worth trying: that of an index it is compared with."""
+    for rel in _relations(op):
+        for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
+            if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Index):
+                size = found[other.extent]
+                return prod(size) if isinstance(size, tuple) else size
+    return largest
+
+
+def _guards(op: Operation, t: Tensor, parameters: Mapping[str, Any]) -> Iterator[int]:
+    """The values of integer parameters that t is compared with."""
+    for rel in _relations(op):
+        for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
+            if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Param):
+                value = parameters.get(other.name)
+                if isinstance(value, int):
+                    yield value
+
+
+def _relations(op: Operation) -> Iterator[Rel]:
+    for equation in op.equations:
+        for e in walk(equation.body):
+            if isinstance(e, Rel):
+                yield e

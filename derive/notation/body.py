@@ -1,0 +1,447 @@
+"""Written expressions to algebra: names get their meaning, composed heads their definition.
+
+Every index carries the letter that it was written with in place of its extent; sizes come
+later (`derive.notation.sizes`) from what is recorded here: each reading of a tensor, each
+comparison and each size that a definition gives.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Call,
+    Composite,
+    Const,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Num,
+    Or,
+    Param,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    num,
+    walk,
+)
+from derive.algebra.functions import POWERS
+from derive.algebra.substitution import fresh
+from derive.notation import advice, raw
+from derive.notation.build import LARGEST, flat, power, product, total, whole
+from derive.notation.capacity import JOINED
+from derive.notation.composed import joined, normalised
+from derive.notation.declare import Declared, Letter
+from derive.notation.names import (
+    ALIASES,
+    CONSTANTS,
+    KEEPING,
+    REDUCTIONS,
+    SCALAR,
+    arity,
+    nearest,
+    plural,
+)
+from derive.notation.numbers import check_number, number_of
+from derive.notation.raw import Place, Raw, fail, show
+from derive.notation.scope import Env, Reading, enter, in_either, letter_of
+from derive.notation.unknown import no_function, no_reduction
+
+__all__ = ["Bodies"]
+
+
+class Bodies:
+    """Translates the bodies of one operation, in order, recording what sizes follow from."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+        self.readings: list[Reading] = []
+        self.comparisons: list[tuple[Expr, Expr]] = []
+        self.definitions: list[tuple[str, Expr, Place | None]] = []
+        self.truths: set[str] = set()
+        self._defined: set[str] = set()
+        self._equation = raw.Equation(declared.written.name, (), raw.Number(num(0).value))
+        self._item: Raw | None = None
+        self._count = count(1)
+        for tensor in declared.tensors.values():
+            if tensor.kind == "bool" or (
+                tensor.kind is None and tensor.name in declared.as_condition
+            ):
+                self.truths.add(tensor.name)
+
+    def equation(self, equation: raw.Equation) -> tuple[tuple[Expr, ...], Expr]:
+        """The axes and the body of the next equation."""
+        self._equation = equation
+        env: dict[str, Index] = {}
+        axes = tuple(self._axis(axis, env) for axis in equation.axes)
+        if self._is_condition(equation.body):
+            body = self.condition(equation.body, env, False)
+            self.truths.add(equation.name)
+        else:
+            body = self.value(equation.body, env, False)
+        self._defined.add(equation.name)
+        return axes, body
+
+    def sizes(self) -> None:
+        """Record the sizes that the parameters fix."""
+        for letter, parameter in self.declared.fixed.items():
+            assert parameter.value is not None
+            size = whole(self.value(parameter.value, {}, False))
+            if size is None or (isinstance(size, Num) and size.value < 0):
+                fail(
+                    parameter.at,
+                    f"size({letter}) must be a whole number or made of sizes and integer "
+                    f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
+                )
+            if any(isinstance(part, Num) and abs(part.value) > LARGEST for part in walk(size)):
+                fail(parameter.at, f"size({letter})={show(parameter.value)}: at most {LARGEST}")
+            self.definitions.append((letter, size, parameter.at))
+
+    def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
+        def new(name: str, group: bool, at: Place | None) -> Index:
+            if name in env:
+                fail(at, f"index {name} stands twice on the left of {self._equation.name}")
+            env[name] = Index(name, name, group)
+            return env[name]
+
+        match axis:
+            case raw.Name(name):
+                return new(name, False, axis.at)
+            case raw.Star(name):
+                return new(name, True, axis.at)
+            case raw.Number(value) if value == 0:
+                return num(0)
+            case raw.Composite(args):
+                parts: list[Expr] = []
+                for part in args:
+                    if isinstance(part, raw.Name):
+                        parts.append(new(part.name, False, part.at))
+                    elif not (isinstance(part, raw.Number) and part.value == 0):
+                        fail(part.at, f"{show(part)} on the left: a part is an index or 0")
+                if len(parts) > 1:
+                    return Composite(tuple(parts))
+                return parts[0] if parts else num(0)
+        fail(
+            axis.at or self._equation.at,
+            f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups *p, "
+            "composites (a b) and 0"
+            + (f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""),
+        )
+
+    # conditions
+
+    def _is_condition(self, e: Raw) -> bool:
+        match e:
+            case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
+                return True
+            case raw.Bind(kind):
+                return kind in ("any", "all")
+            case raw.Item(name) | raw.Name(name):
+                return name in self.truths
+        return isinstance(e, raw.Apply) and e.function in ("true", "false")
+
+    def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        """e where true or false is meant."""
+        match e:
+            case raw.Compare(first, rest):
+                sides = [self.value(s, env, guarded) for s in (first, *(s for _, s in rest))]
+                parts = [
+                    self._relation(op, a, b)
+                    for (op, _), a, b in zip(rest, sides, sides[1:], strict=False)
+                ]
+                return parts[0] if len(parts) == 1 else And(tuple(parts))
+            case raw.Both(args):
+                parts = [self.condition(a, env, guarded or n > 0) for n, a in enumerate(args)]
+                return And(tuple(flat(parts, And)))
+            case raw.Either(args):
+                return Or(tuple(flat([self.condition(a, env, guarded) for a in args], Or)))
+            case raw.Negation(arg):
+                return Not(self.condition(arg, env, guarded))
+            case raw.Bind(kind) if kind in ("any", "all"):
+                return self._reduction(e, env, guarded)
+            case raw.Item(name) | raw.Name(name) if name in self.truths:
+                return self._access(e, env, guarded)
+            case raw.Apply("true", ()):
+                return And(())
+            case raw.Apply("false", ()):
+                return Or(())
+        if not self._is_tensor(e):
+            self.value(e, env, guarded)  # an error inside e is the better message
+        fail(e.at, f"{show(e)} is a number and no condition; compare it, {show(e)} != 0")
+
+    def _is_tensor(self, e: Raw) -> bool:
+        return isinstance(e, raw.Item) and e.name in self.declared.tensors
+
+    def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
+        """left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
+        if isinstance(left, Iverson) and isinstance(right, Num) and right.value in (0, 1):
+            if op in ("==", "!="):
+                holds = (op == "==") == (right.value == 1)
+                return left.condition if holds else Not(left.condition)
+        self.comparisons.append((left, right))
+        return Rel(op, left, right)
+
+    # values
+
+    def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        """e where a number is meant."""
+        try:
+            made = self._value(e, env, guarded)
+        except ZeroDivisionError:
+            fail(e.at, f"division by zero in {show(e)}")
+        except OverflowError as error:
+            fail(e.at, f"{show(e)}: {error}")
+        check_number(made, e)
+        return made
+
+    def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        match e:
+            case raw.Number(value):
+                return num(value)
+            case raw.Name() | raw.Item():
+                return self._named(e, env, guarded)
+            case raw.Sum(terms):
+                signed = [(minus, self.value(term, env, guarded)) for minus, term in terms]
+                return total(product((num(-1), t)) if minus else t for minus, t in signed)
+            case raw.Product() | raw.Negative():
+                return self._product(e, env, guarded)
+            case raw.Power(base, exponent):
+                return power(self.value(base, env, guarded), self.value(exponent, env, guarded))
+            case raw.Bracket(condition):
+                return Iverson(self.condition(condition, env, guarded))
+            case raw.Apply():
+                return self._apply(e, env, guarded)
+            case raw.Bind():
+                return self._bind(e, env, guarded)
+            case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
+                fail(e.at, advice.no_number(show(e), self._item is not None))
+        fail(e.at, f"{show(e)} cannot stand here; groups and composites are whole axis positions")
+
+    def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, raw.Name | raw.Item)
+        name = e.name
+        d = self.declared
+        if isinstance(e, raw.Name):
+            if name in CONSTANTS:
+                return Const(name)
+            if name in d.letters:
+                index = self._index(e, env)
+                if index.group:
+                    fail(e.at, f"group *{name} is no number; it stands as a whole axis position")
+                return index
+            if name in d.parameters:
+                return self._parameter(e)
+        elif name in (*REDUCTIONS, *KEEPING) and name not in (*d.tensors, *d.equations):
+            fail(e.at, f"{name} needs an argument: {show(e)}(...)")
+        elif name in d.parameters or name in CONSTANTS:
+            what = "constant" if name in CONSTANTS else "parameter"
+            fail(e.at, f"{name} is a {what} and has no axes")
+        access = self._access(e, env, guarded)
+        return Iverson(access) if name in self.truths else access
+
+    def _parameter(self, e: raw.Name) -> Expr:
+        parameter = self.declared.parameters[e.name]
+        match parameter.value:
+            case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
+                return Size(letter)
+            case raw.Apply("axis" | "keep"):
+                fail(e.at, f"parameter {e.name} is no number and cannot stand in an expression")
+        if parameter.options:
+            fail(e.at, f"parameter {e.name} is a choice and cannot stand in an expression")
+        return Param(e.name)
+
+    def _index(self, e: raw.Name | raw.Star, env: Env) -> Index:
+        if e.name in env:
+            return env[e.name]
+        group = self.declared.letters[e.name].group
+        star = "*" if group else ""
+        inside = f" of {show(self._item)}" if self._item is not None else ""
+        left = self._equation.name
+        fail(
+            e.at,
+            f"index {star}{e.name}{inside} is neither summed nor on the left; "
+            f"sum over it, sum[{star}{e.name}](...), or add it to {left}",
+        )
+
+    def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, raw.Name | raw.Item)
+        d = self.declared
+        name = e.name
+        if name in d.equations and name not in self._defined:
+            if name == self._equation.name:
+                fail(e.at, f"{name} is used in its own definition; {advice.RECURRENCE}")
+            later = d.equations[name].at
+            where = f", on line {later.line}" if later is not None and later.line else ""
+            fail(e.at, f"{name} is used before it is defined{where}; move its equation up")
+        if name not in d.equations and name not in d.tensors:
+            if name in d.letters and isinstance(e, raw.Item):
+                fail(e.at, f"{name} is an index and has no axes")
+            what = "name" if isinstance(e, raw.Name) else "tensor"
+            fail(e.at, f"unknown {what} {name}{nearest(name, d.known())}")
+        outer, self._item = self._item, e
+        written = e.positions if isinstance(e, raw.Item) else ()
+        positions = tuple(self._position(p, env, guarded) for p in written)
+        self._item = outer
+        self.readings.append(Reading(name, positions, guarded, self._equation.name, e.at))
+        return Access(name, positions)
+
+    def _position(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        match e:
+            case raw.Star():
+                return self._index(e, env)
+            case raw.Composite(args):
+                return Composite(tuple(self._position(a, env, guarded) for a in args))
+            case raw.Name(name) if name in self.declared.letters:
+                index = self._index(e, env)
+                if index.group:
+                    fail(e.at, f"{name} is a group of axes; write *{name}")
+                return index
+        return self.value(e, env, guarded)
+
+    # products, whose brackets guard
+
+    def _product(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        factors = list(raw.factors(e))
+        brackets = [not inverse and self._is_bracket(f) for inverse, f in factors]
+        result: list[Expr] = []
+        for n, (inverse, factor) in enumerate(factors):
+            others = brackets[:n] if brackets[n] else brackets
+            value = self.value(factor, env, guarded or any(others))
+            if inverse and number_of(value) == 0:
+                raise ZeroDivisionError
+            result.append(power(value, num(-1)) if inverse else value)
+        return product(result)
+
+    def _is_bracket(self, e: Raw) -> bool:
+        return isinstance(e, raw.Bracket) or (
+            isinstance(e, raw.Bind | raw.Item | raw.Name) and self._is_condition(e)
+        )
+
+    # functions
+
+    def _apply(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, raw.Apply)
+        name, args = e.function, e.args
+        if name == "size":
+            return self._size(e, env)
+        if name == "where":
+            self._arguments(e, 3)
+            condition, start = self.condition(args[0], env, guarded), len(self.readings)
+            then, middle = self.value(args[1], env, guarded), len(self.readings)
+            other = self.value(args[2], env, guarded)
+            either = in_either(self.readings[start:middle], self.readings[middle:])
+            self.readings[start:] = either
+            return Where(condition, then, other)
+        if name not in SCALAR:
+            no_function(e, self.declared)
+        self._arguments(e, arity(name))
+        values = tuple(self.value(a, env, guarded) for a in args)
+        if name in POWERS:
+            return power(values[0], num(POWERS[name]))
+        return Call(ALIASES.get(name, name), values)
+
+    def _arguments(self, e: raw.Apply, n: int) -> None:
+        if len(e.args) != n:
+            fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
+
+    def _size(self, e: raw.Apply, env: Env) -> Expr:
+        self._arguments(e, 1)
+        arg = e.args[0]
+        if not isinstance(arg, raw.Name | raw.Star) or arg.name not in self.declared.letters:
+            fail(e.at, f"{show(e)}: size takes an index, size(k)")
+        return Size(letter_of(arg.name, env))
+
+    # heads with indices
+
+    def _bind(self, e: Raw, env: Env, guarded: bool) -> Expr:
+        assert isinstance(e, raw.Bind)
+        if e.kind in KEEPING:
+            return self._keeping(e, env, guarded)
+        if e.kind == "concat":
+            return self._concat(e, env, guarded)
+        if e.kind in REDUCTIONS:
+            reduced = self._reduction(e, env, guarded)
+            return Iverson(reduced) if e.kind in ("any", "all") else reduced
+        no_reduction(e, self.declared)
+
+    def _bound(self, e: raw.Bind, arguments: bool = True) -> tuple[raw.Name | raw.Star, ...]:
+        if arguments and len(e.args) != 1:
+            fail(e.at, f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
+        if not e.indices:
+            fail(e.at, f"{e.kind}[] has no index to run over")
+        found: list[raw.Name | raw.Star] = []
+        for index in e.indices:
+            if not isinstance(index, raw.Name | raw.Star):
+                fail(index.at, f"{e.kind} runs over indices and groups, not over {show(index)}")
+            if any(index.name == other.name for other in found):
+                fail(index.at, f"index {index.name} stands twice in {e.kind}[...]")
+            found.append(index)
+        return tuple(found)
+
+    def _reduction(self, e: raw.Bind, env: Env, guarded: bool) -> Expr:
+        inner = dict(env)
+        bound = []
+        for written in self._bound(e):
+            letter = self.declared.letters[written.name]
+            index = Index(letter.name, letter_of(letter.name, env), letter.group)
+            index = fresh(index, inner.values())
+            enter(inner, letter.name, index)
+            bound.append(index)
+        condition = None
+        if e.condition is not None:
+            condition = self.condition(e.condition, inner, guarded)
+            guarded = True
+        translate = self.condition if e.kind in ("any", "all") else self.value
+        body = translate(e.args[0], inner, guarded)
+        return Reduce(e.kind, tuple(bound), body, condition)
+
+    def _keeping(self, e: raw.Bind, env: Env, guarded: bool) -> Expr:
+        outer = [self._kept(e, index, env) for index in self._bound(e)]
+        condition = None
+        if e.condition is not None:
+            condition = self.condition(e.condition, env, guarded)
+        x = self.value(e.args[0], env, guarded or condition is not None)
+        return normalised(x, outer, condition, env.values(), log=e.kind == "log_softmax")
+
+    def _kept(self, e: raw.Bind, index: raw.Name | raw.Star, env: Env) -> Index:
+        if index.name not in env:
+            fail(
+                index.at,
+                f"{e.kind}[{show(index)}] keeps its index, and {index.name} is neither summed nor "
+                f"on the left; add it to {self._equation.name}",
+            )
+        return env[index.name]
+
+    def _concat(self, e: raw.Bind, env: Env, guarded: bool) -> Expr:
+        if e.condition is not None or len(e.indices) != 1 or not isinstance(e.indices[0], raw.Name):
+            fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
+        if not e.args:
+            fail(e.at, "concat[...] needs something to join")
+        if len(e.args) > JOINED:
+            fail(
+                e.at,
+                f"concat joins at most {JOINED}, not {len(e.args)}: join some of them in an "
+                "equation of its own",
+            )
+        k = self._kept(e, self._bound(e, arguments=False)[0], env)
+        pieces: list[tuple[Index, Expr]] = []
+        for n, arg in enumerate(e.args, start=1):
+            name = f"{e.indices[0].name}#{next(self._count)}"
+            self.declared.letters[name] = Letter(name, False, arg.at, own=False)
+            own = Index(name, name)
+            scope = dict(env)
+            enter(scope, e.indices[0].name, own)
+            piece = self.value(arg, scope, guarded)
+            if not any(i is own for i in walk(piece)):
+                fail(
+                    arg.at,
+                    f"argument {n} of concat[{e.indices[0].name}] has no index "
+                    f"{e.indices[0].name}, so that its size is unknown",
+                )
+            pieces.append((own, piece))
+        self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
+        return joined(k, pieces, e.at)

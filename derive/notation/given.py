@@ -1,0 +1,159 @@
+"""Formulas of an operation with one index for each axis, put back on the axes as they were given.
+
+``C[t, d]`` stands for ``C[(t d), 0]`` where these are the axes of C, and for ``C[k, 0]`` where t
+and d stand side by side wherever they stand, and the operation has the letter k for both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Reduce,
+    Size,
+    num,
+    walk,
+)
+from derive.algebra.substitution import fresh, replace_inside_out
+from derive.notation.operation import Operation
+from derive.notation.split import in_parts, split_axes, splits
+
+__all__ = ["Given", "as_given", "given_axes", "letters_of", "on_given_axes", "with_letters"]
+
+Given = tuple[tuple[Expr, int], ...]
+"""Each axis as it was given, and the number of indices that it became."""
+
+
+def given_axes(op: Operation) -> dict[str, Given]:
+    """The axes of each input and equation."""
+    inside = split_axes(op).axes
+    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    return {
+        name: tuple((a, len(inner)) for a, inner in zip(axes[name], inside[name], strict=True))
+        for name in axes
+    }
+
+
+def letters_of(op: Operation) -> dict[tuple[str, ...], Index]:
+    """The extents of indices side by side, and the index that a person wrote for all of them."""
+    written = [i for e in op.equations for i in walk(e.body) if isinstance(i, Index)]
+    written += [i for e in op.equations for i in e.axes if isinstance(i, Index)]
+    found: dict[tuple[str, ...], Index] = {}
+    for extent, parts in splits(op).items():
+        index = next((i for i in written if i.extent == extent and "'" not in i.name), None)
+        if index is not None:
+            found.setdefault(parts, index)
+    return found
+
+
+def as_given(op: Operation, e: Expr) -> Expr:
+    """The right side of an equation with the constant parts of composite axes as they are written.
+
+    They are numbers of the whole axis to what evaluates it.
+    """
+    axes = {t.name: t.axes for t in op.inputs} | {q.name: q.axes for q in op.equations}
+    sizes = {extent.name: extent.size for extent in op.extents}
+
+    def written(part: Expr) -> Expr:
+        if not isinstance(part, Access):
+            return part
+        pairs = zip(part.positions, axes[part.tensor], strict=True)
+        parts = (_in_blocks(in_parts(p, a, sizes) if _is_composite(a) else p, a) for p, a in pairs)
+        return Access(part.tensor, tuple(parts))
+
+    return replace_inside_out(e, written)
+
+
+def _is_composite(axis: Expr) -> TypeGuard[Composite]:
+    return isinstance(axis, Composite)
+
+
+def _in_blocks(position: Expr, axis: Expr) -> Expr:
+    """n*size(e) + e as (n e), by which an axis is read that is not known to have these parts."""
+    if not isinstance(position, Add) or len(position.args) != 2:
+        return position
+    if isinstance(axis, Composite) and len(axis.args) != 2:
+        return position
+    first, e = position.args
+    scale = first.args if isinstance(first, Mul) else (num(1), first)
+    if isinstance(e, Index) and len(scale) == 2 and scale[1] is Size(e.extent):
+        return Composite((scale[0], e)) if isinstance(scale[0], Num) else position
+    return position
+
+
+def on_given_axes(e: Expr, owners: Mapping[str, Given]) -> Expr:
+    """e with every tensor read on its axes."""
+
+    def given(part: Expr) -> Expr:
+        if not isinstance(part, Access) or part.tensor not in owners:
+            return part
+        left = iter(part.positions)
+        on_axes = (_on_axis(axis, n, left) for axis, n in owners[part.tensor])
+        return Access(part.tensor, tuple(on_axes))
+
+    return replace_inside_out(e, given)
+
+
+def _on_axis(axis: Expr, n: int, positions: Iterator[Expr]) -> Expr:
+    if isinstance(axis, Num):
+        return axis
+    parts = tuple(next(positions) for _ in range(n))
+    return parts[0] if n == 1 else Composite(parts)
+
+
+def with_letters(
+    expressions: Sequence[Expr], letters: Mapping[tuple[str, ...], Index]
+) -> tuple[Expr, ...]:
+    """The expressions with one index for those that stand side by side wherever they stand."""
+    if not letters:
+        return tuple(expressions)
+    every = [e for expression in expressions for e in walk(expression)]
+    taken = [e for e in every if isinstance(e, Index)]
+    whole: dict[Expr, Index] = {}
+    for e in dict.fromkeys(e for e in every if isinstance(e, Composite)):
+        parts = [i for i in e.args if isinstance(i, Index)]
+        letter = letters.get(tuple(i.extent for i in parts))
+        if letter is None or len(set(parts)) < len(e.args):
+            continue
+        if all(i not in expressions and _only_within(i, e, every) for i in parts):
+            whole[e] = fresh(letter, taken)
+            taken.append(whole[e])
+    return tuple(_replaced(e, whole) for e in expressions)
+
+
+def _only_within(index: Index, composite: Composite, every: Sequence[Expr]) -> bool:
+    """Whether the index stands in this composite alone, or is bound with the rest of it."""
+    count: Counter[bool] = Counter()
+    for e in every:
+        own = sum(part is index for part in e.parts())
+        if isinstance(e, Reduce) and index in e.indices:
+            order = e.kind in ("argmax", "argmin")
+            if order or not set(composite.args) <= set(e.indices):
+                return False
+            own -= 1
+        count[e is composite] += own
+    return not count[False]
+
+
+def _replaced(e: Expr, whole: Mapping[Expr, Index]) -> Expr:
+    if e in whole:
+        return whole[e]
+    mapped: Expr = e.map(lambda part: _replaced(part, whole))
+    if isinstance(mapped, Reduce):
+        indices = list(mapped.indices)
+        for composite, index in whole.items():
+            if set(composite.parts()) <= set(indices):
+                first = min(indices.index(part) for part in composite.parts())
+                indices[first] = index
+                indices = [i for i in indices if i not in set(composite.parts())]
+        return Reduce(mapped.kind, tuple(indices), mapped.body, mapped.condition)
+    return mapped

@@ -1,0 +1,287 @@
+"""An access under a false condition is not made: its positions carry the condition.
+
+Where(c, x[p], b) becomes Where(c, x[Guard(c', p)], b), so that the algebra may move x[...] out of
+the branch. c' are the conditions whose indices p has, and that others hold for some value of what p
+has not; where another condition keeps an affine p in bounds, c' are the bounds themselves. A
+position that is always in bounds is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from derive.algebra.connected import connected
+from derive.algebra.expr import (
+    Access,
+    And,
+    Composite,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    free_indices,
+    num,
+    sort_key,
+    walk,
+)
+from derive.algebra.functions import RELATIONS
+from derive.algebra.substitution import substitute
+from derive.notation.affine import Affine, Polynomial, affine, room
+from derive.notation.build import difference
+from derive.notation.operation import Extent, Kind
+
+__all__ = ["Guards"]
+
+_MOST_TRIED = 16
+"""So many positions of an index are tried for one that meets conditions."""
+
+
+class Guards:
+    """Wraps the positions of one operation.
+
+    ``axis`` gives the extent of an axis of a tensor, ``kinds`` what tensors and equations hold.
+    """
+
+    def __init__(
+        self,
+        extents: Sequence[Extent],
+        axis: Callable[[str, int], str],
+        kinds: Mapping[str, Kind],
+    ) -> None:
+        self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
+        self._axis = axis
+        self._kinds = kinds
+
+    def body(self, e: Expr, over: tuple[Expr, ...] = ()) -> Expr:
+        """e with every position under the conditions ``over`` and its own made safe."""
+        match e:
+            case Access(tensor, positions):
+                made = tuple(self._position(tensor, n, p, over) for n, p in enumerate(positions))
+                return Access(tensor, made)
+            case Where(condition, then, other):
+                condition = self.body(condition, over)
+                return Where(
+                    condition,
+                    self.body(then, _and(over, condition)),
+                    self.body(other, _and(over, _not(condition))),
+                )
+            case Mul(args):
+                return self._product(args, over)
+            case And(args) | Or(args):
+                # What comes later is asked where the earlier has not decided.
+                done: list[Expr] = []
+                known: list[Expr] = []
+                for arg in args:
+                    done.append(self.body(arg, _and(over, *known)))
+                    known.append(done[-1] if isinstance(e, And) else _not(done[-1]))
+                return type(e)(tuple(done))
+            case Reduce(kind, indices, body, condition) if condition is not None:
+                condition = self.body(condition, over)
+                return Reduce(kind, indices, self.body(body, _and(over, condition)), condition)
+        mapped: Expr = e.map(lambda part: self.body(part, over))
+        return mapped
+
+    def _product(self, args: tuple[Expr, ...], over: tuple[Expr, ...]) -> Expr:
+        brackets: list[Expr] = []
+        made: dict[int, Expr] = {}
+        for n, arg in enumerate(args):
+            if isinstance(arg, Iverson):
+                condition = self.body(arg.condition, _and(over, *brackets))
+                brackets.append(condition)
+                made[n] = Iverson(condition)
+        inner = _and(over, *brackets)
+        return Mul(tuple(made.get(n) or self.body(arg, inner) for n, arg in enumerate(args)))
+
+    def _position(self, tensor: str, n: int, e: Expr, over: tuple[Expr, ...]) -> Expr:
+        if isinstance(e, Composite) or (isinstance(e, Index) and e.group):
+            return e
+        axis = self._axis(tensor, n)
+        made = self.body(e, over)
+        if not over or (isinstance(e, Index) and e.extent == axis):
+            return made
+        position = affine(e)
+        inside = isinstance(e, Num) and position is not None and all(self.within(position, axis))
+        if inside:
+            return made
+        if position is None or position.tensors or isinstance(e, Num):
+            asked = self._asked(e, over)
+            return Guard(_conjunction(asked), made) if asked else made
+        qualified = [c for c in over if free_indices(c) <= free_indices(e)]
+        below, above = self.within(position, axis)
+        if below and above:
+            return made
+        if len(qualified) < len(over):
+            bounds = [] if below else [Rel("<=", num(0), made)]
+            bounds += [] if above else [Rel("<", made, Size(axis))]
+            qualified = [self._said(b, qualified) for b in bounds]
+        return Guard(_conjunction(qualified), made)
+
+    def _said(self, bound: Expr, conditions: Sequence[Expr]) -> Expr:
+        """The bound as one of these conditions says it, or more; else as it is."""
+        own = room(bound)
+        assert own is not None
+        for c in conditions:
+            other = room(c)
+            more = None if other is None else affine(difference(own, other))
+            if more is not None and not more.coefficients and not more.tensors:
+                number = self._simple(more.constant).number
+                if number is not None and number >= 0:
+                    return c
+        return bound
+
+    def _asked(self, e: Expr, over: Sequence[Expr]) -> list[Expr]:
+        """What is certain of the indices of e where all conditions hold, of all other indices.
+
+        [s[k] = n] for some n is 0 <= s[k] < size(n), and other conditions are about that n.
+        """
+        own = free_indices(e)
+        asked: list[Expr] = []
+        left = list(over)
+        for c in over:
+            for index, value in self._equal(c):
+                if index in own or index.group or not free_indices(value) <= own or c not in left:
+                    continue
+                if any(isinstance(p, Composite) and index in p.args for x in left for p in walk(x)):
+                    # No other value stands in a composite axis.
+                    continue
+                range_ = self._range(value, index)
+                asked += range_
+                moved = [substitute(x, {index: value}) for x in left if x is not c]
+                left = [_within(x, value, range_) for x in moved if not _holds(x)]
+        asked += [c for c in left if free_indices(c) <= own]
+        for others, members in connected(left, own):
+            binders = tuple(sorted(others, key=sort_key))
+            if self._some(binders, members):
+                continue
+            asked.append(Reduce("any", binders, _conjunction(members)))
+        return asked
+
+    def _some(self, binders: Sequence[Index], conditions: Sequence[Expr]) -> bool:
+        """Whether a position of an index whose size is a number certainly meets the conditions."""
+        if len(binders) != 1:
+            return False
+        size = self._size(binders[0]).number
+        return any(
+            all(_holds(substitute(c, {binders[0]: num(n)})) for c in conditions)
+            for n in range(min(int(size or 0), _MOST_TRIED))
+        )
+
+    def _equal(self, c: Expr) -> Iterator[tuple[Index, Expr]]:
+        """(index, the number or element of an integer tensor that the condition says it to be)."""
+        if isinstance(c, Rel) and c.op == "==":
+            for one, other in ((c.left, c.right), (c.right, c.left)):
+                integer = isinstance(other, Access) and self._kinds[other.tensor] == "int"
+                if isinstance(one, Index) and (integer or isinstance(other, Num)):
+                    yield one, other
+
+    def _range(self, value: Expr, index: Index) -> tuple[Expr, ...]:
+        """What is not certain of 0 <= value < size(index)."""
+        range_ = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
+        found = affine(value) if isinstance(value, Num) else None
+        if found is None:
+            return range_
+        below, above = self._inside(found, self._size(index))
+        return tuple(c for c, holds in zip(range_, (below, above), strict=True) if not holds)
+
+    def within(self, position: Affine, axis: str) -> tuple[bool, bool]:
+        """Whether 0 <= position, and position < size(axis), for certain."""
+        return self._inside(position, self._expand(Size(axis)))
+
+    def _inside(self, position: Affine, size: Polynomial) -> tuple[bool, bool]:
+        least, gap = self._margins(position, size)
+        return least is not None and least >= 0, gap is not None and gap >= 0
+
+    def margins(self, position: Affine, axis: str) -> tuple[int | None, int | None]:
+        """min(position) and size(axis) - 1 - max(position), where they are numbers."""
+        return self._margins(position, self._expand(Size(axis)))
+
+    def _margins(self, position: Affine, size: Polynomial) -> tuple[int | None, int | None]:
+        low, high = position.least(self._size), position.greatest(self._size)
+        last = size - Polynomial.of(1)
+        least = None if low is None else self._simple(low).number
+        gap = None if high is None else (self._simple(last) - self._simple(high)).number
+        return None if least is None else int(least), None if gap is None else int(gap)
+
+    def _size(self, index: Index) -> Polynomial:
+        return self._expand(Size(index.extent))
+
+    def _simple(self, e: Polynomial) -> Polynomial:
+        result = Polynomial({})
+        for key, value in e.terms.items():
+            term = Polynomial({(): value})
+            for atom in key:
+                term = term * (
+                    self._expand(atom) if isinstance(atom, Size) else Polynomial.of(atom)
+                )
+            result = result + term
+        return result
+
+    def _expand(self, size: Size) -> Polynomial:
+        """A number, or a size in terms of those that are read from axes, if it is a polynomial."""
+        extent = self._extents.get(size.extent)
+        if extent is None or extent.size is None:
+            return Polynomial.of(size)
+        if extent.sources and not isinstance(extent.size, Num):
+            return Polynomial.of(size)
+        found = affine(extent.size)
+        if found is None or found.coefficients or found.tensors:
+            return Polynomial.of(size)
+        return self._simple(found.constant)
+
+
+def _holds(c: Expr) -> bool:
+    """Whether a comparison of numbers, or its negation, holds."""
+    if isinstance(c, Not):
+        return _is_of_numbers(c.arg) and not _holds(c.arg)
+    if isinstance(c, And):
+        return all(map(_holds, c.args))
+    if not _is_of_numbers(c):
+        return False
+    assert isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
+    return bool(RELATIONS[c.op](c.left.value, c.right.value))
+
+
+def _is_of_numbers(c: Expr) -> bool:
+    return isinstance(c, Rel) and isinstance(c.left, Num) and isinstance(c.right, Num)
+
+
+def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
+    """e with the value made only in its range where it is a position."""
+
+    def guarded(position: Expr) -> Expr:
+        made = _within(position, value, range_)
+        if not any(part is value for part in walk(made)):
+            return made
+        if isinstance(made, Guard):
+            return Guard(_conjunction(_and(range_, made.condition)), made.position)
+        return Guard(_conjunction(range_), made)
+
+    if isinstance(e, Access):
+        return Access(e.tensor, tuple(map(guarded, e.positions)))
+    mapped: Expr = e.map(lambda part: _within(part, value, range_))
+    return mapped
+
+
+def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
+    result = list(over)
+    for condition in more:
+        for part in condition.args if isinstance(condition, And) else (condition,):
+            if all(part is not known for known in result):
+                result.append(part)
+    return tuple(result)
+
+
+def _not(condition: Expr) -> Expr:
+    return condition.arg if isinstance(condition, Not) else Not(condition)
+
+
+def _conjunction(conditions: Sequence[Expr]) -> Expr:
+    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))

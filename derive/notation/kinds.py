@@ -1,0 +1,274 @@
+"""Which tensors, equations and parameters are integers or conditions, and which have a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Const,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    accesses,
+    walk,
+)
+from derive.algebra.functions import OF_INTEGERS
+from derive.notation.affine import affine
+from derive.notation.declare import Declared, constant
+from derive.notation.operation import Equation, Kind
+from derive.notation.raw import fail, show
+from derive.notation.scope import Reading
+
+__all__ = ["Kinds", "lost_gradients"]
+
+
+class Kinds:
+    """``of`` has the kind of every input and equation, ``integers`` the integer parameters."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        bodies: Mapping[str, Expr],
+        readings: Sequence[Reading],
+        truths: Iterable[str],
+        sizes: Iterable[Expr],
+    ) -> None:
+        self.of: dict[str, Kind] = {}
+        self.integers = {p.name for size in sizes for p in walk(size) if isinstance(p, Param)}
+        self._declared = declared
+        self._bodies = bodies
+        self._must: dict[str, None] = {}
+        self._floors: dict[str, str] = {}
+        truths = set(truths)
+        self._positions(readings)
+        self._demand()
+        self._inputs(truths)
+        self._compared()
+        for name, body in bodies.items():
+            self.of[name] = self._kind(body)
+            if name in self._must and self.of[name] != "int":
+                fail(
+                    declared.equations[name].at,
+                    f"{name} is used as an index and is not an integer; its equation must be made "
+                    "of integers alone, without division, or of int(floor(...))",
+                )
+            self._check_whole(name, body)
+
+    def _positions(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            for position in reading.positions:
+                found = affine(position)
+                for access in found.tensors if found is not None else ():
+                    if isinstance(access, Access):
+                        self._must.setdefault(access.tensor)
+                self.integers.update(p.name for p in _outside(position) if isinstance(p, Param))
+
+    def _demand(self) -> None:
+        """What an integer equation is made of is an integer too."""
+        for name, body in reversed(list(self._bodies.items())):
+            if name in self._must:
+                floors = [
+                    e for e in _outside(body) if isinstance(e, Call) and e.function == "floor"
+                ]
+                inside = {a.tensor for e in floors for a in accesses(e)}
+                self._floors |= dict.fromkeys(sorted(inside), name)
+                for part in _values(body):
+                    if isinstance(part, Access):
+                        self._must.setdefault(part.tensor)
+                    elif isinstance(part, Param):
+                        self.integers.add(part.name)
+
+    def _inputs(self, truths: set[str]) -> None:
+        for tensor in self._declared.tensors.values():
+            name = tensor.name
+            kind: Kind = "float"
+            if name in truths:
+                kind = "bool"
+            elif name in self._must or tensor.kind == "int":
+                kind = "int"
+            if name in self._must and (tensor.kind in ("bool", "float") or kind == "bool"):
+                what = tensor.kind or "bool"
+                at = self._declared.as_index.get(name, tensor.at)
+                how = self._declared.how.integer(name)
+                fail(at, f"{name} is used as an index and is a {what} tensor; declare it {how}")
+            if kind == "int" and tensor.kind is None and name in self._floors:
+                whole = self._floors[name]
+                fail(
+                    self._declared.equations[whole].at,
+                    f"{whole} is used as an index and is made of the floor of {name}: write "
+                    f"int(floor(...)), an integer, where {name} is a float, or declare "
+                    f"{self._declared.how.integer(name)}",
+                )
+            self.of[name] = kind
+        self._not_all_conditions()
+
+    def _not_all_conditions(self) -> None:
+        """Refuse an operation that has no tensor with a gradient, as one is used as a condition."""
+        if "float" in self.of.values():
+            return
+        for name, tensor in self._declared.tensors.items():
+            if self.of[name] == "bool" and tensor.kind is None:
+                e = self._declared.as_condition[name]
+                fail(
+                    e.at,
+                    f"{show(e)} is a condition here, so that {name} is a bool tensor, and no "
+                    f"other input has a gradient; where {name} holds numbers, compare it, "
+                    f"{show(e)} != 0",
+                )
+
+    def _compared(self) -> None:
+        """A parameter that is only compared with positions, sizes and integer tensors is one.
+
+        Its default tells otherwise if it is not whole, and a number that it is compared with tells
+        nothing: ``[p > 0]`` is asked of any number.
+        """
+        among: set[str] = set()
+        others: set[str] = set()
+        for body in self._bodies.values():
+            for part in walk(body):
+                if not isinstance(part, Rel):
+                    others.update(p.name for p in part.parts() if isinstance(p, Param))
+                    continue
+                for one, other in ((part.left, part.right), (part.right, part.left)):
+                    if isinstance(one, Param):
+                        if not (_only(other, self.of) and self._kind(other) == "int"):
+                            others.add(one.name)
+                        elif any(isinstance(p, Index | Size | Access) for p in walk(other)):
+                            among.add(one.name)
+            if isinstance(body, Param):
+                others.add(body.name)
+        self.integers.update(name for name in among - others if self._may_be_whole(name))
+
+    def _may_be_whole(self, parameter: str) -> bool:
+        written = self._declared.parameters[parameter].value
+        if written is None:
+            return True
+        given = constant(written, f"the default of {parameter}")
+        return isinstance(given, Num) and given.value.denominator == 1
+
+    def _kind(self, e: Expr) -> Kind:
+        match e:
+            case Num(value):
+                return "int" if value.denominator == 1 else "float"
+            case Index() | Size() | Iverson():
+                return "int"
+            case Param(name):
+                return "int" if name in self.integers else "float"
+            case Access(tensor):
+                return self.of[tensor]
+            case Rel() | And() | Or() | Not():
+                return "bool"
+            case Add(args) | Mul(args):
+                return self._common(args)
+            case Where(_, then, other):
+                return self._common((then, other))
+            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+                return self._kind(base)
+            case Call("int"):
+                return "int"
+            case Call(function, args) if function in OF_INTEGERS:
+                return self._common(args)
+            case Reduce(kind, _, body):
+                if kind in ("any", "all"):
+                    return "bool"
+                if kind in ("argmax", "argmin"):
+                    return "int"
+                return "float" if kind in ("mean", "logsumexp") else self._kind(body)
+        assert isinstance(e, Const | Call | Pow)
+        return "float"
+
+    def _check_whole(self, name: str, body: Expr) -> None:
+        """``int`` is asked of what is whole: which way another number is rounded is said."""
+        for part in walk(body):
+            if isinstance(part, Call) and part.function == "int" and not self._whole(part.args[0]):
+                fail(
+                    self._declared.equations[name].at,
+                    f"int(...) in {name} is of a number that need not be whole; write "
+                    "int(floor(...)), or int(-floor(-...)) to round up",
+                )
+
+    def _whole(self, e: Expr) -> bool:
+        match e:
+            case Call("floor" | "sign"):
+                return True
+            case Add(args) | Mul(args):
+                return all(map(self._whole, args))
+            case Call(function, args) if function in OF_INTEGERS:
+                return all(map(self._whole, args))
+            case Where(_, then, other):
+                return self._whole(then) and self._whole(other)
+            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+                return self._whole(base)
+            case Reduce("sum" | "prod" | "max" | "min" | "amax" | "amin", _, body):
+                return self._whole(body)
+            case Access(tensor) if tensor in self._bodies and self.of[tensor] == "float":
+                return self._whole(self._bodies[tensor])
+        return self._kind(e) in ("int", "bool")
+
+    def _common(self, args: Iterable[Expr]) -> Kind:
+        return "int" if all(self._kind(a) in ("int", "bool") for a in args) else "float"
+
+
+def _outside(e: Expr) -> Iterator[Expr]:
+    """e and its parts, but for what ``int`` is of."""
+    yield e
+    if not (isinstance(e, Call) and e.function == "int"):
+        for part in e.parts():
+            yield from _outside(part)
+
+
+def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
+    return all(a.tensor in known for a in walk(e) if isinstance(a, Access))
+
+
+def _values(e: Expr) -> Iterator[Expr]:
+    """What the value of e is made of: not its conditions, nor positions, nor what argmax ranks."""
+    match e:
+        case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
+            return
+        case Reduce(kind, _, body):
+            if kind not in ("argmax", "argmin", "any", "all"):
+                yield from _values(body)
+        case Where(_, then, other):
+            yield from _values(then)
+            yield from _values(other)
+        case Access() | Param():
+            yield e
+        case _:
+            for part in e.parts():
+                yield from _values(part)
+
+
+def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterator[tuple[str, str]]:
+    """(tensor, integer equation) where an undeclared tensor is an integer one for it alone.
+
+    It is no index itself, and a float equation computes with its value.
+    """
+    values = {
+        kind: {
+            a.tensor: e.name
+            for e in equations
+            if (e.kind == "float") == (kind == "float")
+            for a in _values(e.body)
+            if isinstance(a, Access)
+        }
+        for kind in ("float", "int")
+    }
+    for name, tensor in declared.tensors.items():
+        if tensor.kind is None and name not in declared.as_index and name in values["float"]:
+            if name in values["int"]:
+                yield name, values["int"][name]

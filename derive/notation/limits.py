@@ -1,0 +1,73 @@
+"""``Sum(A[i, k]*B[k, j], k)``: a sum over every value of k, which plain SymPy refuses.
+
+SymPy's ``Sum`` and ``Product`` raise ``ValueError`` for an index without limits. Here they are
+taught that a bare index k means (k, 0, size(k) - 1).
+
+They are also taught to leave a Piecewise under the sum or head that binds an index of its
+conditions: SymPy folds every Piecewise out of what is summed, and so takes such an index out of
+its sum. Nothing else that they accepted before changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sympy import Dummy, Expr, Idx, Piecewise, Product, Sum, Symbol, preorder_traversal
+from sympy.core.containers import Tuple
+
+from derive.notation.heads import Concat, Head, size
+
+__all__ = ["whole_range"]
+
+
+def whole_range(limit: Any) -> Any:
+    """(k, 0, size(k) - 1) for an index k without limits; anything else as it is."""
+    index = limit
+    if isinstance(limit, tuple | list | Tuple) and len(limit) == 1:
+        index = limit[0]
+    if isinstance(index, Symbol) or (isinstance(index, Idx) and index.lower is None):
+        return Tuple(index, 0, size(index) - 1)
+    return limit
+
+
+def _binders(e: Expr) -> Iterator[Any]:
+    """Every sum, product, head and concatenation within e."""
+    kinds = Sum | Product | Head | Concat
+    return (node for node in preorder_traversal(e) if isinstance(node, kinds))
+
+
+def _conditional(binder: Any) -> bool:
+    """Whether a Piecewise under the binder asks for an index that it binds."""
+    if isinstance(binder, Head):
+        bound = {s for index in binder.args[1] for s in index.free_symbols}
+    elif isinstance(binder, Concat):
+        bound = binder.args[0].free_symbols
+    else:
+        bound = {s for limit in binder.limits for s in limit[0].free_symbols}
+    cases = (case for piecewise in binder.atoms(Piecewise) for case in piecewise.args)
+    return any(bound & case.cond.free_symbols for case in cases)
+
+
+def _teach(kind: Any) -> None:
+    """Wrap ``kind.__new__`` once."""
+    plain = kind.__new__
+    if getattr(plain, "accepts_bare_indices", False):
+        return
+
+    def new(cls: Any, function: Any, *limits: Any, **assumptions: Any) -> Any:
+        limits = tuple(map(whole_range, limits))
+        if not isinstance(function, Expr) or not any(map(_conditional, _binders(function))):
+            return plain(cls, function, *limits, **assumptions)
+        # Made of a symbol, which has nothing to be folded, that the function then replaces.
+        made = plain(cls, Dummy(), *limits, **assumptions)
+        made._args = (function, *made._args[1:])
+        return made
+
+    new.accepts_bare_indices = True  # type: ignore[attr-defined]
+    new.__doc__ = plain.__doc__
+    kind.__new__ = staticmethod(new)
+
+
+_teach(Sum)
+_teach(Product)

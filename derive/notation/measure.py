@@ -1,0 +1,134 @@
+"""Sizes in expressions: which indices one depends on, and when two products are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from derive.algebra.expr import (
+    Add,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Param,
+    Size,
+    sort_key,
+    walk,
+)
+from derive.algebra.substitution import replace
+from derive.notation import raw
+from derive.notation.affine import Affine
+from derive.notation.build import product
+from derive.notation.declare import Declared
+from derive.notation.shapes import Shapes
+
+__all__ = [
+    "atoms",
+    "compared",
+    "composed",
+    "composition",
+    "factors",
+    "letters",
+    "pinned",
+    "places",
+    "shown",
+]
+
+
+def atoms(position: Affine) -> Iterable[Size]:
+    """The sizes that the range of an affine position depends on."""
+    for part in (position.constant, *position.coefficients.values()):
+        for key in part.terms:
+            yield from (atom for atom in key if isinstance(atom, Size))
+    for index in position.coefficients:
+        yield Size(index.extent)
+
+
+def compared(e: Expr) -> Iterator[str]:
+    """The letters of e that stand for their own position, not in an access or a reduction."""
+    if isinstance(e, Index):
+        yield e.extent
+    elif isinstance(e, Add | Mul):
+        for part in e.args:
+            yield from compared(part)
+
+
+def letters(composite: Composite) -> list[str]:
+    """The letters of the parts, constants left out."""
+    return [p.extent for p in composite.args if isinstance(p, Index)]
+
+
+def composed(composite: Composite) -> Expr:
+    """The size of a composite axis."""
+    return product(map(Size, letters(composite)))
+
+
+def composition(composite: Composite) -> str:
+    """(t d), for messages."""
+    parts = (p.name if isinstance(p, Index) else shown(p, str) for p in composite.args)
+    return f"({' '.join(parts)})"
+
+
+def places(axes: Iterable[str]) -> str:
+    """``axis 0 of x and axis 1 of y`` for x@0 and y@1, at most four of them."""
+    split = (axis.rpartition("@") for axis in dict.fromkeys(axes))
+    said = [f"axis {n} of {tensor}" for tensor, _, n in split]
+    if len(said) > _SAID:
+        said = [*said[: _SAID - 1], f"{len(said) - _SAID + 1} others"]
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+
+
+_SAID = 4
+
+
+def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
+    """What is multiplied, in one order; sizes that are known as numbers are one number."""
+
+    def number(part: Expr) -> Expr | None:
+        found = known(part.extent) if isinstance(part, Size) else None
+        return found if isinstance(found, Num) else None
+
+    whole = replace(size, number)
+    if isinstance(whole, Mul):
+        whole = product(whole.args)
+    return sorted(whole.args if isinstance(whole, Mul) else (whole,), key=sort_key)
+
+
+def shown(size: Expr, say: Callable[[str], str]) -> str:
+    """The text of a size, for messages."""
+    match size:
+        case Num(value) if value.denominator == 1:
+            return str(value.numerator)
+        case Size(extent):
+            return f"size({say(extent)})"
+        case Param(name):
+            return name
+        case Mul(args):
+            return "*".join(shown(a, say) for a in args)
+        case Add(args):
+            return f"({' + '.join(shown(a, say) for a in args)})"
+        case Call(name, args):
+            return f"{name}({', '.join(shown(a, say) for a in args)})"
+    return "another"
+
+
+def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr | None]:
+    """Letters whose size no affine reading decides, with the size if it is a parameter."""
+    found: dict[str, Expr | None] = {}
+    for tensor in d.tensors:
+        for axis in shapes.declared.get(tensor, ()):
+            found.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
+    for name, parameter in d.parameters.items():
+        match parameter.value:
+            case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
+                other = found.get(letter)
+                if other is not None or letter in d.fixed:
+                    one = shown(other, str) if other is not None else f"size({letter})=..."
+                    text = f"index {letter} has two sizes, {one} and {name}; remove one"
+                    raw.fail(parameter.at, text)
+                found[letter] = Param(name)
+    for letter in given:
+        found.setdefault(letter, None)
+    return found

@@ -1,0 +1,103 @@
+"""The words of the notation, and the names that cannot be used: DATA, and the checks on it."""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+from collections.abc import Iterable
+
+from derive.algebra.functions import FUNCTIONS, POWERS
+from derive.notation.advice import ADVICE
+from derive.notation.raw import Place, fail
+
+__all__ = [
+    "ALIASES",
+    "CONSTANTS",
+    "FORMS",
+    "REDUCTIONS",
+    "RESERVED",
+    "SCALAR",
+    "WORDS",
+    "arity",
+    "check_name",
+    "nearest",
+    "plural",
+]
+
+REDUCTIONS = "sum mean prod max min amax amin logsumexp argmax argmin any all".split()
+"""Heads that take indices and give one value."""
+
+KEEPING = ("softmax", "log_softmax")
+"""Heads that take indices and keep them."""
+
+SCALAR = (
+    *("exp log log1p expm1 sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh".split()),
+    *("sigmoid softplus logsigmoid relu erf erfc lgamma digamma abs sign floor".split()),
+    *("exp2 log2 log10 erfinv expit maximum minimum clamp atan2 hypot logaddexp".split()),
+    *("detach int".split()),
+)
+"""The scalar functions that a spec may call."""
+
+ALIASES = {"expit": "sigmoid"}
+"""Second names of scalar functions."""
+
+FORMS = ("where", "size", "concat", "axis", "keep")
+"""The other words that are written like functions."""
+
+CONSTANTS = ("pi", "inf")
+
+WORDS = frozenset((*REDUCTIONS, *KEEPING, *SCALAR, *FORMS, *CONSTANTS))
+"""Every word with a meaning of its own: no index or parameter has it, and a tensor is one of the
+name where no parenthesis follows, ``mean[i]*mean[i](x[i])``.
+"""
+
+RESERVED = frozenset(
+    (
+        *keyword.kwlist,
+        *("torch math ctx Function forward_ad Tensor Any".split()),
+        *("ValueError TypeError IndexError RuntimeError NotImplementedError".split()),
+        *("isinstance issubclass type object super property staticmethod classmethod".split()),
+        *("len range tuple list dict set slice zip enumerate sorted reversed map".split()),
+        *("int float bool str repr getattr setattr hasattr callable print round divmod".split()),
+        *("math NotImplemented Ellipsis saved derive".split()),
+    )
+)
+"""Names that the generated code needs for itself."""
+
+
+_CALLED = ("max", "min", "any", "all")
+"""Functions of Python's that the generated code calls."""
+
+
+def arity(function: str) -> int:
+    """The number of arguments of a scalar function."""
+    return 1 if function in POWERS else FUNCTIONS[ALIASES.get(function, function)].arity
+
+
+def check_name(name: str, what: str, at: Place | None) -> None:
+    """Refuse a name that cannot stand in the notation or in the generated code."""
+    if not name.isidentifier():
+        fail(at, f"{name!r} cannot name {what}; use letters, digits and _")
+    if keyword.iskeyword(name):
+        fail(at, f"{name} is a Python keyword and cannot name {what}; choose another name")
+    if name.startswith("_"):
+        fail(at, f"{name} cannot name {what}: names beginning with _ are kept for generated code")
+    if name in RESERVED:
+        fail(at, f"{name} cannot name {what}: the generated code uses it; choose another name")
+    if name in WORDS and what not in ("an operation", "a tensor"):
+        fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
+    if name in (*CONSTANTS, *_CALLED) and what == "a tensor":
+        fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the nearest known name, what to do instead, or nothing."""
+    if name in ADVICE:
+        return f"; {ADVICE[name]}"
+    found = difflib.get_close_matches(name, sorted(known), 1, 0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def plural(n: int, what: str) -> str:
+    """``1 argument``, ``2 arguments."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

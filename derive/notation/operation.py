@@ -1,0 +1,256 @@
+"""The operation: a tuple of named equations with inputs, parameters and outputs.
+
+An `Operation` is complete: every index has its extent, every extent says where its size is
+read, every tensor and equation has its kind. Nothing after the spec stage infers any of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from derive.algebra.expr import Expr, Index
+from derive.formula import equation, sides
+from derive.typeset import in_display
+
+__all__ = [
+    "AxisOf",
+    "Choice",
+    "Equation",
+    "Extent",
+    "KeepDim",
+    "Kind",
+    "Number",
+    "Operation",
+    "Parameter",
+    "SizeOf",
+    "Tensor",
+]
+if TYPE_CHECKING:
+    from sympy import Basic
+
+Kind = Literal["float", "int", "bool"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input. Only ``float`` tensors have a gradient.
+
+    ``axes`` has one `Index` (a group is one too) or `Composite` for each axis; an axis that the
+    equations reach only through affine or nested positions has an index of its own name.
+    ``default`` is the constant that None stands for; a tensor with one is optional.
+    """
+
+    name: str
+    axes: tuple[Expr, ...]
+    kind: Kind = "float"
+    default: Fraction | Expr | None = None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A Python scalar used as a number; ``default`` None means that it must be given.
+
+    A default that is no rational is ``inf``, ``-inf`` or ``pi``: a `Const`, or -1 times one.
+    """
+
+    name: str
+    default: Fraction | Expr | None = None
+    integer: bool = False
+
+
+@dataclass(frozen=True)
+class AxisOf:
+    """``dim=axis(k)``: the run-time position of axis k in the tensors that have it."""
+
+    name: str
+    index: Index
+    default: int | None = None
+
+
+@dataclass(frozen=True)
+class KeepDim:
+    """``keepdim=keep(k)``: outputs that lost axis k keep it with size 1. False unless given."""
+
+    name: str
+    index: Index
+
+
+@dataclass(frozen=True)
+class SizeOf:
+    """``groups=size(g)``: the size of an index, and a number in expressions (`Size`)."""
+
+    name: str
+    extent: str
+    default: int | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``reduction=mean|sum|none``: which output is computed; the first option is the default."""
+
+    name: str
+    outputs: tuple[tuple[str, str], ...]
+    """(option, the output it selects), in order."""
+
+
+Parameter = Number | AxisOf | KeepDim | SizeOf | Choice
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where the size of a class of indices comes from.
+
+    Either it is read on an axis: ``sources`` lists each (input, axis number) that carries it
+    alone, all of which must agree; or ``size`` gives it as an expression in other sizes,
+    parameters and numbers (`Call`s of ``floordiv``, ``minimum``, ``maximum`` included).
+    An extent with both has its axes checked against ``size``.
+    """
+
+    name: str
+    group: bool = False
+    sources: tuple[tuple[str, int], ...] = ()
+    size: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``name[axes] = body``.
+
+    ``axes`` has an `Index`, a `Num` 0 (an axis of size 1) or a `Composite` for each axis. Every
+    free index of ``body`` is in ``axes``. ``line`` and ``column`` are 1-based, for text.
+    """
+
+    name: str
+    axes: tuple[Expr, ...]
+    body: Expr
+    kind: Kind = "float"
+    line: int | None = field(default=None, compare=False)
+    column: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Operation:
+    """A tensor operation in index notation: ``output[j] = body`` for every j.
+
+    ``inputs`` are positional in signature order, ``parameters`` keyword arguments.
+    ``equations`` stand in order of definition: a body uses inputs and earlier names only.
+    With a `Choice`, ``outputs`` lists the outputs of all options and each option has one.
+    Printed, it is its text in the notation; in a notebook, its equations as formulas.
+    ``stable`` asks that every difference be formed before it is squared or multiplied: none is
+    multiplied out to save memory.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    parameters: tuple[Parameter, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[str, ...]
+    extents: tuple[Extent, ...]
+    stable: bool
+
+    def __init__(
+        self,
+        name: str,
+        *equations: Basic,
+        inputs: Sequence[Any] = (),
+        parameters: Mapping[Any, Any] | None = None,
+        outputs: Sequence[Any] | Mapping[str, Any] | None = None,
+        stable: bool = False,
+    ) -> None:
+        """The operation of SymPy equations ``Eq(C[i, j], ...)``; the last one is the output.
+
+        ``inputs`` gives their order and says more of them (``optional``, ``integer``,
+        ``boolean``); without it they come in order of first use. ``parameters`` are keyword
+        arguments with their defaults, and ``outputs`` names or, for a choice, a name for each
+        option. ``stable`` is the word ``stable`` of the text.
+        """
+        from derive.notation.sympy_form import operation
+
+        made = operation(name, equations, inputs, parameters or {}, outputs, stable)
+        parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
+        self._set(made.name, *parts, made.stable)
+
+    def __str__(self) -> str:
+        from derive.notation.written import written
+
+        return written(self)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(t.name for t in self.inputs)
+        return f"Operation({self.name!r}, ({inputs}) -> {', '.join(self.outputs)})"
+
+    def _repr_latex_(self) -> str:
+        return in_display(sides(e.name, e.axes, e.body, "latex") for e in self._as_given())
+
+    def _repr_html_(self) -> str:
+        formulas = (equation(e.name, e.axes, e.body, "mathml") for e in self._as_given())
+        return "\n".join(f"<div>{formula}</div>" for formula in formulas)
+
+    def _as_given(self) -> Iterator[Equation]:
+        from derive.notation.given import as_given
+
+        for e in self.equations:
+            yield replace(e, body=as_given(self, e.body))
+
+    @classmethod
+    def resolved(
+        cls,
+        name: str,
+        inputs: tuple[Tensor, ...],
+        parameters: tuple[Parameter, ...],
+        equations: tuple[Equation, ...],
+        outputs: tuple[str, ...],
+        extents: tuple[Extent, ...],
+        stable: bool = False,
+    ) -> Operation:
+        """The operation of parts that are complete already."""
+        made = cls.__new__(cls)
+        made._set(name, inputs, parameters, equations, outputs, extents, stable)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its nodes stand first, each after what it is made of: pickle needs no deep recursion."""
+        parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
+        return _restored, (tuple(_inner_first(self)), (*parts, self.extents, self.stable))
+
+    def _set(
+        self,
+        name: str,
+        inputs: tuple[Tensor, ...],
+        parameters: tuple[Parameter, ...],
+        equations: tuple[Equation, ...],
+        outputs: tuple[str, ...],
+        extents: tuple[Extent, ...],
+        stable: bool,
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "parameters", parameters)
+        object.__setattr__(self, "equations", equations)
+        object.__setattr__(self, "outputs", outputs)
+        object.__setattr__(self, "extents", extents)
+        object.__setattr__(self, "stable", stable)
+
+
+def _restored(nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
+    """The operation of these parts; the nodes in them are those that were made before."""
+    return Operation.resolved(*parts)
+
+
+def _inner_first(op: Operation) -> Iterator[Expr]:
+    """Every node of the bodies and sizes once, after all those inside it."""
+    pending = [e.body for e in op.equations] + [e.size for e in op.extents if e.size is not None]
+    met: set[Expr] = set()
+    while pending:
+        e = pending[-1]
+        inner = [part for part in e.parts() if part not in met]
+        if inner:
+            pending += inner
+            continue
+        pending.pop()
+        if e not in met:
+            met.add(e)
+            yield e

@@ -1,0 +1,210 @@
+"""Parameters, run-time axes, choices and groups: what follows ``;`` on the op line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import Const, Expr, Index, Num, walk
+from derive.notation import raw
+from derive.notation.build import LARGEST
+from derive.notation.declare import Declared, constant
+from derive.notation.names import nearest
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    Equation,
+    KeepDim,
+    Number,
+    Parameter,
+    SizeOf,
+    Tensor,
+)
+from derive.notation.raw import fail, show
+from derive.notation.sizes import Sizes
+
+__all__ = ["check_groups", "default", "outputs", "parameters"]
+
+
+def default(value: raw.Raw | None, what: str) -> Fraction | Expr | None:
+    """The default of a parameter or of an optional tensor."""
+    if value is None:
+        return None
+    found = constant(value, what)
+    return found.value if isinstance(found, Num) else found
+
+
+def parameters(
+    d: Declared,
+    sizes: Sizes,
+    integers: set[str],
+    tensors: Sequence[Tensor],
+    equations: Sequence[Equation],
+    results: Sequence[str],
+) -> tuple[Parameter, ...]:
+    """Every parameter, in order."""
+    made: list[Parameter] = []
+    for name, written in d.parameters.items():
+        value = written.value
+        if written.options:
+            made.append(_choice(d, written))
+        elif isinstance(value, raw.Apply) and value.function in ("axis", "keep", "size"):
+            made.append(_of_index(d, sizes, written, value, tensors))
+        else:
+            given = default(value, f"the default of {name}")
+            integer = name in integers
+            if integer and isinstance(given, Fraction) and given.denominator != 1:
+                fail(written.at, f"parameter {name} is used as an integer; its default is {given}")
+            if integer and isinstance(given, Const):
+                fail(written.at, f"parameter {name} is used as an integer; its default is not one")
+            made.append(Number(name, given, integer))
+    _check_axes(d, made, equations, results)
+    return tuple(made)
+
+
+def _of_index(
+    d: Declared,
+    sizes: Sizes,
+    written: raw.Parameter,
+    value: raw.Apply,
+    tensors: Sequence[Tensor],
+) -> Parameter:
+    name, function = written.name, value.function
+    most = 1 if function == "keep" else 2
+    if not 1 <= len(value.args) <= most or not isinstance(value.args[0], raw.Name | raw.Star):
+        usage = f"{function}(k)" if most == 1 else f"{function}(k) or {function}(k, default)"
+        fail(value.at, f"{show(value)}: write {usage}")
+    letter = value.args[0].name
+    index = Index(letter, sizes.letter(letter), d.letters[letter].group)
+    given = None
+    if len(value.args) == 2:
+        number = default(value.args[1], f"the default of {name}")
+        if not isinstance(number, Fraction) or number.denominator != 1:
+            fail(value.at, f"the default of {name} must be a whole number")
+        given = int(number)
+    if given is not None and abs(given) > LARGEST:
+        fail(value.at, f"the default of {name} is {given}: at most {LARGEST}")
+    if function == "size":
+        if given is not None and given < 1:
+            fail(value.at, f"the default of {name} must be positive, not {given}")
+        return SizeOf(name, index.extent, given)
+    if not any(index.extent == a.extent for t in tensors for a in t.axes if isinstance(a, Index)):
+        fail(value.at, f"{show(value)}: index {letter} is an axis of no input")
+    if function == "keep":
+        return KeepDim(name, index)
+    if index.group:
+        fail(value.at, f"{show(value)}: *{letter} is a group; axis takes a single index")
+    return AxisOf(name, index, given)
+
+
+def _choice(d: Declared, written: raw.Parameter) -> Choice:
+    name, options = written.name, written.options
+    twice = next((o for n, o in enumerate(options) if o in options[:n]), None)
+    if twice is not None:
+        fail(written.at, f"option {twice} of {name} is given twice")
+    pairs = d.written.outputs or ()
+    if not pairs or pairs[0][0] is None:
+        shown = " | ".join(f"{option}: ..." for option in options)
+        fail(written.at, f"choice {name} needs an output for each option: -> {shown}")
+    for option, _ in pairs:
+        if option not in options:
+            hint = nearest(str(option), options)
+            fail(written.at, f"{option} is no option of {name}{hint}")
+    for option in options:
+        found = [output for given, output in pairs if given == option]
+        if len(found) != 1:
+            how = "no output" if not found else "two outputs"
+            fail(written.at, f"option {option} of {name} has {how}")
+    return Choice(name, tuple((o, out) for wanted in options for o, out in pairs if o == wanted))
+
+
+def outputs(d: Declared) -> tuple[str, ...]:
+    """The names of the outputs, each once, in order."""
+    if d.written.outputs is None:
+        return (next(reversed(d.equations)),)
+    chosen = any(option is not None for option, _ in d.written.outputs)
+    if chosen and not any(p.options for p in d.parameters.values()):
+        fail(d.written.at, "the outputs name options, and no parameter is a choice a|b")
+    if sum(bool(p.options) for p in d.parameters.values()) > 1:
+        fail(d.written.at, "an operation has at most one choice")
+    names = [name for _, name in d.written.outputs]
+    for n, name in enumerate(names):
+        if name not in d.equations:
+            fail(
+                d.written.at,
+                f"output {name} is not defined by an equation{nearest(name, d.equations)}",
+            )
+        if name in names[:n] and not chosen:
+            fail(d.written.at, f"output {name} is named twice")
+    return tuple(dict.fromkeys(names))
+
+
+def _check_axes(
+    d: Declared,
+    made: Sequence[Parameter],
+    equations: Sequence[Equation],
+    results: Sequence[str],
+) -> None:
+    axes: dict[str, str] = {}
+    for parameter in made:
+        at = d.parameters[parameter.name].at
+        if isinstance(parameter, AxisOf):
+            extent = parameter.index.name
+            if extent in axes:
+                fail(at, f"{axes[extent]} and {parameter.name} are both the axis of {extent}")
+            axes[extent] = parameter.name
+        if isinstance(parameter, KeepDim):
+            lost = [e.name for e in equations if e.name in results and not _has(e, parameter.index)]
+            if not lost:
+                fail(at, f"every output has {parameter.index.name}; there is nothing to keep")
+
+
+def _has(equation: Equation, index: Index) -> bool:
+    return any(part is index for axis in equation.axes for part in walk(axis))
+
+
+def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tensor]) -> None:
+    """The rank of every group must follow from the ranks of the inputs and the run-time axes."""
+    for p in made:
+        if isinstance(p, AxisOf) and not any(p.index in t.axes for t in tensors):
+            fail(
+                d.parameters[p.name].at,
+                f"{p.name} is the position of axis {p.index.name}, and no input has an axis of "
+                f"that name; call it so {d.how.axes}",
+            )
+    known: set[str] = set()
+    named = {p.index.extent for p in made if isinstance(p, AxisOf)}
+    segments: list[list[str]] = []
+    for tensor in tensors:
+        segment: list[str] = []
+        whole = segments.append
+        pieces: list[list[str]] = [segment]
+        for axis in tensor.axes:
+            if isinstance(axis, Index) and axis.group:
+                segment.append(axis.extent)
+            elif isinstance(axis, Index) and axis.extent in named:
+                segment = []
+                pieces.append(segment)
+        whole([g for piece in pieces for g in piece])
+        segments.extend(pieces)
+    changed = True
+    while changed:
+        changed = False
+        for segment in segments:
+            unknown = [g for g in segment if g not in known]
+            if unknown and len(set(unknown)) == 1:
+                known.add(unknown[0])
+                changed = True
+    for tensor in tensors:
+        groups = [a.name for a in tensor.axes if isinstance(a, Index) and a.group]
+        unknown = [a.extent for a in tensor.axes if isinstance(a, Index) and a.group]
+        if any(g not in known for g in unknown):
+            shown = " and ".join(f"*{g}" for g in groups)
+            single = next(
+                (a.name for a in tensor.axes if isinstance(a, Index) and not a.group), None
+            )
+            hint = f"give dim=axis({single})" if single else "put an index between them"
+            fail(
+                d.tensors[tensor.name].at,
+                f"nothing determines how the axes of {tensor.name} split into {shown}; {hint}",
+            )

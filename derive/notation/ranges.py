@@ -1,0 +1,136 @@
+"""The largest range of an index that keeps an affine position in bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Call, Expr, Size, num, walk
+from derive.notation.affine import Affine, Polynomial
+from derive.notation.build import total
+from derive.notation.operation import Extent
+from derive.notation.raw import Place, fail
+
+__all__ = ["Bound", "bound", "ordered", "smallest"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """size <= (upper - step)//step + 1 = upper//step."""
+
+    upper: Polynomial
+    step: Polynomial
+    shifted: bool
+
+    def expr(self) -> Expr:
+        """The bound as an expression."""
+        if self.step.number == 1:
+            return self.upper.expr()
+        if self.shifted:
+            inner = Call("floordiv", ((self.upper - self.step).expr(), self.step.expr()))
+            return total((inner, num(1)))
+        return Call("floordiv", (self.upper.expr(), self.step.expr()))
+
+
+def bound(
+    position: Affine,
+    own: str,
+    axis: str,
+    root: Callable[[str], str],
+    at: Place | None,
+    where: str,
+) -> Iterable[Bound]:
+    """The bounds on the size S of ``own`` that 0 <= position < size(axis) sets.
+
+    With the others at their extremes the position runs from minus*(1 - S) + least to
+    plus*(S - 1) + greatest, where least and greatest may have a multiple of S themselves.
+    """
+    one = Polynomial.of(1)
+
+    def canonical(e: Expr) -> Expr:
+        return Size(root(e.extent)) if isinstance(e, Size) else e
+
+    plus = minus = Polynomial({})
+    greatest = least = position.constant.map(canonical)
+    for index, coefficient in position.coefficients.items():
+        coefficient = coefficient.map(canonical)
+        sign = coefficient.sign
+        if sign is None:
+            fail(at, f"the sign of the coefficient of {index.name} on {where} is not known")
+        same = root(index.extent) == own
+        if sign > 0:
+            plus = plus + coefficient if same else plus
+            if not same:
+                greatest = greatest + coefficient * (Polynomial.of(Size(root(index.extent))) - one)
+        else:
+            minus = minus - coefficient if same else minus
+            if not same:
+                least = least + coefficient * (Polynomial.of(Size(root(index.extent))) - one)
+    top, top_step = _split(greatest, own, at, where)
+    bottom, bottom_step = _split(least, own, at, where)
+    size = Polynomial.of(Size(axis)) if axis != own else Polynomial({})
+    own_axis = one if axis == own else Polynomial({})
+    # plus*(S - 1) + top + top_step*S <= size - 1, and minus*(1 - S) + bottom + bottom_step*S >= 0.
+    pairs = (
+        (plus + top_step - own_axis, size - one - top + plus, not top_step.terms),
+        (minus - bottom_step, bottom + minus, not bottom_step.terms),
+    )
+    for step, upper, shifted in pairs:
+        sign = step.sign
+        number = upper.number
+        if sign == 1:
+            yield Bound(upper, step, shifted)
+        elif sign == 0 and number is not None and number < 0:
+            name = own.partition("@")[0]
+            fail(at, f"{where} is read out of bounds for every size of {name}; guard the access")
+        elif sign is None:
+            fail(at, f"the range of {own} on {where} is not determined; declare {own}")
+
+
+def _split(e: Polynomial, own: str, at: Place | None, where: str) -> tuple[Polynomial, Polynomial]:
+    """(rest, factor) with e = rest + factor*size(own)."""
+    rest, factor = Polynomial({}), Polynomial({})
+    size = Size(own)
+    for key, value in e.terms.items():
+        n = key.count(size)
+        if n > 1:
+            fail(at, f"the position on {where} is not linear in size({own}); declare {own}")
+        if n:
+            factor = factor + Polynomial({tuple(a for a in key if a is not size): value})
+        else:
+            rest = rest + Polynomial({key: value})
+    return rest, factor
+
+
+def smallest(bounds: Iterable[Bound]) -> Expr | None:
+    """The minimum of all bounds; of those that differ by a number, the smaller one."""
+    kept: list[Bound] = []
+    for new in bounds:
+        for n, old in enumerate(kept):
+            gap = (new.upper - old.upper).number
+            if gap is not None and new.step == old.step and new.shifted == old.shifted:
+                if gap < 0:
+                    kept[n] = new
+                break
+        else:
+            kept.append(new)
+    if not kept:
+        return None
+    result, *rest = (b.expr() for b in kept)
+    for other in rest:
+        result = Call("minimum", (result, other))
+    return result
+
+
+def ordered(extents: Sequence[Extent]) -> Iterator[Extent]:
+    """The extents, each that is not read on an axis after those that its size is made of."""
+    waiting = list(extents)
+    done: set[str] = set()
+    while waiting:
+        for extent in waiting:
+            parts = walk(extent.size) if extent.size is not None and not extent.sources else ()
+            if all(part.extent in done for part in parts if isinstance(part, Size)):
+                break
+        waiting.remove(extent)
+        done.add(extent.name)
+        yield extent

@@ -1,0 +1,348 @@
+"""What was written, before any name has a meaning: the common form of text and SymPy specs.
+
+A node says nothing about sizes, kinds or which names are indices; `derive.notation.resolve` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from decimal import Context, Decimal
+from fractions import Fraction
+from math import log10
+from typing import NoReturn
+
+from derive.errors import SpecError
+
+__all__ = [
+    "Apply",
+    "Bind",
+    "Both",
+    "Bracket",
+    "Compare",
+    "Composite",
+    "Either",
+    "Equation",
+    "Item",
+    "Name",
+    "Negation",
+    "Negative",
+    "Number",
+    "Operation",
+    "Parameter",
+    "Place",
+    "Power",
+    "Product",
+    "Raw",
+    "Star",
+    "Sum",
+    "Tensor",
+    "decimal",
+    "factors",
+    "fail",
+    "show",
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A 1-based line and column of the text; where there is none, what gives the equation's."""
+
+    line: int
+    column: int
+    equation: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Base of what was written; ``at`` is None where there is no text."""
+
+    at: Place | None = field(default=None, kw_only=True, compare=False)
+
+    def parts(self) -> Iterator[Raw]:
+        """The children, in the order in which they were written."""
+        for f in fields(self):
+            yield from _within(getattr(self, f.name))
+
+
+def _within(value: object) -> Iterator[Raw]:
+    if isinstance(value, Raw):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _within(item)
+
+
+@dataclass(frozen=True)
+class Number(Raw):
+    """An exact number; ``integral`` if it was written as one (1, not 1.0)."""
+
+    value: Fraction
+    integral: bool = True
+
+
+@dataclass(frozen=True)
+class Name(Raw):
+    """A name alone: an index, a parameter, a constant or a tensor without axes."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Star(Raw):
+    """A group of axes, ``*p``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Composite(Raw):
+    """A composite axis, ``(t d)``."""
+
+    args: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Item(Raw):
+    """``name[positions]``."""
+
+    name: str
+    positions: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Negative(Raw):
+    """-arg."""
+
+    arg: Raw
+
+
+@dataclass(frozen=True)
+class Sum(Raw):
+    """Terms added, or subtracted where the flag is set."""
+
+    terms: tuple[tuple[bool, Raw], ...]
+
+
+@dataclass(frozen=True)
+class Product(Raw):
+    """Factors multiplied, or divided by where the flag is set."""
+
+    factors: tuple[tuple[bool, Raw], ...]
+
+
+@dataclass(frozen=True)
+class Power(Raw):
+    """base ** exponent."""
+
+    base: Raw
+    exponent: Raw
+
+
+@dataclass(frozen=True)
+class Compare(Raw):
+    """first op second op third ..., as in Python."""
+
+    first: Raw
+    rest: tuple[tuple[str, Raw], ...]
+
+
+@dataclass(frozen=True)
+class Both(Raw):
+    """a and b and ..."""
+
+    args: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Either(Raw):
+    """a or b or ..."""
+
+    args: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Negation(Raw):
+    """not arg."""
+
+    arg: Raw
+
+
+@dataclass(frozen=True)
+class Bracket(Raw):
+    """[condition]."""
+
+    condition: Raw
+
+
+@dataclass(frozen=True)
+class Apply(Raw):
+    """function(args)."""
+
+    function: str
+    args: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Bind(Raw):
+    """kind[indices | condition](args)."""
+
+    kind: str
+    indices: tuple[Raw, ...]
+    condition: Raw | None
+    args: tuple[Raw, ...]
+
+
+@dataclass(frozen=True)
+class Tensor(Raw):
+    """An input as declared; ``axes`` None where the equations say them."""
+
+    name: str
+    axes: tuple[Raw, ...] | None = None
+    kind: str | None = None
+    default: Raw | None = None
+
+
+@dataclass(frozen=True)
+class Parameter(Raw):
+    """``name=value``; ``options`` for a choice; ``size(name)=value`` where ``fixes``."""
+
+    name: str
+    value: Raw | None = None
+    options: tuple[str, ...] = ()
+    fixes: bool = False
+
+
+@dataclass(frozen=True)
+class Equation(Raw):
+    """``name[axes] = body``."""
+
+    name: str
+    axes: tuple[Raw, ...]
+    body: Raw
+
+
+@dataclass(frozen=True)
+class Operation(Raw):
+    """One operation; ``inputs`` None where they come in order of first use.
+
+    ``outputs`` pairs an option (None without a choice) with the name of an output; ``same``
+    lists indices that were said to have one size; ``text`` is whether it is one, in which an
+    unknown name alone may be an input without axes. ``stable`` asks for differences that are not
+    multiplied out.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...] | None
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[tuple[str | None, str], ...] | None
+    equations: tuple[Equation, ...]
+    same: tuple[tuple[str, str], ...] = ()
+    text: bool = True
+    stable: bool = False
+
+
+def fail(at: Place | None, message: str) -> NoReturn:
+    """Raise the error, with its place if there is one."""
+    if at is None:
+        raise SpecError(message)
+    if at.equation is not None:
+        raise SpecError(f"{message}\n  in {at.equation()}")
+    raise SpecError(message, line=at.line, column=at.column)
+
+
+def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:
+    """The factors of nested products, the flag set on those divided by."""
+    if isinstance(e, Product):
+        for divided, factor in e.factors:
+            if divided:
+                yield (True, factor)
+            else:
+                yield from factors(factor)
+    elif isinstance(e, Negative):
+        yield (False, Number(Fraction(-1)))
+        yield from factors(e.arg)
+    else:
+        yield (inverse, e)
+
+
+_DIGITS = 1000
+"""More than a number that is written may have."""
+
+_LEVEL = {Either: 1, Both: 2, Negation: 3, Compare: 4, Sum: 5, Product: 6, Negative: 7, Power: 8}
+
+
+def show(e: Raw, level: int = 0) -> str:
+    """The text of e, for messages."""
+    own = _LEVEL.get(type(e), 9)
+    text = _text(e, own)
+    return f"({text})" if own < level else text
+
+
+def _text(e: Raw, own: int) -> str:
+    match e:
+        case Number(value):
+            return decimal(value) or _digits(value)
+        case Name(name):
+            return name
+        case Star(name):
+            return f"*{name}"
+        case Composite(args):
+            return f"({' '.join(show(a) for a in args)})"
+        case Item(name, positions):
+            return f"{name}[{_list(positions)}]"
+        case Negative(arg):
+            return f"-{show(arg, own)}"
+        case Sum(terms):
+            return _chain(terms, own, " + ", " - ")
+        case Product(factors):
+            return _chain(factors, own, "*", "/")
+        case Power(base, exponent):
+            return f"{show(base, own + 1)}**{show(exponent, own)}"
+        case Compare(first, rest):
+            tail = "".join(f" {op} {show(side, own + 1)}" for op, side in rest)
+            return show(first, own + 1) + tail
+        case Both(args):
+            return " and ".join(show(a, own + 1) for a in args)
+        case Either(args):
+            return " or ".join(show(a, own + 1) for a in args)
+        case Negation(arg):
+            return f"not {show(arg, own)}"
+        case Bracket(condition):
+            return f"[{show(condition)}]"
+        case Apply(function, args):
+            return f"{function}({_list(args)})"
+        case Bind(kind, indices, condition, args):
+            where = "" if condition is None else f" | {show(condition)}"
+            return f"{kind}[{_list(indices)}{where}]({_list(args)})"
+    return type(e).__name__.lower()
+
+
+def _digits(value: Fraction) -> str:
+    """A number; of a long one the first digits of each part and how many there are."""
+    parts = []
+    for whole in (value.numerator, value.denominator)[: 1 if value.denominator == 1 else 2]:
+        digits = int(whole.bit_length() * log10(2)) + 1
+        parts.append(str(whole) if digits <= _LONGEST else f"({digits} digits)")
+    return "/".join(parts)
+
+
+_LONGEST = 40
+
+
+def decimal(value: Fraction) -> str | None:
+    """The digits of a number that has finitely many."""
+    exact = Context(prec=_DIGITS)
+    digits = exact.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return str(digits).lower() if Fraction(digits) == value else None
+
+
+def _list(items: tuple[Raw, ...]) -> str:
+    return ", ".join(show(item) for item in items)
+
+
+def _chain(items: tuple[tuple[bool, Raw], ...], own: int, plus: str, minus: str) -> str:
+    (inverse, first), *rest = items
+    text = show(first, own + (1 if inverse else 0))
+    text = text if not inverse else ("-" + text if plus == " + " else "1/" + text)
+    return text + "".join((minus if flag else plus) + show(e, own + 1) for flag, e in rest)

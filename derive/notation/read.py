@@ -1,0 +1,156 @@
+"""The operations of a file: a ``.derive`` text or a Python module of SymPy specs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import ELOOP
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from os import PathLike
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from traceback import walk_tb
+from types import FrameType, ModuleType
+
+from derive.errors import DeriveError, SpecError
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse_all
+
+__all__ = ["read"]
+
+
+def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
+    """All operations of the file, in order; an error names the file, and of a module the line.
+
+    A Python module runs in this process. Whatever it raises is a SpecError, but for the Ctrl-C of
+    a person.
+    """
+    path = Path(path)
+    _refuse(path)
+    if path.suffix not in (".derive", ".py"):
+        raise SpecError(f"{path}: a spec is a .derive text or a .py module")
+    if path.suffix == ".py":
+        return _of_python(path)
+    try:
+        return parse_all(path.read_text(encoding="utf-8-sig"))
+    except SpecError as error:
+        raise _located(f"{path}: ", error) from error.__cause__
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: the file is no UTF-8 text") from None
+
+
+def _refuse(path: Path) -> None:
+    """A SpecError unless there is a file to read: one that ends, at the end of its links."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        what = "it is a link to a file that is not there" if path.is_symlink() else ""
+        raise SpecError(f"{path}: {what or 'there is no such file'}") from None
+    except ValueError as error:
+        raise SpecError(f"{str(path)!r}: this is no path: {error}") from None
+    except OSError as error:
+        if error.errno != ELOOP:
+            raise
+        raise SpecError(f"{path}: its links lead in a circle, to no file") from None
+    if not S_ISREG(mode):
+        what = "a folder" if S_ISDIR(mode) else "no plain file"
+        raise SpecError(f"{path}: it is {what}; a spec is a file")
+
+
+def _located(place: str, error: DeriveError) -> SpecError:
+    located = SpecError(f"{place}{error}")
+    if isinstance(error, SpecError):
+        located.line, located.column = error.line, error.column
+    return located
+
+
+def _of_python(path: Path) -> tuple[Operation, ...]:
+    """What the module defines, run once; it is not left among the imported ones."""
+    name = f"_derive_spec_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    with _interrupts() as stopped:
+        try:
+            loader.exec_module(module)
+            return _of_module(module)
+        except BaseException as error:
+            if stopped:
+                raise KeyboardInterrupt from None
+            raise _failure(path, error) from error
+        finally:
+            sys.modules.pop(name, None)
+
+
+def _failure(path: Path, error: BaseException) -> SpecError:
+    """What the module raised, at the line of the module that it comes from."""
+    frames = walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno is not None:
+        lines.append(error.lineno)
+    place = f"{path}:{lines[-1]}: " if lines else f"{path}: "
+    if isinstance(error, DeriveError):
+        located = _located(place, error)
+    else:
+        located = SpecError(f"{place}the module fails: {_said(error)}")
+    if lines and located.line is None:
+        located.line = lines[-1]
+    return located
+
+
+def _said(error: BaseException) -> str:
+    """Its class and its words, as far as it has any."""
+    name = type(error).__name__
+    try:
+        words = error.msg if isinstance(error, SyntaxError) else str(error)
+    except BaseException:
+        words = ""
+    end = "; a spec only defines operations" if isinstance(error, SystemExit) else ""
+    return f"{name}: {words}{end}" if words else f"{name}{end}"
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """What a person's Ctrl-C leaves behind, that one raised by the module does not."""
+    stopped: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield stopped
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if stopped:
+        raise KeyboardInterrupt
+
+
+def _of_module(module: ModuleType) -> tuple[Operation, ...]:
+    """Its operations, alone or in tuples and lists, in order of definition and each once."""
+    found: list[Operation] = []
+    for name, value in vars(module).items():
+        if name.startswith("_"):
+            continue
+        items = value if isinstance(value, tuple | list) else (value,)
+        for item in items:
+            if isinstance(item, Operation) and all(item is not other for other in found):
+                found.append(item)
+    if not found:
+        raise SpecError("the module defines no Operation")
+    names = [op.name for op in found]
+    for n, repeated in enumerate(names):
+        if repeated in names[:n]:
+            raise SpecError(f"operation {repeated} is defined twice; rename one")
+    return tuple(found)

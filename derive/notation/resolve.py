@@ -1,0 +1,280 @@
+"""What was written to a complete `Operation`: names, sizes, kinds and guards, or an error.
+
+Each question has a module of its own: `declare` (what a name is), `body` (what an expression
+means), `shapes` and `sizes` (which axes there are and how large), `kinds` (float, int or bool),
+`guards` (which accesses are made) and `parameters`.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
+from derive.errors import DeriveWarning
+from derive.notation import raw
+from derive.notation.affine import affine
+from derive.notation.body import Bodies
+from derive.notation.build import product, total
+from derive.notation.declare import Declared, declare
+from derive.notation.guards import Guards
+from derive.notation.kinds import Kinds, lost_gradients
+from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
+from derive.notation.parameters import check_groups, default, outputs, parameters
+from derive.notation.raw import Place, fail
+from derive.notation.scope import Reading
+from derive.notation.shapes import Shapes
+from derive.notation.sizes import Sizes
+
+__all__ = ["resolve"]
+
+
+def resolve(written: raw.Operation) -> Operation:
+    """The operation that was written, complete."""
+    if not written.equations:
+        fail(written.at, f"operation {written.name} has no equation; write its output, y[i] = ...")
+    d = declare(written)
+    translated = Bodies(d)
+    translated.sizes()
+    left: dict[str, tuple[Expr, ...]] = {}
+    bodies: dict[str, Expr] = {}
+    for equation in d.equations.values():
+        left[equation.name], bodies[equation.name] = translated.equation(equation)
+    readings = translated.readings
+    _stand(d, left, bodies, translated.definitions)
+    shapes = Shapes.of(d, left, readings)
+    results = outputs(d)
+    sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)
+    given = [size for _, size, _ in translated.definitions]
+    kinds = Kinds(d, bodies, readings, translated.truths, given)
+    tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
+    extents = tuple(_required_first(d, e) for e in sizes.extents())
+    guards = Guards(extents, sizes.axis, kinds.of)
+    _check_bounds(guards, sizes, readings)
+    equations = []
+    for name, body in bodies.items():
+        at = d.equations[name].at
+        equations.append(
+            Equation(
+                name,
+                tuple(sizes.named(axis) for axis in left[name]),
+                guards.body(_plain(sizes.named(body), shapes, sizes, at)),
+                kinds.of[name],
+                (at and at.line) or None,
+                (at and at.column) or None,
+            )
+        )
+    made = parameters(d, sizes, kinds.integers, tensors, equations, results)
+    check_groups(d, made, tensors)
+    _warn(d, readings, results, equations, made, extents)
+    parts = (tensors, made, tuple(equations), results, extents)
+    return Operation.resolved(written.name, *parts, stable=written.stable)
+
+
+def _stand(
+    d: Declared,
+    left: Mapping[str, tuple[Expr, ...]],
+    bodies: Mapping[str, Expr],
+    definitions: Sequence[tuple[str, Expr, Place | None]],
+) -> None:
+    """Refuse the size of an index that stands nowhere, not even as a number."""
+    seen = {e.extent for _, size, _ in definitions for e in walk(size) if isinstance(e, Size)}
+    every = (*bodies.values(), *(axis for axes in left.values() for axis in axes))
+    seen |= {i.extent for e in every for i in walk(e) if isinstance(i, Index | Size)}
+    for tensor in d.tensors.values():
+        parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
+        seen |= {p.name for p in parts if isinstance(p, raw.Name | raw.Star)}
+    given = {letter: fixed.at for letter, fixed in d.fixed.items()}
+    said = _letters_said(d)
+    for parameter in d.parameters.values():
+        if isinstance(parameter.value, raw.Apply) and parameter.value.function == "size":
+            names = [a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star)]
+            given |= dict.fromkeys(names, parameter.at)
+            # The parameter is that size by another name.
+            seen -= {name for name in names if name not in said}
+    for letter, at in given.items():
+        if letter in d.letters and letter not in seen:
+            fail(
+                at,
+                f"index {letter} stands nowhere: no axis has it, nothing is summed over it, and no "
+                "equation has its size",
+            )
+
+
+def _letters_said(d: Declared) -> set[str]:
+    """The names in inputs, given sizes and equations, as they are written."""
+    pending: list[raw.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
+    found = set()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, raw.Name | raw.Star | raw.Parameter):
+            found.add(part.name)
+        pending += part.parts()
+    return found
+
+
+def _tensor(
+    d: Declared,
+    sizes: Sizes,
+    kinds: Kinds,
+    shapes: Shapes,
+    readings: Sequence[Reading],
+    name: str,
+) -> Tensor:
+    """An input with an index of its own for each axis."""
+    axes: list[Expr] = []
+    taken: set[str] = set()
+
+    def distinct(index: Index) -> Index:
+        label = index.name
+        while label in taken:
+            label += "'"
+        taken.add(label)
+        return Index(label, index.extent, index.group)
+
+    for n, axis in enumerate(shapes.axes[name]):
+        if name not in shapes.declared:
+            axis = _seen(sizes, readings, name, n)
+        else:
+            axis = sizes.named(axis)
+        if isinstance(axis, Index):
+            axis = distinct(axis)
+        elif isinstance(axis, Composite):
+            axis = Composite(tuple(distinct(p) for p in axis.args if isinstance(p, Index)))
+        axes.append(axis)
+    written = d.tensors[name]
+    value = default(written.default, f"the default of {name}")
+    return Tensor(name, tuple(axes), kinds.of[name], value)
+
+
+def _seen(sizes: Sizes, readings: Sequence[Reading], name: str, n: int) -> Expr:
+    """The axis as the equations show it: alone, as a composite, or with a name of its own."""
+    extent = sizes.axis(name, n)
+    positions = [r.positions[n] for r in readings if r.tensor == name]
+    for position in positions:
+        if isinstance(position, Index) and sizes.letter(position.extent) == extent:
+            letter = position.extent if "#" not in position.extent else extent
+            return Index(letter, extent, position.group)
+    for position in positions:
+        if isinstance(position, Composite):
+            if all(isinstance(p, Index) for p in position.args):
+                return sizes.named(position)
+    return Index(extent, extent)
+
+
+def _required_first(d: Declared, extent: Extent) -> Extent:
+    """Sizes are read from inputs that are always given, if there are any."""
+    optional = {name for name, t in d.tensors.items() if t.default is not None}
+    sources = sorted(extent.sources, key=lambda source: source[0] in optional)
+    if sources and extent.size is None and sources[0][0] in optional:
+        name, n = sources[0]
+        fail(
+            d.tensors[name].at,
+            f"the size of {extent.name} is read from {name} alone, which may be None; "
+            f"axis {n} needs another input that has it",
+        )
+    return Extent(extent.name, extent.group, tuple(sources), extent.size)
+
+
+def _plain(e: Expr, shapes: Shapes, sizes: Sizes, at: Place | None) -> Expr:
+    """A composite is affine unless its parts are those of the axis: a constant is none of them.
+
+    On an axis (t d), (t 1) is t*size(d) + 1 and (d t) is d*size(t) + t.
+    """
+    e = e.map(lambda part: _plain(part, shapes, sizes, at))
+    if isinstance(e, Access):
+        made = []
+        for n, position in enumerate(e.positions):
+            if isinstance(position, Composite):
+                parts = [p.extent for p in position.args if isinstance(p, Index)]
+                axis = sizes.named(shapes.axes[e.tensor][n])
+                own = [p.extent for p in walk(axis) if isinstance(p, Index)]
+                apart = isinstance(axis, Composite) and parts != own
+                if apart or len(parts) < len(position.args):
+                    position = _row_major(position, shapes, sizes, e.tensor, n, at)
+            made.append(position)
+        return Access(e.tensor, tuple(made))
+    return e
+
+
+def _row_major(
+    e: Composite, shapes: Shapes, sizes: Sizes, tensor: str, n: int, at: Place | None
+) -> Expr:
+    axis = shapes.axes[tensor][n]
+    parts = axis.args if isinstance(axis, Composite) else sizes.parts(tensor, n)
+    known = {i: sizes.letter(p.extent) for i, p in enumerate(parts) if isinstance(p, Index)}
+    if len(parts) != len(e.args):
+        known = {}
+    terms: list[Expr] = []
+    scale: list[Expr] = []
+    for i, part in reversed(list(enumerate(e.args))):
+        terms.insert(0, product((*scale, part)))
+        extent = part.extent if isinstance(part, Index) else known.get(i)
+        size = None if extent is None else sizes.number(extent)
+        if isinstance(part, Num) and size is not None and not 0 <= part.value < size:
+            values = "the value 0" if size == 1 else f"values 0 to {size - 1}"
+            fail(at, f"axis {n} of {tensor}: part {i} is {part.value}, and {extent} has {values}")
+        if extent is None and i > 0:
+            fail(
+                at,
+                f"axis {n} of {tensor}: the size of part {i} is not known; declare the axis as a "
+                f"composite {sizes.declared.how.axes}",
+            )
+        if extent is not None:
+            scale.append(Size(extent))
+    return total(terms)
+
+
+def _check_bounds(guards: Guards, sizes: Sizes, readings: Sequence[Reading]) -> None:
+    """An unguarded position that is out of bounds for every size is an error."""
+    for reading in readings:
+        for n, position in enumerate(reading.positions):
+            if isinstance(position, Index) and sizes.same(position.extent, reading.tensor, n):
+                continue
+            found = None if reading.guarded else affine(sizes.named(position))
+            if found is None or found.tensors or isinstance(position, Num):
+                continue
+            least, gap = guards.margins(found, sizes.axis(reading.tensor, n))
+            for number, side in ((least, "begins before"), (gap, "runs past the end of")):
+                if number is not None and number < 0:
+                    fail(
+                        reading.at,
+                        f"{reading.tensor} is read out of bounds: the position {side} axis {n} by "
+                        f"{-number}; guard the access, or give its index a range of its own",
+                    )
+
+
+def _warn(
+    d: Declared,
+    readings: Sequence[Reading],
+    results: Sequence[str],
+    equations: Sequence[Equation],
+    made: Sequence[Parameter],
+    extents: Sequence[Extent],
+) -> None:
+    used = {r.tensor for r in readings if r.tensor != r.equation}
+    for name in d.tensors:
+        if name not in used:
+            _warning(d, f"input {name} is not used")
+    for name in d.equations:
+        if name not in used and name not in results:
+            _warning(d, f"equation {name} is not used")
+    for name, of in lost_gradients(d, equations):
+        _warning(
+            d,
+            f"{name} is an integer tensor and has no gradient, as {of}, an index, is made "
+            f"of it; declare {d.how.integer(name)}, or write int(floor(...))",
+        )
+    said = [*(e.body for e in equations), *(e.size for e in extents if e.size is not None)]
+    numbers = {part.name for e in said for part in walk(e) if isinstance(part, Param)}
+    for parameter in made:
+        if isinstance(parameter, Number) and parameter.name not in numbers:
+            _warning(d, f"parameter {parameter.name} is not used")
+
+
+def _warning(d: Declared, text: str) -> None:
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("derive."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"{text} in {d.written.name}", DeriveWarning, stacklevel=level)

@@ -1,0 +1,84 @@
+"""How many axes each tensor has, and which of them are groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Composite, Expr, Index, walk
+from derive.notation import raw
+from derive.notation.capacity import AXES
+from derive.notation.declare import Declared
+from derive.notation.raw import fail
+from derive.notation.scope import Reading
+
+__all__ = ["Shapes"]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """``declared`` has the axes of op line and left sides, ``axes`` those of every tensor."""
+
+    declared: Mapping[str, tuple[Expr, ...]]
+    axes: Mapping[str, tuple[Expr, ...]]
+
+    @staticmethod
+    def of(
+        declared: Declared, left: Mapping[str, tuple[Expr, ...]], readings: Sequence[Reading]
+    ) -> Shapes:
+        """All axes; an error where two readings disagree on them."""
+        known: dict[str, tuple[Expr, ...]] = {}
+        for tensor in declared.tensors.values():
+            if tensor.axes is not None:
+                known[tensor.name] = tuple(_axis(axis) for axis in tensor.axes)
+        known.update(left)
+        axes = dict(known)
+        for reading in readings:
+            first = axes.setdefault(reading.tensor, reading.positions)
+            if len(first) != len(reading.positions):
+                fail(
+                    reading.at,
+                    f"{reading.tensor} has {_count(first)} and is read here with "
+                    f"{len(reading.positions)}",
+                )
+            for n, (a, b) in enumerate(zip(first, reading.positions, strict=True)):
+                if _group(a) != _group(b):
+                    one, other = ("a group", "no group") if _group(a) else ("no group", "a group")
+                    fail(
+                        reading.at,
+                        f"axis {n} of {reading.tensor} is {one} of axes and is read here as "
+                        f"{other}",
+                    )
+        for tensor in declared.tensors.values():
+            axes.setdefault(tensor.name, ())
+        for name, own in axes.items():
+            if sum(len(e.args) if isinstance(e, Composite) else 1 for e in own) > AXES:
+                at = (declared.tensors.get(name) or declared.equations[name]).at
+                fail(at, f"{name} has more than {AXES} axes, which torch's tensors cannot have")
+        return Shapes(known, axes)
+
+    def letters(self, equation: str) -> set[str]:
+        """The letters on the left of an equation."""
+        return {i.extent for e in self.axes[equation] for i in walk(e) if isinstance(i, Index)}
+
+
+def _axis(axis: raw.Raw) -> Expr:
+    match axis:
+        case raw.Name(name):
+            return Index(name, name)
+        case raw.Star(name):
+            return Index(name, name, True)
+        case raw.Composite(args):
+            return Composite(tuple(_axis(part) for part in args))
+    raise AssertionError(axis)
+
+
+def _group(e: Expr) -> bool:
+    return isinstance(e, Index) and e.group
+
+
+def _count(axes: tuple[Expr, ...]) -> str:
+    groups = sum(map(_group, axes))
+    n = len(axes) - groups
+    text = f"{n} {'axis' if n == 1 else 'axes'}"
+    return text if not groups else f"{text} and {groups} group{'s' if groups > 1 else ''}"

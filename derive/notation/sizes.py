@@ -1,0 +1,436 @@
+"""One letter, one size: which indices share an extent, and where each size is read.
+
+Letters that stand alone on one axis are unified with it. A letter that stands in affine
+positions instead takes the largest range from 0 that keeps them in bounds: of
+x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size, num, walk
+from derive.algebra.substitution import replace
+from derive.notation.advice import no_number
+from derive.notation.affine import Affine, Polynomial, affine
+from derive.notation.build import LARGEST, product
+from derive.notation.circular import not_by_themselves, not_of_themselves
+from derive.notation.classes import Known
+from derive.notation.declare import Declared
+from derive.notation.measure import (
+    atoms,
+    compared,
+    composed,
+    composition,
+    factors,
+    letters,
+    pinned,
+    places,
+    shown,
+)
+from derive.notation.operation import Extent
+from derive.notation.ranges import Bound, bound, ordered, smallest
+from derive.notation.raw import Place, fail
+from derive.notation.scope import Reading
+from derive.notation.shapes import Shapes
+
+__all__ = ["Sizes"]
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """An unguarded affine reading of one axis."""
+
+    position: Affine
+    axis: str
+    letters: tuple[str, ...]
+    reading: Reading
+
+
+@dataclass
+class Sizes:
+    """Solves for the extents of one operation. Keys are letters, and ``x@0`` for an axis of x."""
+
+    declared: Declared
+    shapes: Shapes
+    readings: Sequence[Reading]
+    comparisons: Sequence[tuple[Expr, Expr]]
+    definitions: Sequence[tuple[str, Expr, Place | None]]
+    _known: Known = field(default_factory=Known)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for letter in self.declared.letters:
+            self._known.add(letter)
+        for tensor, axes in self.shapes.axes.items():
+            for n in range(len(axes)):
+                self._known.add(f"{tensor}@{n}")
+        for a, b in self.declared.written.same:
+            self._known.join(a, b)
+        self._ones: set[str] = set()
+        self._composites: list[tuple[str, Composite, Place | None]] = []
+        given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
+        derived = self._derived(given)
+        self._unify(derived)
+        self._give(given)
+        self._solve(derived)
+        self._name()
+
+    # what is known
+
+    def _derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[_Affine]]:
+        """The letters whose range follows from affine readings, with these."""
+        single: list[_Affine] = []
+        several: list[_Affine] = []
+        for reading in self.readings:
+            for n, position in enumerate(reading.positions):
+                found = self._affine_of(reading, n, position)
+                if found is None or reading.guarded or found.position.tensors:
+                    continue
+                (single if len(found.letters) == 1 else several).append(found)
+        derived: dict[str, list[_Affine]] = {}
+        for found in single:
+            if found.letters[0] not in pinned:
+                derived.setdefault(found.letters[0], []).append(found)
+        anchored = self._anchored()
+        for found in several:
+            letters = [x for x in found.letters if x not in pinned]
+            loose = [x for x in letters if x not in anchored]
+            if not loose:
+                left = self.shapes.letters(found.reading.equation)
+                loose = [x for x in letters if x in left]
+                if len(loose) != 1:
+                    continue
+            undecided = [x for x in loose if x not in derived]
+            if len(undecided) > 1:
+                fail(
+                    found.reading.at,
+                    f"the sizes of {' and '.join(undecided)} do not follow from axis "
+                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one "
+                    f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
+                )
+            for letter in undecided or loose:
+                derived.setdefault(letter, []).append(found)
+        return derived
+
+    def _affine_of(self, reading: Reading, n: int, position: Expr) -> _Affine | None:
+        """The axis position if it is affine and not an index, a number or a composite."""
+        where = f"axis {n} of {reading.tensor}"
+        if isinstance(position, Composite):
+            for part in position.args:
+                if not isinstance(part, Index | Num):
+                    fail(reading.at, f"{where}: a part of a composite is an index or a number")
+            return None
+        if isinstance(position, Index):
+            return None
+        if isinstance(position, Iverson):
+            fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
+        found = affine(position)
+        if found is None:
+            calls = [e.function for e in walk(position) if isinstance(e, Call)]
+            floor = "floor" in calls and "int" not in calls
+            how = "the floor of a float is written int(floor(...)), else " if floor else ""
+            fail(
+                reading.at,
+                f"{where} is read at a position that is no integer combination of indices, sizes, "
+                f"integer parameters and integer tensors; {how}give it an equation of its own",
+            )
+        if found.largest > LARGEST:
+            fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")
+        if not found.coefficients and not found.tensors and isinstance(position, Num):
+            if position.value < 0:
+                fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
+            return None
+        letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
+        return _Affine(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
+
+    def _anchored(self) -> set[str]:
+        """Letters that stand alone on an axis which does not have its size from them."""
+        found = set()
+        for reading in self.readings:
+            own = self.shapes.axes[reading.tensor]
+            equation = reading.tensor in self.declared.equations
+            for position, axis in zip(reading.positions, own, strict=True):
+                if isinstance(position, Index):
+                    same = isinstance(axis, Index) and axis.extent == position.extent
+                    if not (equation and same):
+                        found.add(position.extent)
+        return found
+
+    def _unify(self, derived: dict[str, list[_Affine]]) -> None:
+        d = self.declared
+        for tensor in (*d.tensors, *d.equations):
+            for n, axis in enumerate(self.shapes.declared.get(tensor, ())):
+                key = f"{tensor}@{n}"
+                if isinstance(axis, Index):
+                    self._known.join(axis.extent, key)
+                elif isinstance(axis, Composite):
+                    at = d.equations[tensor].at if tensor in d.equations else d.tensors[tensor].at
+                    self._composites.append((key, axis, at))
+                elif axis is num(0):
+                    self._ones.add(key)
+        for reading in self.readings:
+            for n, position in enumerate(reading.positions):
+                key = f"{reading.tensor}@{n}"
+                if isinstance(position, Composite):
+                    if len(letters(position)) == len(position.args):
+                        self._composites.append((key, position, reading.at))
+                elif isinstance(position, Index):
+                    letter = position.extent
+                    if letter not in derived:
+                        self._known.join(letter, key)
+                    elif not reading.guarded:
+                        alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
+                        derived[letter].append(_Affine(alone, key, (letter,), reading))
+
+    def _give(self, pinned: Mapping[str, Expr | None]) -> None:
+        for letter, size in pinned.items():
+            if size is not None:
+                why = f"as {shown(size, self._known.say)}=size({letter}) says"
+                self._known.set(letter, size, self.declared.letters[letter].at, why)
+        for key in sorted(self._ones, key=self._known.place):
+            self._known.set(key, num(1), None, f"{places([key])}, which is 0 on the left")
+        for letter, size, at in self.definitions:
+            fixed = letter in self.declared.fixed
+            if isinstance(size, Size) and fixed:
+                self._known.join(letter, size.extent)
+            else:
+                why = f"as size({letter})=... says" if fixed else "joined by concat"
+                self._known.set(letter, size, at, why)
+
+    def _sized(self, key: str) -> bool:
+        root = self._known.root(key)
+        inputs = self.declared.tensors
+        read = (key.rpartition("@")[0] in inputs for key in self._known.members(root))
+        return root in self._known.given or any(read)
+
+    def _sources(self, root: str) -> list[tuple[str, int]]:
+        found = []
+        for key in self._known.members(root):
+            tensor, at, n = key.partition("@")
+            if at and tensor in self.declared.tensors:
+                found.append((tensor, int(n)))
+        return found
+
+    # solving
+
+    def _solve(self, derived: dict[str, list[_Affine]]) -> None:
+        waiting = dict(derived)
+        while (
+            self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
+        ):
+            pass
+        self._no_circles()
+        for key, composite, at in self._composites:
+            if all(self._sized(x) for x in letters(composite)):
+                self._compose(key, composite, at)
+        for name in self.declared.letters:
+            if not self._sized(name):
+                self._unsized(name)
+        for root, size in self._known.given.items():
+            if not self._sources(root) or isinstance(size, Call | Size):
+                self._acyclic(root, [root])
+        for letter, _, at in self.definitions:
+            own = self._known.root(letter)
+            found = self._known.given.get(own)
+            if found and any(part is Size(own) for part in walk(self._known.canonical(found))):
+                fail(
+                    at,
+                    f"index {letter} has two sizes, its own and that of all joined together; "
+                    "declare the arguments of concat with other indices",
+                )
+
+    def _no_circles(self) -> None:
+        """No axis is composed of itself, and no size is given by itself."""
+        not_of_themselves(self._known, self._composites)
+        fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
+        not_by_themselves(self._known, fixed)
+
+    def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
+        """The size of an axis is that of all parts, which its axes are checked against."""
+        root = self._known.root(key)
+        size = self._known.canonical(composed(composite))
+        known = self._known.given.get(root)
+        if known is None:
+            if Size(root) not in walk(size):
+                self._known.given[root] = size
+            return
+        parts = [self._known.given.get(self._known.root(x)) for x in letters(composite)]
+        quotient = any(
+            isinstance(p, Call) and Size(root) in walk(self._known.canonical(p)) for p in parts
+        )
+        if len(parts) < len(composite.args) or quotient:
+            return
+        known = self._known.canonical(known)
+        if factors(known, self._known.given.get) != factors(size, self._known.given.get):
+            tensor, _, n = key.partition("@")
+            one, other = shown(known, self._known.say), shown(size, self._known.say)
+            fail(
+                at,
+                f"index {self._known.say(root)} has two sizes: {one} and, on axis {n} of {tensor}, "
+                f"{other}; read what is composed of other parts by an index of its own",
+            )
+
+    def _unsized(self, name: str) -> None:
+        letter = self.declared.letters[name]
+        shown = name.partition("#")[0]
+        if letter.group:
+            fail(letter.at, f"group *{shown} stands on no axis of an input; nothing gives its size")
+        fail(
+            letter.at,
+            f"index {shown} has no size: it stands alone on no axis of an input; declare it "
+            f"{self.declared.how.axes}, or give {self.declared.how.size(shown)}",
+        )
+
+    def _acyclic(self, root: str, path: list[str]) -> None:
+        for part in walk(self._known.canonical(self._known.given[root])):
+            if isinstance(part, Size):
+                inner = self._known.root(part.extent)
+                if inner in path:
+                    shown = [p.partition("#")[0] for p in path if "@" not in p] or [path[0]]
+                    at = self.declared.letters[path[0]].at if "@" not in path[0] else None
+                    fail(
+                        at,
+                        f"the size of {', '.join(shown)} depends on itself; declare the index "
+                        f"{self.declared.how.axes}",
+                    )
+                if inner in self._known.given and not self._sources(inner):
+                    self._acyclic(inner, [*path, inner])
+
+    def _solve_derived(self, waiting: dict[str, list[_Affine]]) -> bool:
+        for letter, found in waiting.items():
+            own = self._known.root(letter)
+            needed = {r.axis for r in found} | {s.extent for r in found for s in atoms(r.position)}
+            if not all(self._sized(key) for key in needed if self._known.root(key) != own):
+                continue
+            bounds: list[Bound] = []
+            for reading in found:
+                if (
+                    self._known.root(reading.axis) == own
+                    and len(reading.position.coefficients) == 1
+                ):
+                    if not reading.position.constant.terms:
+                        continue
+                bounds += bound(
+                    reading.position,
+                    own,
+                    self._known.root(reading.axis),
+                    self._known.root,
+                    reading.reading.at,
+                    f"axis {reading.axis.rpartition('@')[2]} of {reading.reading.tensor}",
+                )
+            del waiting[letter]
+            size = smallest(bounds)
+            if size is None:
+                return True
+            if isinstance(size, Size):
+                self._known.join(letter, size.extent)
+            else:
+                axes = places([r.axis for r in found])
+                self._known.set(letter, size, self.declared.letters[letter].at, f"from {axes}")
+            return True
+        return False
+
+    def _solve_composite(self) -> bool:
+        for key, composite, _ in self._composites:
+            parts = letters(composite)
+            unsized = [x for x in parts if not self._sized(x)]
+            if not self._sized(key):
+                if not unsized:
+                    self._known.set(key, composed(composite), None, f"as {composition(composite)}")
+                    return True
+            elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
+                others = [x for x in parts if x != unsized[0]]
+                if len(parts) == len(composite.args):
+                    if not others:
+                        self._known.join(unsized[0], key)
+                    else:
+                        rest = product(Size(x) for x in others)
+                        size = Call("floordiv", (Size(key), rest))
+                        self._known.set(unsized[0], size, None, f"from {places([key])}")
+                    return True
+        return False
+
+    def _solve_compared(self, waiting: Mapping[str, object]) -> bool:
+        """A letter on no axis that is compared with another takes its size."""
+        for sides in self.comparisons:
+            letters = dict.fromkeys(x for side in sides for x in compared(side))
+            unsized = [x for x in letters if not self._sized(x)]
+            sized = [x for x in letters if self._sized(x)]
+            if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:
+                self._known.join(unsized[0], sized[0])
+                return True
+        return False
+
+    # names
+
+    def _name(self) -> None:
+        d = self.declared
+        taken = {*d.letters, *d.tensors, *d.equations, *d.parameters}
+        for root in self._known.roots():
+            members = self._known.members(root)
+            letters = [m for m in members if m in d.letters and d.letters[m].own]
+            if letters:
+                self._names[root] = letters[0]
+                continue
+            tensor, _, n = next((m for m in members if "@" in m), members[0]).partition("@")
+            name = f"{tensor.partition('#')[0]}{n}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            self._names[root] = name
+
+    def letter(self, letter: str) -> str:
+        """The extent of a letter."""
+        return self._names[self._known.root(letter)]
+
+    def axis(self, tensor: str, n: int) -> str:
+        """The extent of an axis."""
+        return self._names[self._known.root(f"{tensor}@{n}")]
+
+    def same(self, letter: str, tensor: str, n: int) -> bool:
+        """Whether the axis has the size of the letter."""
+        return self._known.root(letter) == self._known.root(f"{tensor}@{n}")
+
+    def number(self, extent: str) -> int | None:
+        """The size of an extent where it is a number."""
+        found = [
+            self._known.given.get(root) for root, name in self._names.items() if name == extent
+        ]
+        return next((int(size.value) for size in found if isinstance(size, Num)), None)
+
+    def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
+        """The parts of an axis, as some tensor with the same axis has them; none if it has none."""
+        root = self._known.root(f"{tensor}@{n}")
+        own = (c for key, c, _ in self._composites if self._known.root(key) == root)
+        return next((c.args for c in own), ())
+
+    def named(self, e: Expr) -> Expr:
+        """e with the extents in place of the letters."""
+
+        def extent(part: Expr) -> Expr | None:
+            match part:
+                case Index(name, letter, group):
+                    return Index(name, self.letter(letter), group)
+                case Size(key):
+                    return Size(self._names[self._known.root(key)])
+            return None
+
+        return replace(e, extent)
+
+    def extents(self) -> tuple[Extent, ...]:
+        """Every extent: those read on axes, in their order, then the others by need."""
+        d = self.declared
+        result = []
+        order = {name: n for n, name in enumerate(d.tensors)}
+        roots = self._known.roots()
+        for root in roots:
+            sources = tuple(self._sources(root))
+            size = self._known.given.get(root)
+            group = any(m in d.letters and d.letters[m].group for m in self._known.members(root))
+            if sources or size is not None:
+                named = None if size is None else self.named(self._known.canonical(size))
+                result.append(Extent(self._names[root], group, sources, named))
+        result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
+        return tuple(ordered(result))

@@ -1,0 +1,405 @@
+"""The same operation with one index for each axis, and formulas put back in the person's axes.
+
+A composite axis (t d) becomes two axes, t and d. An index that runs over such an axis as a whole,
+k of size(t)*size(d) values, becomes the two of them: side by side on an axis, and as a number
+t*size(d) + d. A group becomes one axis, and an axis of size 1 disappears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Composite,
+    Expr,
+    Guard,
+    Index,
+    Mul,
+    Num,
+    Reduce,
+    Size,
+    accesses,
+    num,
+    walk,
+)
+from derive.algebra.substitution import fresh, substitute
+from derive.errors import LoweringError
+from derive.notation.build import product, total
+from derive.notation.measure import factors
+from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation
+from derive.notation.ranges import ordered
+
+__all__ = [
+    "Inside",
+    "composites",
+    "in_parts",
+    "inner_operation",
+    "is_plain",
+    "split_axes",
+    "splits",
+]
+
+Parts = Mapping[str, tuple[str, ...]]
+
+
+def is_plain(op: Operation) -> bool:
+    """Whether every axis of every tensor and equation is one index, and is read as one."""
+    axes = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
+    plain = all(isinstance(i, Index) for own in axes for i in own)
+    return plain and not any(isinstance(e, Composite) for x in op.equations for e in walk(x.body))
+
+
+@dataclass(frozen=True)
+class Inside:
+    """An operation with one index for each axis, made from another."""
+
+    operation: Operation
+    axes: Mapping[str, tuple[tuple[Index, ...], ...]]
+    """What each axis of each input and equation of the other became."""
+
+
+def split_axes(op: Operation) -> Inside:
+    """The same operation with one index or one group for each axis."""
+    return _Split(op, lambda i: i).inside()
+
+
+def inner_operation(op: Operation) -> Inside:
+    """The same operation with one plain index for each axis."""
+    return _Split(op, lambda i: Index(i.name, i.extent)).inside()
+
+
+@lru_cache(maxsize=32)
+def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
+    """Extents of axes that are composed of parts somewhere, and the extents of those parts."""
+    read = {source: e.name for e in op.extents for source in e.sources}
+    sizes = {e.name: e.size for e in op.extents}
+    inputs = {t.name: t.axes for t in op.inputs}
+    axes = {e.name: e.axes for e in op.equations}
+    found: dict[str, list[tuple[str, ...]]] = {}
+
+    def note(extent: str | None, composite: Expr) -> None:
+        if extent is None or not isinstance(composite, Composite):
+            return
+        parts = tuple(p.extent for p in composite.args if isinstance(p, Index))
+        if len(parts) == len(composite.args) and parts not in found.setdefault(extent, []):
+            found[extent].append(parts)
+
+    every = [a for e in op.equations for a in accesses(e.body)]
+    for access in every:
+        for position, axis in zip(access.positions, axes.get(access.tensor, ()), strict=False):
+            if isinstance(position, Index):
+                note(position.extent, axis)
+    for access in every:
+        owner = (inputs | axes)[access.tensor]
+        for n, (position, axis) in enumerate(zip(access.positions, owner, strict=True)):
+            own = axis.extent if isinstance(axis, Index) else read.get((access.tensor, n))
+            note(own, position)
+    for (tensor, n), extent in read.items():
+        axis = inputs[tensor][n]
+        here = [a.positions[n] for a in every if a.tensor == tensor]
+        if isinstance(axis, Composite):
+            computed = [in_parts(p, axis, sizes) for p in here if not isinstance(p, Index)]
+            if computed and all(isinstance(p, Composite) for p in computed):
+                note(extent, axis)
+    return found
+
+
+def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) -> Expr:
+    """0*size(d) + d on an axis (t d) as (0 d), if each part is an index of its own or a constant.
+
+    ``sizes`` are those of the extents, as far as they are known.
+    """
+    parts = [p.extent for p in axis.args if isinstance(p, Index)]
+    exact = None if isinstance(position, Composite) else _exact(position, parts, sizes)
+    if exact is None or len(parts) < 2:
+        return position
+    for digit, part in zip(exact, parts, strict=True):
+        size = sizes.get(part)
+        if isinstance(digit, Num):
+            if not isinstance(size, Num) or not 0 <= digit.value < size.value:
+                return position
+        elif not (isinstance(digit, Index) and digit.extent == part):
+            return position
+    return Composite(tuple(exact))
+
+
+def splits(op: Operation) -> dict[str, tuple[str, ...]]:
+    """The extents whose indices stand for several side by side, and the extents of those.
+
+    They are the extents of axes that are composed of parts in one place and read by one index
+    in another. An axis that is never read by its parts stays whole.
+    """
+    sizes = {e.name: e.size for e in op.extents}
+    found: dict[str, tuple[str, ...]] = {}
+    for extent, forms in composites(op).items():
+        size = sizes.get(extent)
+        for parts in forms:
+            whole = product(map(Size, parts))
+            same = size is not None and factors(size, sizes.get) == factors(whole, sizes.get)
+            # A part of a part may be the axis itself, where all beside it have size 1.
+            if same and all(extent not in _leaves(part, found) for part in parts):
+                found.setdefault(extent, parts)
+    return {extent: tuple(_leaves(extent, found)) for extent in found}
+
+
+def _flat(axes: Iterable[tuple[Index, ...]]) -> tuple[Index, ...]:
+    return tuple(i for axis in axes for i in axis)
+
+
+def _leaves(extent: str, found: Parts) -> Iterator[str]:
+    for part in found.get(extent, (extent,)):
+        yield from (part,) if part == extent else _leaves(part, found)
+
+
+@dataclass
+class _Split:
+    """One rewriting of an operation; ``one`` is what a single index or group becomes."""
+
+    op: Operation
+    one: Callable[[Index], Index]
+    parts: Parts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts = splits(self.op)
+        self.owners: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in self.op.inputs}
+        self.owners |= {e.name: e.axes for e in self.op.equations}
+        self.extents = {e.name: e for e in self.op.extents}
+        self.inputs = {t.name for t in self.op.inputs}
+        self.read = {source: e.name for e in self.op.extents for source in e.sources}
+
+    def inside(self) -> Inside:
+        op = self.op
+        axes = {t.name: _Body(self, t.axes).inputs(t.name, t.axes) for t in op.inputs}
+        inputs = tuple(replace(t, axes=_flat(axes[t.name])) for t in op.inputs)
+        axes |= {e.name: _Body(self, (*e.axes, e.body)).axes(e.axes) for e in op.equations}
+        equations = tuple(map(self._equation, op.equations))
+        extents = []
+        for extent in op.extents:
+            sources = tuple(
+                (t.name, n)
+                for t in inputs
+                for n, i in enumerate(t.axes)
+                if isinstance(i, Index) and i.extent == extent.name
+            )
+            size = extent.size if not sources or isinstance(extent.size, Num) else None
+            group = self.one(Index(extent.name, extent.name, extent.group)).group
+            extents.append(Extent(extent.name, group, sources, size))
+        parameters = tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim))
+        made = Operation.resolved(
+            *(op.name, inputs, parameters, equations, op.outputs, tuple(ordered(extents))),
+            stable=op.stable,
+        )
+        return Inside(made, axes)
+
+    def _equation(self, e: Equation) -> Equation:
+        body = _Body(self, (*e.axes, e.body))
+        try:
+            return replace(e, axes=_flat(body.axes(e.axes)), body=body.value(e.body))
+        except LoweringError as error:
+            line = f", on line {e.line}" if e.line else ""
+            raise LoweringError(f"{self.op.name}: {error}\nin {e.name}{line}") from None
+
+
+class _Body:
+    """One equation or the axes of one input: each index that is split has names for its parts."""
+
+    def __init__(self, split: _Split, expressions: Iterable[Expr]) -> None:
+        self.split = split
+        self.sizes = {name: extent.size for name, extent in split.extents.items()}
+        indices = [i for e in expressions for i in walk(e) if isinstance(i, Index)]
+        taken = list(dict.fromkeys(indices))
+        self.values: dict[Expr, Expr] = {}
+        self.names: dict[Index, tuple[Index, ...]] = {}
+        for i in list(taken):
+            made = []
+            for extent in split.parts.get(i.extent, ()):
+                part = Index(extent, extent, split.extents[extent].group)
+                made.append(fresh(part, taken))
+                taken.append(made[-1])
+            if made:
+                self.names[i] = tuple(map(split.one, made))
+
+    # axes
+
+    def axes(self, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
+        """For each axis of an equation the indices that it becomes."""
+        result: list[tuple[Index, ...]] = []
+        for axis in axes:
+            if isinstance(axis, Index | Composite):
+                result.append(tuple(self.whole(axis)))
+            elif isinstance(axis, Num):
+                result.append(())
+            else:
+                raise LoweringError(f"an axis written {axis!r}")
+        return tuple(result)
+
+    def inputs(self, tensor: str, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
+        """The same for an input: a composite axis that nobody reads by its parts stays whole."""
+        result: list[tuple[Index, ...]] = []
+        taken = [i for i in axes if isinstance(i, Index)]
+        for n, axis in enumerate(axes):
+            extent = self.split.read.get((tensor, n))
+            if isinstance(axis, Composite) and extent is not None:
+                if extent not in self.split.parts:
+                    axis = fresh(Index(extent, extent), taken)
+                    taken.append(axis)
+            result += self.axes((axis,))
+        return tuple(result)
+
+    def whole(self, e: Expr) -> list[Index]:
+        """The indices side by side that an index or a composite of indices stands for."""
+        if isinstance(e, Index):
+            return list(self.names.get(e, (self.split.one(e),)))
+        assert isinstance(e, Composite)
+        return [i for part in e.args if isinstance(part, Index) for i in self.whole(part)]
+
+    # expressions
+
+    def value(self, e: Expr) -> Expr:
+        """e where a number or a condition is meant."""
+        found = self.values.get(e)
+        if found is None:
+            found = self.values[e] = self._value(e)
+        return found
+
+    def _value(self, e: Expr) -> Expr:
+        match e:
+            case Index():
+                return self._number(self.whole(e))
+            case Access(tensor, positions):
+                made: list[Expr] = []
+                for n, position in enumerate(positions):
+                    made += self._position(e, n, position)
+                return Access(tensor, tuple(made))
+            case Reduce(kind, indices, body, condition):
+                condition = None if condition is None else self.value(condition)
+                every = tuple(i for index in indices for i in self.whole(index))
+                if kind in ("argmax", "argmin") and len(every) > 1:
+                    return _winner(kind, every, self.value(body), condition)
+                return Reduce(kind, every, self.value(body), condition)
+        mapped: Expr = e.map(self.value)
+        return mapped
+
+    def _number(self, parts: Sequence[Index]) -> Expr:
+        """t*size(d) + d for the two indices t and d."""
+        if len(parts) == 1:
+            return parts[0]
+        terms: list[Expr] = []
+        for n, part in enumerate(parts):
+            terms.append(product((part, *(Size(p.extent) for p in parts[n + 1 :]))))
+        return total(terms)
+
+    def _position(self, access: Access, n: int, position: Expr) -> list[Expr]:
+        """The positions on the inner axes that stand for one position on an outer axis."""
+        axis = self.split.owners[access.tensor][n]
+        if isinstance(axis, Num):
+            return []
+        extent = axis.extent if isinstance(axis, Index) else self.split.read.get((access.tensor, n))
+        parts: tuple[str, ...] = ()
+        if extent is not None:
+            parts = self.split.parts.get(extent, (extent,))
+        elif isinstance(axis, Composite):
+            leaves = [p.extent for p in axis.args if isinstance(p, Index)]
+            parts = tuple(x for p in leaves for x in self.split.parts.get(p, (p,)))
+        if isinstance(position, Index) and position.group:
+            return [self.split.one(position)]
+        return self._digits(position, parts)
+
+    def _digits(self, position: Expr, parts: Sequence[str]) -> list[Expr]:
+        """The positions on axes of the extents ``parts`` that stand for one on all of them."""
+        if isinstance(position, Guard):
+            condition = self.value(position.condition)
+            digits = self._digits(position.position, parts)
+            if len(parts) == 1:
+                return [Guard(condition, digits[0])]
+            # An index of the axis is in range by itself, whatever the condition says.
+            return [
+                d if isinstance(d, Index) and d.extent == part else Guard(condition, d)
+                for d, part in zip(digits, parts, strict=True)
+            ]
+        if isinstance(position, Index | Composite):
+            indices = self.whole(position)
+            if [i.extent for i in indices] == list(parts):
+                return list(indices)
+            if len(parts) == 1:
+                if any(i.group for i in indices) and len(indices) > 1:
+                    raise LoweringError(
+                        f"a composite with the group *{next(i.name for i in indices if i.group)} "
+                        "is read on an axis that has other parts; read it by one index"
+                    )
+                return [self._number(indices)]
+        if len(parts) == 1:
+            return [self.value(position)]
+        exact = _exact(position, parts, self.sizes, self.whole)
+        if exact is not None:
+            pairs = zip(exact, parts, strict=True)
+            return [digit for d, part in pairs for digit in self._digits(d, (part,))]
+        number = self._number(self.whole(position)) if isinstance(position, Composite) else None
+        rest = self.value(position) if number is None else number
+        result: list[Expr] = []
+        for part in reversed(parts[1:]):
+            above = Call("floordiv", (rest, Size(part)))
+            result.insert(0, total((rest, product((num(-1), Size(part), above)))))
+            rest = above
+        return [rest, *result]
+
+
+def _exact(
+    position: Expr,
+    parts: Sequence[str],
+    sizes: Mapping[str, Expr | None],
+    whole: Callable[[Index], Sequence[Index]] = lambda i: (i,),
+) -> list[Expr] | None:
+    """a*size(b) + b is (a, b), if b is sure to be in [0, size(b)).
+
+    ``whole`` gives the indices that one stands for.
+    """
+    *front, last = parts
+    if not front:
+        return [position]
+    if isinstance(position, Index):
+        indices = whole(position)
+        if [i.extent for i in indices] == list(parts):
+            return list(indices)
+    above: list[Expr] = []
+    below: list[Expr] = []
+    for term in position.args if isinstance(position, Add) else (position,):
+        multiplied = list(term.args) if isinstance(term, Mul) else [term]
+        if Size(last) in multiplied:
+            multiplied.remove(Size(last))
+            above.append(product(multiplied))
+        else:
+            below.append(term)
+    digit: Expr = below[0] if len(below) == 1 else num(0)
+    if len(below) > 1:
+        return None
+    if isinstance(digit, Num):
+        size = sizes.get(last)
+        base = int(size.value) if isinstance(size, Num) else 0
+        if digit.value != 0:
+            if not base or digit.value < 0:
+                return None
+            above.append(num(int(digit.value) // base))
+            digit = num(int(digit.value) % base)
+    elif not (isinstance(digit, Index) and digit.extent == last):
+        return None
+    rest = _exact(total(above) if above else num(0), front, sizes, whole)
+    return None if rest is None else [*rest, digit]
+
+
+def _winner(kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None) -> Expr:
+    """argmax over (t d): the first t whose row has the maximum, then the first d in that row."""
+    first, *rest = indices
+    if not rest:
+        return Reduce(kind, (first,), body, condition)
+    best = Reduce(kind.replace("arg", "a"), tuple(rest), body, condition)
+    row = Reduce(kind, (first,), best)
+    inside = substitute(body, {first: row})
+    where = None if condition is None else substitute(condition, {first: row})
+    column = _winner(kind, rest, inside, where)
+    return Add((Mul((row, *(Size(i.extent) for i in rest))), column))

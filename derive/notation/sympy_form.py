@@ -1,0 +1,169 @@
+"""SymPy equations to operations: ``Operation("f", Eq(y[i], Sum(x[i, k], k)))``.
+
+A SymPy expression is read once, node by node, into the statements of `derive.notation.raw`; none of
+SymPy's own calculus is used, since ``diff``, ``doit`` and ``subs`` capture summed indices.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+from sympy import Basic, Idx, Indexed, IndexedBase, Symbol
+
+from derive.errors import SpecError
+from derive.notation import heads, raw
+from derive.notation.capacity import DEPTH, check_depth, check_size
+from derive.notation.limits import whole_range
+from derive.notation.operation import Operation
+from derive.notation.resolve import resolve
+from derive.notation.sympy_names import Names
+from derive.notation.sympy_order import Order
+from derive.notation.sympy_terms import Terms, number
+from derive.notation.to_sympy import to_sympy
+
+__all__ = ["operation", "to_sympy", "whole_range"]
+
+_LEVELS = 2 * DEPTH
+"""Levels of a SymPy expression, which has one more for a sign, a quotient and limits."""
+
+
+def operation(
+    name: str,
+    equations: Sequence[Any],
+    inputs: Sequence[Any],
+    parameters: Mapping[Any, Any],
+    outputs: Sequence[Any] | Mapping[str, Any] | None,
+    stable: bool,
+) -> Operation:
+    """The operation that SymPy equations describe."""
+    if not isinstance(name, str):
+        raise SpecError(f"the name of an operation is text, not {name!r}")
+    for equation in equations:
+        _check_equation(name, equation)
+        # SymPy's text of what is too large would be as large.
+        place = _place(name, sympy.Eq(equation.lhs, sympy.Symbol("…"), evaluate=False))
+        check_depth(equation, lambda e: e.args, place, _LEVELS)
+    declared = [_name_of(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
+    scalars = [_name_of(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
+    scalars += [_name_of(i) for i in inputs if isinstance(_plain(i).tensor, Symbol)]
+    names = Names.of(equations, {*declared, *scalars})
+    terms = Terms(names, Order.of([_plain(i).tensor for i in inputs], equations))
+    try:
+        written = raw.Operation(
+            name,
+            tuple(_input(terms, item) for item in inputs) if inputs else None,
+            (
+                *(_parameter(terms, key, value) for key, value in parameters.items()),
+                *names.fixed(),
+            ),
+            _outputs(outputs),
+            tuple(_equation(terms, name, e) for e in equations),
+            tuple(names.same),
+            text=False,
+            stable=stable,
+        )
+        check_size(written)
+        return resolve(written)
+    except RecursionError:
+        raise SpecError(f"an equation of {name} is nested too deeply") from None
+
+
+def _check_equation(name: str, equation: Any) -> None:
+    if isinstance(equation, sympy.Eq):
+        if isinstance(equation.lhs, Indexed | Symbol):
+            return
+        raise SpecError(f"{name}: the left of {equation} is no tensor; write Eq(C[i, j], ...)")
+    if equation in (True, False):
+        nan = "" if equation else " one side may be nan, as 0*oo is;"
+        raise SpecError(
+            f"{name}: SymPy evaluated an equation to {equation};{nan} write it with "
+            "Eq(..., evaluate=False), and a condition as Iverson(...)"
+        )
+    raise SpecError(f"{name}: {equation!r} is no equation; write Eq(C[i, j], ...)")
+
+
+def _equation(terms: Terms, name: str, e: Any) -> raw.Equation:
+    terms.at = _place(name, e)
+    left = e.lhs
+    if isinstance(left, Symbol):
+        return raw.Equation(_name_of(left), (), terms.value(e.rhs), at=terms.at)
+    axes = tuple(terms.position(index) for index in left.indices)
+    return raw.Equation(_name_of(left), axes, terms.value(e.rhs), at=terms.at)
+
+
+def _place(name: str, e: Any) -> raw.Place:
+    return raw.Place(0, 0, lambda: f"{name}: {_said(e.lhs)} = {_said(e.rhs)}")
+
+
+def _said(e: Any) -> str:
+    """SymPy's text of what is not too large to have one."""
+    try:
+        return str(e)
+    except (RecursionError, ValueError):
+        return "…"
+
+
+def _plain(item: Any) -> heads.SpecialInput:
+    return item if isinstance(item, heads.SpecialInput) else heads.SpecialInput(item)
+
+
+def _input(terms: Terms, item: Any) -> raw.Tensor:
+    special = _plain(item)
+    tensor = special.tensor
+    axes: tuple[raw.Raw, ...] | None = None
+    if isinstance(tensor, Indexed):
+        axes = tuple(terms.position(index) for index in tensor.indices)
+    elif isinstance(tensor, Symbol):
+        axes = ()
+    elif not isinstance(tensor, IndexedBase):
+        raise SpecError(f"input {tensor!r} is no tensor; give A[i, j], A or a Symbol")
+    default = None if special.default is None else number(special.default)
+    return raw.Tensor(_name_of(tensor), axes, special.kind, default)
+
+
+def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
+    if isinstance(key, heads.SizeSymbol):
+        terms.at = raw.Place(0, 0, lambda: f"{key} = {_said(value)}")
+        given = isinstance(value, sympy.Expr) and not value.is_Number
+        size = terms.value(value) if given else number(value)
+        return raw.Parameter(key.letter, size, fixes=True, at=terms.at)
+    name = _name_of(key)
+    if isinstance(value, heads.SizeSymbol):
+        return raw.Parameter(name, raw.Apply("size", (terms.letter_of(value),)))
+    if isinstance(value, heads.OfIndex):
+        args: tuple[raw.Raw, ...] = (terms.index(value.index),)
+        if value.default is not None:
+            args += (number(value.default),)
+        return raw.Parameter(name, raw.Apply(value.function, args))
+    if isinstance(value, heads.Options):
+        if not value.options:
+            raise SpecError(f"choice {name} has no options")
+        return raw.Parameter(name, None, tuple(map(str, value.options)))
+    return raw.Parameter(name, None if value is None else number(value))
+
+
+def _outputs(
+    outputs: Sequence[Any] | Mapping[str, Any] | None,
+) -> tuple[tuple[str | None, str], ...] | None:
+    if outputs is None:
+        return None
+    if isinstance(outputs, Mapping):
+        return tuple((str(option), _name_of(name)) for option, name in outputs.items())
+    if isinstance(outputs, str | Basic):
+        outputs = (outputs,)
+    return tuple((None, _name_of(name)) for name in outputs)
+
+
+def _name_of(item: Any) -> str:
+    """The name of a tensor, symbol or text."""
+    item = _plain(item).tensor
+    if isinstance(item, Indexed):
+        item = item.base
+    if isinstance(item, IndexedBase | Idx):
+        item = item.label
+    if not isinstance(item, str | Symbol):
+        raise SpecError(f"{item!r} is no name")
+    return unicodedata.normalize("NFKC", str(item))

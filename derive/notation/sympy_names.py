@@ -1,0 +1,114 @@
+"""Which symbols of SymPy equations are indices, and which are sizes.
+
+A symbol is an index if it stands alone as an index, is summed over, or labels an `Idx`. N is the
+size of k where k runs over (k, 0, N - 1), where `Idx(k, N)` says so, or where a tensor of shape
+(..., N, ...) is indexed by k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from sympy import Idx, Indexed, Integer, Product, Sum, Symbol, preorder_traversal
+
+from derive.errors import SpecError
+from derive.notation import heads, raw
+
+__all__ = ["Names", "label"]
+
+
+def label(index: Any) -> Any:
+    """The symbol of an index."""
+    return index.label if isinstance(index, Idx) else index
+
+
+@dataclass
+class Names:
+    """``sizes`` maps N to an index with that size, ``same`` pairs indices of equal size."""
+
+    indices: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
+    sizes: dict[str, str] = field(default_factory=dict)
+    same: list[tuple[str, str]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(equations: Iterable[Any], others: set[str]) -> Names:
+        """The names of the equations; ``others`` are parameters and tensors without axes."""
+        names = Names(others=others)
+        nodes = [node for e in equations for node in preorder_traversal(e)]
+        for node in nodes:
+            for index in _bare(node):
+                if isinstance(index, Symbol) and index.name not in others:
+                    names.indices.add(index.name)
+        for node in nodes:
+            for index, extent in _ranges(node):
+                names._sized(label(index), extent)
+        return names
+
+    def is_size(self, e: Any) -> bool:
+        """Whether e is a symbol that stands for a size."""
+        return isinstance(e, Symbol) and e.name in self.sizes
+
+    def whole(self, index: Any, upper: Any) -> bool:
+        """Whether 0..upper are all values of the index."""
+        extent = upper + 1
+        if isinstance(extent, heads.SizeSymbol | Integer):
+            return True
+        return self.is_size(extent)
+
+    def _sized(self, index: Any, extent: Any) -> None:
+        if not isinstance(index, Symbol):
+            return
+        if isinstance(extent, heads.SizeSymbol):
+            if extent.letter != index.name:
+                self.same.append((index.name, extent.letter))
+        elif isinstance(extent, Integer):
+            if extent < 0:
+                raise SpecError(f"index {index} has {extent} values")
+            known = self.numbers.setdefault(index.name, int(extent))
+            if known != int(extent):
+                raise SpecError(f"index {index} has two sizes, {known} and {extent}; rename one")
+        elif isinstance(extent, Symbol):
+            if extent.name in self.indices or extent.name in self.others:
+                return
+            first = self.sizes.setdefault(extent.name, index.name)
+            if first != index.name:
+                self.same.append((first, index.name))
+
+    def fixed(self) -> Iterator[raw.Parameter]:
+        """The sizes that are numbers."""
+        for name, value in self.numbers.items():
+            yield raw.Parameter(name, raw.Number(Fraction(value)), fixes=True)
+
+
+def _bare(node: Any) -> Iterator[Any]:
+    """Symbols that are indices for sure."""
+    if isinstance(node, Indexed):
+        yield from map(label, node.indices)
+    elif isinstance(node, Sum | Product):
+        yield from (label(limit[0]) for limit in node.limits)
+    elif isinstance(node, heads.Head):
+        yield from map(label, node.args[1])
+    elif isinstance(node, heads.Concat):
+        yield label(node.args[0])
+    elif isinstance(node, heads.Composite):
+        yield from map(label, node.args)
+    elif isinstance(node, Idx):
+        yield node.label
+
+
+def _ranges(node: Any) -> Iterator[tuple[Any, Any]]:
+    """(index, number of its values) wherever that is said."""
+    if isinstance(node, Sum | Product):
+        for index, lower, upper in node.limits:
+            # From 0 to a number are all values; from another to a number are some of them.
+            if isinstance(lower, Integer) and (lower == 0 or not isinstance(upper, Integer)):
+                yield index, upper + 1
+    elif isinstance(node, Indexed) and node.base.shape is not None:
+        yield from zip(node.indices, node.base.shape, strict=False)
+    elif isinstance(node, Idx) and node.upper is not None and node.lower == 0:
+        yield node, node.upper + 1

@@ -1,0 +1,390 @@
+"""SymPy expressions to what `derive.notation.raw` can say."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from fractions import Fraction
+from math import isinf, isnan
+from typing import Any
+
+import sympy
+from sympy import Idx, Indexed, Symbol
+from sympy.codegen import cfunctions
+from sympy.core.relational import Relational
+from sympy.core.sympify import _sympify
+
+from derive.errors import SpecError
+from derive.notation import heads, raw
+from derive.notation.advice import ADVICE
+from derive.notation.raw import Raw, fail
+from derive.notation.sympy_names import Names, label
+from derive.notation.sympy_order import Order
+
+__all__ = ["Terms", "number"]
+
+_FUNCTIONS = {
+    sympy.Abs: "abs",
+    sympy.loggamma: "lgamma",
+    heads.to_int: "int",
+    **{getattr(cfunctions, name): name for name in ("exp2", "log2", "log10", "hypot")},
+    **{cfunctions.expm1: "expm1", cfunctions.log1p: "log1p"},
+    **{
+        getattr(sympy, name): name
+        for name in (
+            "exp log sin cos tan asin acos atan sinh cosh tanh erf erfc erfinv sign floor atan2"
+        ).split()
+    },
+    **{
+        getattr(heads, name): name
+        for name in (
+            "expm1 log1p exp2 log2 log10 sigmoid softplus logsigmoid relu lgamma maximum minimum "
+            "clamp hypot logaddexp detach"
+        ).split()
+    },
+}
+"""The SymPy class of each scalar function."""
+
+_INSTEAD = {
+    "Heaviside": "Iverson(x > 0), which says what it is at 0",
+    "Mod": "an integer equation, or a composite axis",
+    "gamma": "exp(lgamma(x))",
+    "ceiling": "-floor(-x)",
+    "Derivative": "the derivative itself",
+    "Integral": "Sum",
+    "im": "real tensors",
+    "ImaginaryUnit": "real numbers; SymPy makes I of sqrt(-1)",
+    "ComplexInfinity": "oo or -oo; SymPy makes zoo of 1/0 and of log(0)",
+    "NaN": "a number; SymPy makes nan of 0*oo and of oo - oo",
+}
+"""What to write instead of what has no meaning here."""
+
+
+_BITS = 1024
+"""Every number of float64 has fewer before its point."""
+
+
+def number(value: Any) -> Raw:
+    """A constant: a Python or SymPy number, exact; floats are their shortest decimal."""
+    if isinstance(value, bool):
+        raise SpecError(f"{value} is no number; give a number")
+    if isinstance(value, int | Fraction):
+        exact = Fraction(value)
+        if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
+            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
+        return raw.Number(exact, isinstance(value, int))
+    if isinstance(value, float):
+        if isnan(value):
+            raise SpecError("nan is no number that an operation can have")
+        if isinf(value):
+            return raw.Name("inf") if value > 0 else raw.Negative(raw.Name("inf"))
+        return raw.Number(Fraction(repr(value)), False)
+    if isinstance(value, sympy.Float):
+        if isinf(float(value)) or (value != 0 and float(value) == 0):
+            raise SpecError("a number is beyond float64, above 1.8e308 or below 1/1.8e308")
+        return number(float(value))
+    if isinstance(value, sympy.Rational):
+        fraction = Fraction(int(value.p), int(value.q))
+        return number(int(fraction) if value.is_integer else fraction)
+    if value is sympy.pi:
+        return raw.Name("pi")
+    if value is sympy.oo:
+        return raw.Name("inf")
+    if value is -sympy.oo:
+        return raw.Negative(raw.Name("inf"))
+    raise SpecError(f"{value!r} is no number; give a number, pi or oo")
+
+
+class Terms:
+    """Translates the expressions of one operation; ``at`` is the equation, for messages."""
+
+    def __init__(self, names: Names, order: Order) -> None:
+        self.names = names
+        self.order = order
+        self.at: raw.Place | None = None
+
+    def value(self, e: Any) -> Raw:
+        """A number or a condition."""
+        if e is not sympy.nan and (e.is_Number or e is sympy.pi):
+            return self._placed(number(e))
+        if e is sympy.E:
+            return raw.Apply("exp", (raw.Number(Fraction(1)),), at=self.at)
+        if e is sympy.EulerGamma:  # what SymPy makes of digamma(1)
+            digamma = raw.Apply("digamma", (raw.Number(Fraction(1)),), at=self.at)
+            return raw.Negative(digamma, at=self.at)
+        for kind, translate in _TABLE:
+            if isinstance(e, kind):
+                return translate(self, e)
+        name = type(e).__name__
+        if type(e) in _FUNCTIONS:
+            return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)), at=self.at)
+        hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
+        hint = f"; {ADVICE[name]}" if name in ADVICE else hint
+        fail(self.at, f"SymPy's {name} in {e} has no meaning here{hint}")
+
+    def _placed(self, e: Raw) -> Raw:
+        match e:
+            case raw.Number(value, integral):
+                return raw.Number(value, integral, at=self.at)
+            case raw.Name(name):
+                return raw.Name(name, at=self.at)
+            case raw.Negative(arg):
+                return raw.Negative(self._placed(arg), at=self.at)
+        return e
+
+    def index(self, e: Any) -> Raw:
+        """An index or a group that is bound or named."""
+        e = label(e)
+        if isinstance(e, heads.Group):
+            return raw.Star(_text(e), at=self.at)
+        if isinstance(e, Symbol):
+            return raw.Name(_text(e), at=self.at)
+        fail(self.at, f"{e} is no index; give a symbol")
+
+    def position(self, e: Any) -> Raw:
+        """A position on an axis."""
+        if isinstance(e, Idx | heads.Group):
+            return self.index(e)
+        if isinstance(e, heads.Composite):
+            return raw.Composite(tuple(self.position(part) for part in e.args), at=self.at)
+        if isinstance(e, sympy.Tuple | tuple):
+            return raw.Composite(tuple(self.position(part) for part in e), at=self.at)
+        return self.value(_sympify(e))
+
+    def letter_of(self, e: heads.SizeSymbol) -> Raw:
+        """The index of size(k)."""
+        return raw.Name(e.letter, at=self.at)
+
+    # one method for each kind of node
+
+    def _symbol(self, e: Any) -> Raw:
+        if isinstance(e, heads.SizeSymbol):
+            return raw.Apply("size", (self.letter_of(e),), at=self.at)
+        if self.names.is_size(e):
+            return raw.Apply("size", (raw.Name(self.names.sizes[e.name]),), at=self.at)
+        if isinstance(e, heads.Group):
+            return raw.Star(_text(e), at=self.at)
+        return raw.Name(_text(e), at=self.at)
+
+    def _indexed(self, e: Any) -> Raw:
+        positions = tuple(self.position(index) for index in e.indices)
+        return raw.Item(_text(e.base.label), positions, at=self.at)
+
+    def _add(self, e: Any) -> Raw:
+        """What is added comes first, then what is subtracted."""
+        terms = sorted((self._signed(t) for t in self.order.terms(e)), key=lambda t: t[0])
+        return raw.Sum(tuple(terms), at=self.at)
+
+    def _signed(self, e: Any) -> tuple[bool, Raw]:
+        if e.is_Number:
+            return (True, self.value(-e)) if e < 0 else (False, self.value(e))
+        coefficient, rest = e.as_coeff_Mul()
+        if coefficient < 0:
+            rest = self.value(rest)
+            if coefficient == -1:
+                return True, rest
+            inner = rest.factors if isinstance(rest, raw.Product) else ((False, rest),)
+            return True, raw.Product(((False, self.value(-coefficient)), *inner), at=self.at)
+        return False, self.value(e)
+
+    def _mul(self, e: Any) -> Raw:
+        factors: list[tuple[bool, Raw]] = []
+        for factor in self.order.factors(e):
+            if factor is sympy.S.NegativeOne:
+                factors.append((False, raw.Number(Fraction(-1), at=self.at)))
+            elif isinstance(factor, sympy.Pow) and factor.exp is sympy.S.NegativeOne:
+                factors.append((True, self.value(factor.base)))
+            else:
+                factors.append((False, self.value(factor)))
+        return raw.Product(tuple(factors), at=self.at)
+
+    def _pow(self, e: Any) -> Raw:
+        if e.base is sympy.E:
+            return raw.Apply("exp", (self.value(e.exp),), at=self.at)
+        if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
+            # SymPy takes powers of products apart; a bracket that is a factor guards the others.
+            return self.value(e.base)
+        root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
+        if root is not None:
+            absolute = raw.Apply("abs", (self.value(root),), at=self.at)
+            power = self.value(2 * e.exp)
+            return absolute if 2 * e.exp == 1 else raw.Power(absolute, power, at=self.at)
+        return raw.Power(self.value(e.base), self.value(e.exp), at=self.at)
+
+    def _reduction(self, e: Any) -> Raw:
+        """Sum and Product: limits that are not the whole range become conditions."""
+        kind = "sum" if isinstance(e, sympy.Sum) else "prod"
+        body = self.value(e.function)
+        indices: list[Raw] = []
+        conditions: list[Raw] = []
+        for index, lower, upper in e.limits:
+            new = self.index(index)
+            if new in indices:
+                body = self._bind(kind, indices, conditions, body)
+                indices, conditions = [], []
+            indices.append(new)
+            conditions += self._limits(index, lower, upper)
+        return self._bind(kind, indices, conditions, body)
+
+    def _limits(self, index: Any, lower: Any, upper: Any) -> list[Raw]:
+        index = label(index)
+        starred = isinstance(index, heads.Group)
+        name = self.index(index)
+        found: list[Raw] = []
+        if upper is sympy.oo:
+            fail(self.at, f"limits ({index}, {lower}, oo): write {index} alone for its whole axis")
+        if lower != 0:
+            one_based = isinstance(upper, Symbol) and upper.name not in {
+                *self.names.indices,
+                *self.names.others,
+            }
+            if lower == 1 and one_based and not isinstance(upper, heads.SizeSymbol):
+                fail(
+                    self.at,
+                    f"limits ({index}, 1, {upper}): indices count from 0; write "
+                    f"({index}, 0, {upper} - 1) or {index} alone",
+                )
+            found.append(raw.Compare(self.value(lower), (("<=", name),), at=self.at))
+        if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
+            found.append(raw.Compare(name, (("<=", self.value(upper)),), at=self.at))
+        if found and starred:
+            fail(self.at, f"group *{index} has no limits; sum over all of it")
+        return found
+
+    def _bind(self, kind: str, indices: list[Raw], conditions: list[Raw], body: Raw) -> Raw:
+        condition: Raw | None = None
+        if conditions:
+            condition = conditions[0] if len(conditions) == 1 else raw.Both(tuple(conditions))
+        return raw.Bind(kind, tuple(indices), condition, (body,), at=self.at)
+
+    def _head(self, e: Any) -> Raw:
+        function, indices, condition = e.args
+        where = None if condition in (True, sympy.true) else self.value(condition)
+        return raw.Bind(
+            e.kind, tuple(map(self.index, indices)), where, (self.value(function),), at=self.at
+        )
+
+    def _concat(self, e: Any) -> Raw:
+        index, *parts = e.args
+        values = tuple(map(self.value, parts))
+        return raw.Bind("concat", (self.index(index),), None, values, at=self.at)
+
+    def _piecewise(self, e: Any) -> Raw:
+        *cases, (last, otherwise) = e.args
+        if otherwise not in (True, sympy.true):
+            fail(self.at, f"{e} has no last case; end it with (..., True)")
+        if len(cases) == 1 and cases[0][0] == 1 and last == 0:
+            return raw.Bracket(self.value(cases[0][1]), at=self.at)
+        result = self.value(last)
+        for value, condition in reversed(cases):
+            args = (self.value(condition), self.value(value), result)
+            result = raw.Apply("where", args, at=self.at)
+        return result
+
+    def _delta(self, e: Any) -> Raw:
+        a, b = map(self.value, sorted(e.args[:2], key=lambda side: bool(side.is_number)))
+        return raw.Bracket(raw.Compare(a, (("==", b),), at=self.at), at=self.at)
+
+    def _relation(self, e: Any) -> Raw:
+        if e.lhs.is_number or (e.rhs.has(Indexed) and not e.lhs.has(Indexed)):
+            e = e.reversed  # SymPy orders the two sides; tensors read better on the left
+        left, right = self.value(e.lhs), self.value(e.rhs)
+        return raw.Compare(left, ((e.rel_op, right),), at=self.at)
+
+    def _logic(self, e: Any) -> Raw:
+        parts = tuple(map(self.value, e.args))
+        if isinstance(e, sympy.Not):
+            return raw.Negation(parts[0], at=self.at)
+        return (raw.Both if isinstance(e, sympy.And) else raw.Either)(parts, at=self.at)
+
+    def _if_then_else(self, e: Any) -> Raw:
+        """ITE(c, a, b) = (c and a) or (not c and b), whose conditions guard in this order."""
+        c, a, b = map(self.value, e.args)
+        no = raw.Negation(c, at=self.at)
+        return raw.Either((raw.Both((c, a), at=self.at), raw.Both((no, b), at=self.at)), at=self.at)
+
+    def _truth(self, e: Any) -> Raw:
+        return raw.Apply("true" if e else "false", (), at=self.at)
+
+    def _extreme(self, e: Any) -> Raw:
+        name = "maximum" if isinstance(e, sympy.Max) else "minimum"
+        first, *rest = sorted(e.args, key=lambda a: bool(a.is_Number))
+        result = self.value(first)
+        for arg in rest:
+            result = raw.Apply(name, (result, self.value(arg)), at=self.at)
+        return result
+
+    def _polygamma(self, e: Any) -> Raw:
+        order, x = e.args
+        if order != 0:
+            fail(self.at, f"{e}: of the polygamma functions only digamma can be used")
+        return raw.Apply("digamma", (self.value(x),), at=self.at)
+
+    def _real(self, e: Any) -> Raw:
+        """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
+        return self.value(e.args[0])
+
+    def _iverson(self, e: Any) -> Raw:
+        return raw.Bracket(self.value(e.args[0]), at=self.at)
+
+    def _holds(self, e: Any) -> Raw:
+        return self.value(e.args[0])
+
+    def _tensor(self, e: Any) -> Raw:
+        fail(
+            self.at, f"tensor {e} stands without indices; write {e}[...], or a Symbol for a number"
+        )
+
+    def _idx(self, e: Any) -> Raw:
+        return self.index(e)
+
+
+_TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
+    (Idx, Terms._idx),
+    (Symbol, Terms._symbol),
+    (Indexed, Terms._indexed),
+    (sympy.Add, Terms._add),
+    (sympy.Mul, Terms._mul),
+    (sympy.Pow, Terms._pow),
+    (sympy.Sum | sympy.Product, Terms._reduction),
+    (heads.Head, Terms._head),
+    (heads.Concat, Terms._concat),
+    (sympy.Piecewise, Terms._piecewise),
+    (sympy.KroneckerDelta, Terms._delta),
+    (Relational, Terms._relation),
+    (sympy.And | sympy.Or | sympy.Not, Terms._logic),
+    (sympy.ITE, Terms._if_then_else),
+    (sympy.logic.boolalg.BooleanAtom, Terms._truth),
+    (sympy.Max | sympy.Min, Terms._extreme),
+    (sympy.polygamma, Terms._polygamma),
+    (sympy.re | sympy.conjugate, Terms._real),
+    (heads.Iverson, Terms._iverson),
+    (heads.Holds, Terms._holds),
+    (sympy.IndexedBase, Terms._tensor),
+)
+"""Node class and its translation, the first that fits."""
+
+
+def _root_of_absolute_square(e: Any) -> Any:
+    """z where e is z*conjugate(z) multiplied out, as SymPy writes |z|**2; else None.
+
+    It does so where it does not see that an index of z, size(k) - 1 - k, is its own conjugate.
+    """
+    if not e.has(sympy.conjugate):
+        return None
+    same = e.replace(Indexed, lambda base, *at: Indexed(base, *map(_expanded, at)))
+    try:
+        coefficient, factors = sympy.factor_list(same.replace(sympy.conjugate, lambda z: z))
+    except sympy.PolynomialError:
+        return None
+    if coefficient.is_negative or any(power % 2 for _, power in factors):
+        return None
+    return sympy.Mul(sympy.sqrt(coefficient), *(f ** (power // 2) for f, power in factors))
+
+
+def _expanded(position: Any) -> Any:
+    return sympy.expand(position) if isinstance(position, sympy.Add | sympy.Mul) else position
+
+
+def _text(symbol: Any) -> str:
+    return unicodedata.normalize("NFKC", str(symbol))

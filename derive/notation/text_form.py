@@ -1,0 +1,370 @@
+"""Text to operations: ``parse("C[i,j] = sum[k](A[i,k]*B[k,j])")``.
+
+The grammar stands in ``notation.lark``. Nothing that the text says is evaluated: it becomes the
+statements of `derive.notation.raw`, with a line and a column each; `resolve` gives them meaning.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from typing import Any, ClassVar
+
+from lark import Lark, Token, Transformer, v_args
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
+
+from derive.errors import SpecError, no_recursion_leaves
+from derive.notation import raw
+from derive.notation.advice import SIGNS
+from derive.notation.capacity import check_count, check_length, check_size, check_statement
+from derive.notation.mistakes import around, unexpected
+from derive.notation.operation import Operation
+from derive.notation.resolve import resolve
+
+__all__ = ["parse", "parse_all"]
+
+_CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
+_SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
+_LONGEST = 308  # digits and decimal exponent of a number
+
+
+def parse(text: str) -> Operation:
+    """The one operation that the text describes."""
+    operations = parse_all(text)
+    if len(operations) != 1:
+        names = ", ".join(op.name for op in operations)
+        raise SpecError(
+            f"expected one operation, got {len(operations)} ({names}); derive.read(path) gives all "
+            "of a file"
+        )
+    return operations[0]
+
+
+@no_recursion_leaves
+def parse_all(text: str) -> tuple[Operation, ...]:
+    """All operations of a text, in order; without an ``op`` line there is one, named ``op``."""
+    if not isinstance(text, str):
+        raise TypeError(f"an operation is parsed from a text, not from {type(text).__name__}")
+    check_length(text)
+    written = list(_split(_read(text)))
+    check_count(len(written))
+    operations = tuple(_resolved(each, text) for each in written)
+    seen: set[str] = set()
+    for operation in operations:
+        if operation.name in seen:
+            raise SpecError(f"operation {operation.name} is defined twice; rename one")
+        seen.add(operation.name)
+    return operations
+
+
+def _read(text: str) -> list[raw.Raw]:
+    """The statements; an error in one of them shows its line."""
+    try:
+        return _statements(text)
+    except SpecError as error:
+        raise _showing(text, error, "in ") from None
+
+
+def _resolved(written: raw.Operation, text: str) -> Operation:
+    """The operation; an error in one of its equations names the equation."""
+    try:
+        check_size(written)
+        return resolve(written)
+    except SpecError as error:
+        place = (error.line or 0, error.column or 0)
+        before = [e for e in written.equations if e.at and (e.at.line, e.at.column) <= place]
+        where = f"{written.name}, equation of {before[-1].name}" if before else written.name
+        raise _showing(text, error, f"in {where}: ") from None
+
+
+def _showing(text: str, error: SpecError, where: str) -> SpecError:
+    """The error with the line of the text that it is about."""
+    if error.line is None:
+        return error
+    shown = around(text.split("\n")[error.line - 1], error.column or 1)
+    message = f"{error.message}\n  {where}{shown}"
+    return SpecError(message, line=error.line, column=error.column)
+
+
+def _statements(text: str) -> list[raw.Raw]:
+    try:
+        return _parser().parse(text)  # type: ignore[return-value]
+    except UnexpectedCharacters as error:
+        sign = text[error.pos_in_stream or 0]
+        hint = f"; {SIGNS[sign]}" if sign in SIGNS else ""
+        place = {"line": error.line, "column": error.column}
+        raise SpecError(f"unexpected character {sign!r}{hint}", **place) from None
+    except UnexpectedToken as error:
+        raise unexpected(text, error) from None
+    except VisitError as error:
+        if isinstance(error.orig_exc, SpecError):
+            raise error.orig_exc from None
+        raise
+
+
+def _split(statements: list[raw.Raw]) -> Iterator[raw.Operation]:
+    """Group equations under the op line that they follow."""
+    head: raw.Operation | None = None
+    equations: list[raw.Equation] = []
+    for statement in [*statements, None]:
+        if isinstance(statement, raw.Equation):
+            equations.append(statement)
+            continue
+        if head is not None:
+            yield raw.Operation(
+                head.name,
+                head.inputs,
+                head.parameters,
+                head.outputs,
+                tuple(equations),
+                at=head.at,
+                stable=head.stable,
+            )
+        elif equations:
+            if statement is not None:
+                raw.fail(
+                    equations[0].at,
+                    f"{equations[0].name} stands before the first op line; move it below one",
+                )
+            yield raw.Operation("op", None, (), None, tuple(equations), at=equations[0].at)
+        elif statement is None:
+            raise SpecError("there is no operation in the text; write one, C[i] = A[i]")
+        assert statement is None or isinstance(statement, raw.Operation)
+        head, equations = statement, []
+
+
+@cache
+def _parser() -> Lark:
+    return Lark.open(
+        "notation.lark",
+        rel_to=__file__,
+        parser="lalr",
+        lexer="basic",
+        postlex=_Lines(),
+        transformer=_Builder(),
+        maybe_placeholders=False,
+    )
+
+
+class _Lines:
+    """Line ends inside brackets are no ends; every bracket is closed; ``op`` starts an op line."""
+
+    always_accept = ("NEWLINE", "SEMI")
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        tokens = list(stream)
+        opened: list[Token] = []
+        starts = True
+        first: Token | None = None
+        result: list[Token] = []
+        for n, token in enumerate(tokens):
+            kind = token.type
+            following = tokens[n + 1].type if n + 1 < len(tokens) else ""
+            if kind in _CLOSING:
+                opened.append(token)
+            elif kind in _CLOSING.values():
+                if not opened or _CLOSING[opened[-1].type] != kind:
+                    raise _at(token, f"{_SIGN[kind]} closes nothing")
+                opened.pop()
+            if kind in ("NEWLINE", "SEMI") and not opened:
+                if first is not None:
+                    check_statement(first, token)
+                    result.append(Token.new_borrow_pos("END", token.value, token))
+                first = None
+                starts = True
+                continue
+            if kind == "NEWLINE":
+                continue
+            if starts and kind == following == "NAME" and token == "op":
+                token = Token.new_borrow_pos("OP", token.value, token)
+            starts = False
+            first = first or token
+            result.append(token)
+        if first is not None:
+            check_statement(first, tokens[-1])
+        if opened:
+            raise _at(opened[-1], f"{_SIGN[opened[-1].type]} is never closed")
+        return iter(result)
+
+
+def _at(token: Token, message: str) -> SpecError:
+    return SpecError(message, line=token.line, column=token.column)
+
+
+def _place(token: Token) -> raw.Place:
+    return raw.Place(token.line or 0, token.column or 0)
+
+
+def _name(token: Token) -> str:
+    """The identifier, normalised as Python normalises one."""
+    if not token.isidentifier():
+        raise _at(token, f"{str(token)!r} is not a name")
+    return unicodedata.normalize("NFKC", str(token))
+
+
+def _number(token: Token) -> raw.Number:
+    text = str(token).lower()
+    mantissa, _, exponent = text.partition("e")
+    if not token.isascii():
+        raise _at(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
+    if len(mantissa) > _LONGEST or len(exponent) > 5 or abs(int(exponent or 0)) > _LONGEST:
+        raise _at(token, "the number is too long or too large")
+    return raw.Number(Fraction(text.rstrip(".")), text.isdigit(), at=_place(token))
+
+
+def _chain(kind: type[raw.Sum] | type[raw.Product], minus: str, items: tuple[Any, ...]) -> raw.Raw:
+    first, *rest = items
+    pairs = [(False, first)]
+    pairs += [(sign == minus, e) for sign, e in zip(rest[::2], rest[1::2], strict=True)]
+    return kind(tuple(pairs), at=first.at)
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, Any]):
+    """Each rule of the grammar as what it stands for."""
+
+    _tuple: ClassVar[Any] = staticmethod(lambda *items: items)
+    positions = arguments = axes_of = _tuple
+
+    def start(self, *statements: Any) -> list[Any]:
+        return [s for s in statements if isinstance(s, raw.Raw)]
+
+    # op line
+
+    def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> raw.Operation:
+        options: tuple[raw.Parameter, ...] = ()
+        outputs = None
+        for part in rest:
+            if isinstance(part, _Outputs):
+                outputs = part.pairs
+            else:
+                options = part
+        # A bare word is a number that must be given, but for this one.
+        parameters = tuple(p for p in options if not _says_stable(p))
+        stable = len(parameters) < len(options)
+        place = _place(op)
+        return raw.Operation(_name(name), inputs, parameters, outputs, (), at=place, stable=stable)
+
+    inputs = _tuple
+
+    def input(self, name: Token, *rest: Any) -> raw.Tensor:
+        found: dict[str, Any] = dict(rest)
+        return raw.Tensor(
+            _name(name),
+            found.get("axes", ()),
+            found.get("kind"),
+            found.get("default"),
+            at=_place(name),
+        )
+
+    def axes(self, positions: Any) -> tuple[str, Any]:
+        return "axes", positions
+
+    def kind(self, name: Token) -> tuple[str, Any]:
+        if name not in ("bool", "float", "int"):
+            raise _at(name, f"{name} is no kind of tensor; use float, int or bool")
+        return "kind", str(name)
+
+    def default(self, value: Any) -> tuple[str, Any]:
+        return "default", value
+
+    def parameters(self, _semi: Token, *items: Any) -> tuple[Any, ...]:
+        return items
+
+    def required(self, name: Token) -> raw.Parameter:
+        return raw.Parameter(_name(name), at=_place(name))
+
+    def given(self, name: Token, value: Any) -> raw.Parameter:
+        return raw.Parameter(_name(name), value, at=_place(name))
+
+    def choice(self, name: Token, *options: Token) -> raw.Parameter:
+        return raw.Parameter(_name(name), None, tuple(map(_name, options)), at=_place(name))
+
+    def fixed(self, function: Token, letter: Token, value: Any) -> raw.Parameter:
+        if function != "size":
+            raise _at(function, f"{function}({letter})=... is no parameter; use size({letter})=...")
+        return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
+
+    def plain_outputs(self, *names: Token) -> _Outputs:
+        return _Outputs(tuple((None, _name(n)) for n in names))
+
+    def chosen_outputs(self, *names: Token) -> _Outputs:
+        pairs = zip(names[::2], names[1::2], strict=True)
+        return _Outputs(tuple((_name(option), _name(name)) for option, name in pairs))
+
+    # equations and expressions
+
+    def equation(self, name: Token, *rest: Any) -> raw.Equation:
+        *axes, body = rest
+        return raw.Equation(_name(name), axes[0][1] if axes else (), body, at=_place(name))
+
+    def either(self, *args: Any) -> raw.Raw:
+        return raw.Either(args, at=args[0].at)
+
+    def both(self, *args: Any) -> raw.Raw:
+        return raw.Both(args, at=args[0].at)
+
+    def inverted(self, arg: Any) -> raw.Raw:
+        return raw.Negation(arg, at=arg.at)
+
+    def compare(self, first: Any, *rest: Any) -> raw.Raw:
+        pairs = zip(map(str, rest[::2]), rest[1::2], strict=True)
+        return raw.Compare(first, tuple(pairs), at=first.at)
+
+    def sum(self, *items: Any) -> raw.Raw:
+        return _chain(raw.Sum, "-", items)
+
+    def product(self, *items: Any) -> raw.Raw:
+        return _chain(raw.Product, "/", items)
+
+    def negative(self, minus: Token, arg: Any) -> raw.Raw:
+        return raw.Negative(arg, at=_place(minus))
+
+    def positive(self, _plus: Token, arg: Any) -> raw.Raw:
+        return arg  # type: ignore[no-any-return]
+
+    def power(self, base: Any, _sign: Token, exponent: Any) -> raw.Raw:
+        return raw.Power(base, exponent, at=base.at)
+
+    def number(self, token: Token) -> raw.Raw:
+        return _number(token)
+
+    def name(self, token: Token) -> raw.Raw:
+        return raw.Name(_name(token), at=_place(token))
+
+    def item(self, name: Token, positions: Any) -> raw.Raw:
+        return raw.Item(_name(name), positions, at=_place(name))
+
+    def bind(self, name: Token, positions: Any, *rest: Any) -> raw.Raw:
+        *condition, args = rest
+        where = condition[0] if condition else None
+        return raw.Bind(_name(name), positions, where, args, at=_place(name))
+
+    def apply(self, name: Token, args: Any) -> raw.Raw:
+        return raw.Apply(_name(name), args, at=_place(name))
+
+    def bracket(self, _bracket: Token, condition: Any) -> raw.Raw:
+        return raw.Bracket(condition, at=_place(_bracket))
+
+    def condition(self, e: Any) -> raw.Raw:
+        return e  # type: ignore[no-any-return]
+
+    def star(self, star: Token, name: Token) -> raw.Raw:
+        return raw.Star(_name(name), at=_place(star))
+
+    def composite(self, paren: Token, *parts: Any) -> raw.Raw:
+        return raw.Composite(parts, at=_place(paren))
+
+
+def _says_stable(p: raw.Parameter) -> bool:
+    """Whether it is the word ``stable``: no number is given by that name without a default."""
+    return p.name == "stable" and p.value is None and not p.options
+
+
+class _Outputs:
+    """What follows ``->``: (option or None, name) pairs."""
+
+    def __init__(self, pairs: tuple[tuple[str | None, str], ...]) -> None:
+        self.pairs = pairs

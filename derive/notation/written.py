@@ -1,0 +1,207 @@
+"""An operation as text in the notation, which reads back as the same operation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain, combinations, islice
+
+from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Reduce, Size, walk
+from derive.algebra.substitution import replace_inside_out, substitute
+from derive.errors import SpecError
+from derive.notation.given import as_given
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    KeepDim,
+    Number,
+    Operation,
+    Parameter,
+    SizeOf,
+    Tensor,
+)
+from derive.notation.raw import show
+from derive.notation.text_form import parse
+from derive.notation.to_raw import ToRaw
+
+__all__ = ["same", "written"]
+
+_TRIES = 32
+"""Of how many sets of sizes it is tried whether they must be said."""
+_UNSAID = "# a size is said otherwise than by this text"
+
+
+def written(op: Operation) -> str:
+    """The op line and an equation a line.
+
+    A size that does not follow from the equations is said on the op line. Where the text still
+    reads back as another operation, its last line says so.
+    """
+    sizes = _sizes(op)
+    sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
+    for said in islice(sets, _TRIES):
+        text = _text(op, dict(said))
+        if _reads_as(text, op):
+            return text
+    return f"{_text(op, dict(sizes))}\n{_UNSAID}"
+
+
+def _sizes(op: Operation) -> list[tuple[str, Expr]]:
+    """The letters whose size may have to be said, and that size."""
+    given = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    known = {e.name: e.size for e in op.extents}
+    written = [*(e for q in op.equations for e in (*q.axes, q.body))]
+    written += [axis for t in op.inputs for axis in t.axes]
+    found: dict[str, Expr] = {}
+    for i in (i for e in written for i in walk(e) if isinstance(i, Index)):
+        letter, size = _bare(i), known[i.extent]
+        if letter != i.extent:
+            found[letter] = Size(i.extent)
+        elif size is not None and letter not in given:
+            found[letter] = size
+    for letter in (s.extent for e in written for s in walk(e) if isinstance(s, Size)):
+        size = known[letter]
+        if size is not None and letter not in given:
+            found.setdefault(letter, size)
+    return list(found.items())
+
+
+def _reads_as(text: str, op: Operation) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return same(parse(text), op)
+        except SpecError:
+            return False
+
+
+def same(a: Operation, b: Operation) -> bool:
+    """Whether the operations are one but for the names of bound indices."""
+    return _canonical(a) == _canonical(b)
+
+
+def _canonical(op: Operation) -> tuple[object, ...]:
+    """What the operation is, each size being called by one of the axes that have it."""
+    names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
+
+    def called(e: Expr) -> Expr:
+        return replace_inside_out(e, lambda part: _called(part, names))
+
+    def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
+        return tuple(map(called, axes))
+
+    equations = [
+        (e.name, by_axes(e.axes), e.kind, _renumbered(called(e.body), 0)) for e in op.equations
+    ]
+    tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
+    extents = [
+        (names[e.name], e.group, sorted(e.sources), None if e.size is None else called(e.size))
+        for e in op.extents
+    ]
+    parameters = [_renamed(p, names) for p in op.parameters]
+    return op.name, tensors, parameters, equations, op.outputs, extents, op.stable
+
+
+def _renamed(p: Parameter, names: Mapping[str, str]) -> Parameter:
+    match p:
+        case SizeOf():
+            return replace(p, extent=names[p.extent])
+        case AxisOf(index=i) | KeepDim(index=i):
+            return replace(p, index=Index(i.name, names[i.extent], i.group))
+    return p
+
+
+def _called(e: Expr, names: Mapping[str, str]) -> Expr:
+    if isinstance(e, Index):
+        return Index(e.name, names[e.extent], e.group)
+    return Size(names[e.extent]) if isinstance(e, Size) else e
+
+
+def _renumbered(e: Expr, depth: int) -> Expr:
+    """e with the names of bound indices made of where they are bound."""
+    if isinstance(e, Reduce):
+        names = [Index(f"%{depth + n}", i.extent, i.group) for n, i in enumerate(e.indices)]
+        renaming: Mapping[Index, Expr] = dict(zip(e.indices, names, strict=True))
+        test = None if e.condition is None else substitute(e.condition, renaming)
+        e = Reduce(e.kind, tuple(names), substitute(e.body, renaming), test)
+        depth += len(names)
+    result: Expr = e.map(lambda part: _renumbered(part, depth))
+    return result
+
+
+# The op line
+
+
+def _text(op: Operation, said: Mapping[str, Expr]) -> str:
+    writer = ToRaw(_names(op), {e.name: e.size for e in op.extents})
+    inputs = ", ".join(_tensor(t) for t in op.inputs)
+    options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
+    options += [f"size({x})={show(writer.write(size, {}))}" for x, size in said.items()]
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    results = " | ".join(f"{o}: {n}" for o, n in choice.outputs) if choice else None
+    after = "; " + ", ".join(options) if options else ""
+    lines = [f"op {op.name}({inputs}{after}) -> {results or ', '.join(op.outputs)}"]
+    for e in op.equations:
+        name = f"{e.name}[{', '.join(map(_axis, e.axes))}]" if e.axes else e.name
+        body = replace_inside_out(as_given(op, e.body), _unguarded)
+        lines.append(f"{name} = {show(writer.write(body, _letters(e.axes)))}")
+    return "\n".join(lines)
+
+
+def _unguarded(e: Expr) -> Expr:
+    """A position without the conditions that stand over it."""
+    return e.position if isinstance(e, Guard) else e
+
+
+def _tensor(t: Tensor) -> str:
+    axes = f"[{', '.join(map(_axis, t.axes))}]" if t.axes else ""
+    kind = "" if t.kind == "float" else f": {t.kind}"
+    return t.name + axes + kind + ("" if t.default is None else f"={_constant(t.default)}")
+
+
+def _axis(e: Expr) -> str:
+    if isinstance(e, Composite):
+        return f"({' '.join(_axis(part) for part in e.args)})"
+    if isinstance(e, Index):
+        return ("*" if e.group else "") + _bare(e)
+    assert isinstance(e, Num)
+    return str(e.value)
+
+
+def _letters(axes: Iterable[Expr]) -> dict[Index, str]:
+    return {i: _bare(i) for axis in axes for i in walk(axis) if isinstance(i, Index)}
+
+
+def _bare(index: Index) -> str:
+    return index.name.rstrip("'")
+
+
+def _names(op: Operation) -> set[str]:
+    """Every name that the operation has a meaning for."""
+    own = (*op.inputs, *op.parameters, *op.equations, *op.extents)
+    bodies = (part for e in op.equations for part in walk(e.body))
+    return {op.name, *(o.name for o in own), *(_bare(i) for i in bodies if isinstance(i, Index))}
+
+
+def _constant(value: Fraction | Expr) -> str:
+    return show(ToRaw().write(Num(value) if isinstance(value, Fraction) else value, {}))
+
+
+def _parameter(p: Parameter) -> str:
+    match p:
+        case Number(name, default):
+            return name if default is None else f"{name}={_constant(default)}"
+        case AxisOf(name, index, default):
+            return f"{name}=axis({index.name}{_second(default)})"
+        case KeepDim(name, index):
+            return f"{name}=keep({_axis(index)})"
+        case SizeOf(name, extent, default):
+            return f"{name}=size({extent}{_second(default)})"
+        case Choice(name, outputs):
+            return f"{name}={'|'.join(option for option, _ in outputs)}"
+
+
+def _second(default: int | None) -> str:
+    return "" if default is None else f",{default}"
