@@ -271,6 +271,7 @@ def test_powers_of_powers_have_a_limit():
     assert "4 powers stand in one another's exponents" in refused(tower)
     assert "4 powers" in refused(f"op f(x[*p], s) -> y\ny[*p] = x[*p]**{'**'.join(['s'] * 4)}")
     assert "4 powers" in refused("y[*p] = " + "**".join(["x[*p]"] * 5))
+    assert "4 powers" in refused("y[n] = " + "**".join(["x[0]"] * 5))
     for text in ("y[n] = " + "**".join(["x[n]"] * 4), "y[n] = " + "(" * 20 + "x[n]" + "**2)" * 20):
         parse(text)
 

@@ -13,7 +13,7 @@ from typing import Any
 from lark import Token
 
 from derive.errors import SpecError
-from derive.notation.raw import Number, Operation, Place, Power, fail
+from derive.notation.raw import Item, Number, Operation, Place, Power, fail
 
 __all__ = [
     "AXES",
@@ -120,9 +120,9 @@ def check_depth(
         else:
             levels[id(inner)] = 1 + max((levels[id(part)] for part in below), default=0)
             nodes[id(inner)] = 1 + sum(nodes[id(part)] for part in below)
-            # A name is one more than a number, of which a power is a number.
-            leaf = not isinstance(inner, Number)
-            powers[id(inner)] = max((powers[id(p)] for p in below), default=int(leaf))
+            # A name, with positions or without, is one more than a number, of which a power is one.
+            least = int(isinstance(inner, Item) or not (below or isinstance(inner, Number)))
+            powers[id(inner)] = max((least, *(powers[id(p)] for p in below)))
             if isinstance(inner, Power) and powers[id(inner.exponent)]:
                 powers[id(inner)] = max(powers[id(inner.base)], 1 + powers[id(inner.exponent)])
     if levels[id(e)] > limit:
