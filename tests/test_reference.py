@@ -21,7 +21,7 @@ from derive.pipeline import load
 
 torch = pytest.importorskip("torch")
 
-from derive import reference  # noqa: E402
+from derive.check import reference  # noqa: E402
 
 OPERATIONS = [pytest.param(op, id=op.name) for op in catalog.operations()]
 

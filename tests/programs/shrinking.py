@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from derive.errors import SpecError
-from derive.notation import notation, raw
+from derive.notation import raw, text_form
 from programs.parts import Program
 
 
@@ -39,7 +39,7 @@ def _with_text(program: Program, text: str) -> Program | None:
 
 
 def read(text: str) -> raw.Operation:
-    (operation,) = notation._split(notation._read(text))
+    (operation,) = text_form._split(text_form._read(text))
     return operation
 
 
