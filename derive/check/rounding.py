@@ -35,7 +35,7 @@ SHIFTS = (
 """What is made of the floating-point inputs of a sample: scaled by the first, then moved."""
 
 _PARTS = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
-"""Of scale and offset: less where the equations are finite nowhere, as exp of 100 in float32."""
+"""Of scale and offset: less where the equations are not finite, as exp of 100 in float32."""
 _ALLOWED = 16
 """Other orders of the same operations err by several times as much."""
 _LAST_BIT = 2.0**-23
@@ -51,17 +51,26 @@ def lost_digits(
 ) -> str:
     """Where code in float32 is further from the truth than rounding of the equations explains.
 
-    Where the equations are defined nowhere there, as asin off the origin, nothing is asked.
+    The inputs are moved as far as all is finite there; where that is nowhere, as far as something
+    is, and that is asked. Where nothing is defined, as asin off the origin, nothing is asked.
     """
+    single = made
+    known: dict[str, tuple[Array, float]] = {}
     for part in _PARTS:
-        single = _moved(made, max(1.0, scale * part), offset * part)
-        known = _known(op, single)
-        if known:
+        moved = _moved(made, max(1.0, scale * part), offset * part)
+        there = _known(op, moved)
+        finite = [np.isfinite(truth) for truth, _ in there.values()]
+        whole = bool(finite) and all(f.all() for f in finite)
+        if whole or (not known and any(f.any() for f in finite)):
+            single, known = moved, there
+        if whole:
             break
     found = []
     got = _results(function, single, "float32") if known else {}
     for name, (truth, rounding) in known.items():
         asked = np.isfinite(truth)
+        if not asked.any():
+            continue
         error = np.abs(got[name] - truth)[asked]
         bound = max(_ALLOWED * (rounding + _TINY), _KEPT * np.abs(truth[asked]).max())
         if not (error <= bound).all():
@@ -94,8 +103,8 @@ def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
     for name, value in truth.items():
         gaps = np.stack([np.abs(value) * _LAST_BIT, *(np.abs(o[name] - value) for o in others)])
         asked = np.isfinite(gaps).all(0)
-        if asked.any():
-            known[name] = (np.where(asked, value, np.nan), float(gaps[:, asked].max()))
+        rounding = float(gaps[:, asked].max(initial=0))
+        known[name] = (np.where(asked, value, np.nan), rounding)
     return known
 
 
