@@ -6,134 +6,125 @@ that lead to them, ``source`` is its torch module and ``load`` the function in i
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from derive.budget import limits
-from derive.check.comparison import Comparison, compare, compare_gradients
-from derive.errors import (
-    DeriveError,
-    DeriveWarning,
-    LimitError,
-    LoweringError,
-    SpecError,
-    VerificationError,
-)
-from derive.notation.heads import (
-    AllOf,
-    AnyOf,
-    ArgMax,
-    ArgMin,
-    Composite,
-    Concat,
-    Holds,
-    Iverson,
-    LogSoftmax,
-    LogSumExp,
-    Mean,
-    Prod,
-    ReduceAmax,
-    ReduceAmin,
-    ReduceMax,
-    ReduceMin,
-    Softmax,
-    Total,
-    axis,
-    boolean,
-    choice,
-    clamp,
-    detach,
-    exp2,
-    expm1,
-    group,
-    hypot,
-    integer,
-    keep,
-    lgamma,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logsigmoid,
-    maximum,
-    minimum,
-    optional,
-    relu,
-    sigmoid,
-    size,
-    softplus,
-    to_int,
-)
-from derive.notation.limits import whole_range as _whole_range  # noqa: F401 - Sum(f, k) is taught
-from derive.notation.operation import Operation
-from derive.notation.read import read
-from derive.notation.text_form import parse
-from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
+from derive.notation.taught import teach
+
+if TYPE_CHECKING:
+    from derive.budget import limits
+    from derive.check.comparison import Comparison, compare, compare_gradients
+    from derive.errors import (
+        DeriveError,
+        DeriveWarning,
+        LimitError,
+        LoweringError,
+        SpecError,
+        VerificationError,
+    )
+    from derive.notation.heads import (
+        Composite,
+        Concat,
+        Holds,
+        Iverson,
+        LogSoftmax,
+        Softmax,
+        axis,
+        boolean,
+        choice,
+        group,
+        integer,
+        keep,
+        optional,
+        size,
+    )
+    from derive.notation.operation import Operation
+    from derive.notation.read import read
+    from derive.notation.text_form import parse
+    from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
+
+    __all__ = [
+        "Comparison",
+        "Composite",
+        "Concat",
+        "DeriveError",
+        "DeriveWarning",
+        "Holds",
+        "Iverson",
+        "LimitError",
+        "LogSoftmax",
+        "LoweringError",
+        "Operation",
+        "Softmax",
+        "SpecError",
+        "VerificationError",
+        "axis",
+        "boolean",
+        "choice",
+        "compare",
+        "compare_gradients",
+        "derivation",
+        "group",
+        "integer",
+        "keep",
+        "limits",
+        "load",
+        "optional",
+        "parse",
+        "read",
+        "size",
+        "source",
+        "value_and_grad",
+        "value_and_grad_source",
+    ]
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "ArgMax",
-    "ArgMin",
-    "Comparison",
-    "Composite",
-    "Concat",
-    "DeriveError",
-    "DeriveWarning",
-    "Holds",
-    "Iverson",
-    "LimitError",
-    "LogSoftmax",
-    "LogSumExp",
-    "LoweringError",
-    "Mean",
-    "Operation",
-    "Prod",
-    "ReduceAmax",
-    "ReduceAmin",
-    "ReduceMax",
-    "ReduceMin",
-    "Softmax",
-    "SpecError",
-    "Total",
-    "VerificationError",
-    "axis",
-    "boolean",
-    "choice",
-    "clamp",
-    "compare",
-    "compare_gradients",
-    "derivation",
-    "detach",
-    "exp2",
-    "expm1",
-    "group",
-    "hypot",
-    "integer",
-    "keep",
-    "lgamma",
-    "limits",
-    "load",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logsigmoid",
-    "maximum",
-    "minimum",
-    "optional",
-    "parse",
-    "read",
-    "relu",
-    "sigmoid",
-    "size",
-    "softplus",
-    "source",
-    "to_int",
-    "value_and_grad",
-    "value_and_grad_source",
-]
+
+_HOMES = {
+    "derive.notation.heads": (
+        "Composite Concat Holds Iverson LogSoftmax Softmax "
+        "axis boolean choice group integer keep optional size"
+    ),
+    "derive.budget": "limits",
+    "derive.check.comparison": "Comparison compare compare_gradients",
+    "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"
+    " VerificationError",
+    "derive.notation.operation": "Operation",
+    "derive.notation.read": "read",
+    "derive.notation.text_form": "parse",
+    "derive.pipeline": "derivation load source value_and_grad value_and_grad_source",
+}
+"""Where public names are defined, but those of what SymPy lacks, which are made of rows."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is asked for; reductions and functions that SymPy lacks."""
+    if name == "__all__":
+        return [*_heads().MADE, *_HOME]
+    if name in _HOME:
+        found = getattr(import_module(_HOME[name]), name)
+    elif not name.startswith("_") and find_spec(f"derive.{name}") is None and name in _heads().MADE:
+        found = getattr(_heads(), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _heads() -> Any:
+    return import_module("derive.notation.heads")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})
+
+
+teach()
 
 # The wheel has the modules of the catalog as derive.generated; in a checkout they stand beside
 # the package, and are found there.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from derive.cli import main
+from derive.command.cli import main
 
 main()

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from derive.errors import DeriveError, LimitError
 
-__all__ = ["allow", "at", "check_code", "limits", "tick", "working"]
-
 _OFTEN = 512
 """How much work is done between two looks at the clock."""
 

@@ -6,17 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = [
-    "DeriveError",
-    "DeriveWarning",
-    "LimitError",
-    "LoweringError",
-    "SpecError",
-    "VerificationError",
-    "no_recursion_leaves",
-    "shortened",
-]
-
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 

@@ -8,8 +8,6 @@ from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
 from typing import Any
 
-__all__ = ["imported", "loaded"]
-
 
 def imported(name: str, text: str) -> ModuleType:
     """The module of this source; it is not left among the imported ones."""

@@ -6,51 +6,39 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
-from derive.algebra.cost import pieces
 from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
+from derive.algebra.length import pieces
 from derive.budget import check_code, working
-from derive.calculus.adjoint import Adjoint, Backward, differentiate
+from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.canonical import canonical
+from derive.calculus.differences import with_centres
 from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
+from derive.calculus.solve import safe_backward
+from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
-from derive.lowering.code import count
-from derive.lowering.cost import Costs, costs_of
-from derive.lowering.differences import with_centres
-from derive.lowering.facade import through_facade
+from derive.lowering.border import Border
+from derive.lowering.ground.value import NeedsFlatGroups
+from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
-from derive.lowering.joint_facade import joint_through_facade
 from derive.lowering.program import Program, frame_of, program
-from derive.lowering.value import NeedsFlatGroups
 from derive.memory import loaded
 from derive.module.checks import checks
 from derive.module.document import document, document_joint
 from derive.module.emit import Variant, emit
 from derive.module.joint import emit_joint
+from derive.module.naming import coded
 from derive.notation.given import as_given
 from derive.notation.operation import Choice, Operation
-from derive.notation.split import Inside, inner_operation, is_plain, split_axes
-from derive.result import Cost, Derivation, Formula, Formulas
-from derive.speech import Speech, definitions, formula, formula_with_steps, steps_of
-
-__all__ = [
-    "Derived",
-    "costs",
-    "derivation",
-    "derive_option",
-    "load",
-    "names_with_gradient",
-    "options",
-    "program_of",
-    "source",
-    "value_and_grad",
-    "value_and_grad_source",
-]
+from derive.notation.split import is_plain, split_axes
+from derive.program.torch_ops import count
+from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas
+from derive.report.speech import Speech, definitions, formula, steps_of
 
 
 @dataclass(frozen=True)
@@ -92,29 +80,39 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
     chosen = dict(options(op))[option]
-    return _differentiated(chosen if is_plain(chosen) else split_axes(chosen).operation, wrt)
+    return _differentiated(chosen, wrt)
 
 
 def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
-    """Both directions of op under canonical names."""
+    """Both directions of op, each axis read by an index, under canonical names."""
     with working(op.name):
-        plain, spoken = canonical(op)
+        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     wanted = None if wrt is None else [given[name] for name in wrt]
     with working(op.name), _told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
-        return Derived(plain, lets, inline_adjoints(backward, pieces))
+        return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
 
 
-def _lowered(op: Operation, derived: Derived) -> Program:
-    """The code of what was derived from op."""
+_Made = TypeVar("_Made", Program, Joint)
+
+
+def _lowered(
+    op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], _Made]
+) -> _Made:
+    """The code of what was derived from op: with the axes as given, or each group as one axis."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
     with working(op.name), _told_of(op, lets.spoken):
-        return program(derived.operation, lets, backward)
+        try:
+            return lower(derived.operation, lets, backward, Border.of(op))
+        except NeedsFlatGroups:
+            # Slower to read and as fast to run: nothing is lost but the named axes.
+            flat = with_flat_groups(derived.operation, lets, backward)
+            return lower(*flat, Border.of(op, flat=True))
 
 
 @contextmanager
@@ -122,8 +120,6 @@ def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
     """A lowering error of the engine, in the person's names and with the equations it is about."""
     try:
         yield
-    except NeedsFlatGroups:
-        raise
     except LimitError as error:
         raise LimitError(_in_given_names(str(error), spoken)) from None
     except LoweringError as error:
@@ -147,36 +143,47 @@ def derivation(
     """
     _check_operation(op)
     option = _known_option(op, option)
+    found = _formulas(op, option, wrt)
+    told, made = partial(_told, op, option, wrt), partial(_made, op, option)
+    return Derivation(**vars(found), told=told, made=made)
+
+
+@no_recursion_leaves
+def _told(
+    op: Operation, option: str | None, wrt: Sequence[str] | None
+) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
+    """The steps to the stable form, and the names that any step reads."""
     given = dict(options(op))[option]
     derived = derive_option(op, option, _known_names(given, wrt))
     lets, speech = derived.lets, Speech.of(given, derived.lets)
-    code = program_of(op, option)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     steps = [s for a in every for s in a.steps]
     in_steps = [e for s in (*steps, *lets.steps) for e in (s.before, s.after)]
+    named = definitions(lets, [*_trees(derived, speech), *in_steps], speech)
+    return steps_of(lets.steps, speech), named
+
+
+@no_recursion_leaves
+def _made(
+    op: Operation, option: str | None
+) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
+    """The patterns that made the code of an option, what it saves, and what it costs."""
+    named = coded(op)
+    code = program_of(named.operation, option)
     counted = [entry.line.code for entry in code.backward]
     operations, contractions = count(counted)
-    return Derivation(
-        **vars(_formulas(op, option, wrt, formula_with_steps)),
-        rewritten=steps_of(lets.steps, speech),
-        step_definitions=definitions(lets, [*_trees(derived, speech), *in_steps], speech),
-        saved=tuple(s.name for s in code.saved),
-        cost=Cost(
-            **vars(costs_of(given, code)),
-            operations=operations,
-            contractions=contractions,
-            lines=len(counted),
-        ),
+    cost = Cost(
+        **vars(costs_of(dict(options(named.operation))[option], code)),
+        operations=operations,
+        contractions=contractions,
+        lines=len(counted),
     )
+    recognised = tuple((named.say(r.equation), r.pattern, r.states) for r in code.recognised)
+    return recognised, tuple(named.say(s.name) for s in code.saved), cost
 
 
-def _formulas(
-    op: Operation,
-    option: str | None,
-    wrt: Sequence[str] | None = None,
-    told: Callable[[Adjoint, Speech], Formula] = formula,
-) -> Formulas:
-    """The formulas of one option, as ``told`` tells an adjoint."""
+def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
+    """The formulas of one option."""
     given = dict(options(op))[option]
     wanted = _known_names(given, wrt)
     derived = derive_option(op, option, wanted)
@@ -184,14 +191,14 @@ def _formulas(
     speech = Speech.of(given, lets)
     results = [a for a in backward.adjoints if a.tensor in backward.wanted]
     kept = [a for a in backward.adjoints if a.tensor not in backward.wanted]
-    found = {lets.say(a.tensor): told(a, speech) for a in (*backward.gradients, *results)}
+    found = {lets.say(a.tensor): formula(a, speech) for a in (*backward.gradients, *results)}
     return Formulas(
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
         equations=tuple(Formula(e.name, e.axes, as_given(given, e.body)) for e in given.equations),
         definitions=definitions(lets, _trees(derived, speech), speech),
-        adjoints=tuple(told(a, speech) for a in kept),
+        adjoints=tuple(formula(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},
     )
 
@@ -245,39 +252,26 @@ def source(op: Operation) -> str:
     """The Python source of the module of op."""
     _check_operation(op)
     with working(op.name):
-        variants = [Variant(option, program_of(op, option)) for option, _ in options(op)]
-        derivations = [_formulas(op, option) for option, _ in options(op)]
-        text = emit(op, variants, checks(op, frame_of(op)), document(op, derivations))
+        code = coded(op)
+        names = [option for option, _ in options(op)]
+        variants = [Variant(option, program_of(code.operation, option)) for option in names]
+        derivations = [_formulas(op, option) for option in names]
+        tests = checks(code.operation, frame_of(code.operation))
+        text = emit(code, variants, tests, document(op, derivations))
         return check_code(op.name, text)
 
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
-    """The code of one option: with the axes as given, or with each group as one axis."""
-    chosen = dict(options(op))[option]
-    try:
-        derived = derive_option(op, option, None)
-        made = _lowered(chosen, derived)
-        if is_plain(chosen):
-            return made
-        return through_facade(chosen, split_axes(chosen), made, _adjoints(derived))
-    except NeedsFlatGroups:
-        # Slower to read and as fast to run: nothing is lost but the named axes.
-        inside = inner_operation(chosen)
-        derived = _differentiated(inside.operation)
-        made = _lowered(inside.operation, derived)
-        return through_facade(chosen, inside, made, _adjoints(derived))
-
-
-def _adjoints(derived: Derived) -> dict[str, str]:
-    """The equation of each adjoint."""
-    say, of = derived.lets.say, derived.lets.derived_from
-    return {say(a.name): say(of[a.name]) for a in derived.backward.adjoints}
+    """The code of one option."""
+    derived = derive_option(op, option, None)
+    return _lowered(dict(options(op))[option], derived, program)
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
     """(option, what its code costs) for each option."""
+    op = coded(op).operation
     for option, chosen in options(op):
         yield option, costs_of(chosen, program_of(op, option))
 
@@ -298,15 +292,21 @@ def value_and_grad_source(
     """The Python source of the function that `value_and_grad` imports."""
     _check_operation(op)
     chosen = _without_choice(op, _known_option(op, option))
-    derived, made = _joint(chosen, _known_names(chosen, wrt), _target(chosen, of))
-    if wrt is not None:
-        asked = list(wrt)
-        gradients = sorted(made.gradients, key=lambda entry: asked.index(entry[0]))
-        made = replace(made, gradients=tuple(gradients))
+    wanted, target, code = _known_names(chosen, wrt), _target(chosen, of), coded(chosen)
+    derived, made = _joint(chosen, wanted, target)
+    if code.given:
+        called = {given: name for name, given in code.given.items()}
+        asked = None if wanted is None else [called.get(name, name) for name in wanted]
+        _, made = _joint(code.operation, asked, called.get(target, target))
+    gradients = [(code.say(name), variable, value) for name, variable, value in made.gradients]
+    if wanted is not None:
+        gradients.sort(key=lambda entry: wanted.index(entry[0]))
+    made = replace(made, gradients=tuple(gradients))
     speech = Speech.of(chosen, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     doc = document_joint(chosen, [formula(a, speech) for a in every])
-    return emit_joint(_joint_name(op), chosen, made, checks(chosen, frame_of(chosen)), doc)
+    tests = checks(code.operation, frame_of(code.operation))
+    return emit_joint(_joint_name(op), code, made, tests, doc)
 
 
 def _joint_name(op: Operation) -> str:
@@ -339,27 +339,9 @@ def _target(op: Operation, of: str | None) -> str:
 
 
 def _joint(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
-    """Outputs and gradients: with the axes as given, or with each group as one axis."""
-    try:
-        if is_plain(op):
-            return _jointly(op, wrt, of)
-        return _jointly_inside(op, split_axes(op), wrt, of)
-    except NeedsFlatGroups:
-        return _jointly_inside(op, inner_operation(op), wrt, of)
-
-
-def _jointly_inside(
-    op: Operation, inside: Inside, wrt: Sequence[str] | None, of: str
-) -> tuple[Derived, Joint]:
-    derived, made = _jointly(inside.operation, wrt, of)
-    return derived, joint_through_facade(op, inside, made, _adjoints(derived))
-
-
-def _jointly(op: Operation, wrt: Sequence[str] | None, of: str) -> tuple[Derived, Joint]:
+    """Outputs and gradients."""
     derived = _differentiated(op, wrt, of)
-    lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with _told_of(op, lets.spoken):
-        return derived, joint(derived.operation, lets, backward)
+    return derived, _lowered(op, derived, joint)
 
 
 def value_and_grad(

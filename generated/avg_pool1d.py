@@ -45,12 +45,10 @@ class _AvgPool1d(Function):
         part = stride * torch.arange(G.shape[2], device=G.device)
         part2 = torch.arange(kernel_size, device=G.device) + part.unsqueeze(1)
         zeros = G.new_zeros(input_shape)
-        part3 = G.shape[2] * kernel_size
-        part4 = part2.flatten()
-        part5 = G.unsqueeze(3)
-        part6 = part5.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))
-        part7 = part6.reshape((G.shape[0], G.shape[1], part3))
-        grad_input = zeros.index_add(2, part4, part7) / kernel_size
+        part3 = G.unsqueeze(3)
+        part4 = part3.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))
+        part5 = part4.reshape((G.shape[0], G.shape[1], G.shape[2] * kernel_size))
+        grad_input = zeros.index_add(2, part2.flatten(), part5) / kernel_size
         return grad_input, None, None
 
 

@@ -49,12 +49,10 @@ class _AvgPool2d(Function):
         position2 = torch.arange(kernel_width, device=G.device).unsqueeze(1)
         part2 = position2 + stride * torch.arange(G.shape[3], device=G.device)
         part3 = part.unsqueeze(1).unsqueeze(3)
-        part4 = kernel_height * kernel_width
-        part5 = G.permute(2, 3, 0, 1)
-        part6 = part2.unsqueeze(1)
-        part7 = input_shape[2]
-        zeros = G.new_zeros((part7, input_shape[3], G.shape[0], G.shape[1]))
-        part8 = part5.expand(
+        part4 = G.permute(2, 3, 0, 1)
+        part5 = input_shape[2]
+        zeros = G.new_zeros((part5, input_shape[3], G.shape[0], G.shape[1]))
+        part6 = part4.expand(
             (
                 kernel_height,
                 kernel_width,
@@ -64,8 +62,8 @@ class _AvgPool2d(Function):
                 G.shape[1],
             ),
         )
-        part9 = zeros.index_put((part3, part6), part8, accumulate=True)
-        grad_input = part9.permute(2, 3, 0, 1) / part4
+        part7 = zeros.index_put((part3, part2.unsqueeze(1)), part6, accumulate=True)
+        grad_input = part7.permute(2, 3, 0, 1) / (kernel_height * kernel_width)
         return grad_input, None, None, None
 
 

@@ -73,10 +73,9 @@ class _BatchNorm(Function):
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         size = math.prod(q_shape)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], input_shape[1], size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            input = input.reshape((input_shape[0], input_shape[1], size))
             mu = input.mean((0, 2))
             u = input - mu.unsqueeze(1)
             part = input.shape[0] * input.shape[2] - correction

@@ -71,26 +71,25 @@ class _BatchNormInference(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         needs = ctx.needs_input_grad
-        needs_grad_weight = needs[2] or needs[3]
         needs_grad_bias = needs[1] or needs[4]
+        needs_grad_weight = needs[2] or needs[3]
         needs_inverse2 = needs_grad_weight or needs[0]
         needs_inverse = needs_inverse2 or needs[1]
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
         size = math.prod(q_shape)
-        if needs_grad_weight:
-            input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], input_shape[1], size))
         if needs_inverse:
             part = running_var + eps
             inverse = part.rsqrt()
         if needs_inverse2:
             inverse2 = inverse.unsqueeze(1)
-        if needs_grad_bias:
-            grad_bias = G.sum((0, 2))
         if needs_grad_weight:
+            input = input.reshape((input_shape[0], input_shape[1], size))
             xhat = inverse2 * (input - running_mean.unsqueeze(1))
             grad_weight = (G * xhat).sum((0, 2))
+        if needs_grad_bias:
+            grad_bias = G.sum((0, 2))
         if needs[0]:
             grad_input = (weight.unsqueeze(1) * inverse2 * G).reshape(input_shape)
         if needs[1]:

@@ -58,21 +58,20 @@ class _Bilinear(Function):
         weight_shape = ctx.weight_shape
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
         size = math.prod(b_shape)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            input1 = input1.reshape((size, input1_shape[-1]))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            input2 = input2.reshape((size, input2_shape[-1]))
         G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part = (G.unsqueeze(2) * input1.unsqueeze(1)).flatten(1, 2)
+            input1 = input1.reshape((size, input1_shape[-1]))
+            part2 = (G.unsqueeze(2) * input1.unsqueeze(1)).flatten(1, 2)
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            input2 = input2.reshape((size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
-            part2 = G.unsqueeze(2) * input2.unsqueeze(1)
-            product = torch.einsum("ijl,jkl->ik", part2, weight)
+            part = G.unsqueeze(2) * input2.unsqueeze(1)
+            product = torch.einsum("ijl,jkl->ik", part, weight)
             grad_input1 = product.reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (part @ weight.flatten(0, 1)).reshape(input2_shape)
+            grad_input2 = (part2 @ weight.flatten(0, 1)).reshape(input2_shape)
         if ctx.needs_input_grad[2]:
-            part3 = part.mT @ input2
+            part3 = part2.mT @ input2
             grad_weight = part3.unflatten(0, (weight.shape[0], input1.shape[1]))
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)

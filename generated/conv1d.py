@@ -22,11 +22,10 @@ def _integer(value, name):
 
 
 def _conv1d_forward(input, weight, bias, stride, padding, dilation):
-    part = bias.unsqueeze(1)
-    part2 = torch.nn.functional.conv1d(
+    part = torch.nn.functional.conv1d(
         input, weight, stride=stride, padding=padding, dilation=dilation
     )
-    return part + part2
+    return bias.unsqueeze(1) + part
 
 
 class _Conv1d(Function):

@@ -22,11 +22,10 @@ def _integer(value, name):
 
 
 def _conv2d_forward(input, weight, bias, stride, padding, dilation):
-    part = bias.unsqueeze(1).unsqueeze(2)
-    part2 = torch.nn.functional.conv2d(
+    part = torch.nn.functional.conv2d(
         input, weight, stride=stride, padding=padding, dilation=dilation
     )
-    return part + part2
+    return bias.unsqueeze(1).unsqueeze(2) + part
 
 
 class _Conv2d(Function):

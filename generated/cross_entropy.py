@@ -105,23 +105,23 @@ class _CrossEntropyMean(Function):
         part2 = weight.index_select(0, part).unflatten(0, target.shape)
         total2 = torch.where(mask, part2, 0).sum()
         part3 = 1 - label_smoothing
-        part4 = label_smoothing / (input.shape[1] or math.nan)
+        part5 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part5 = part3 * part2
-            part6 = (part5 + label_smoothing * weight.mean()).unsqueeze(1)
-            part7 = (part4 * weight).unsqueeze(1).expand(input.shape)
-            placed = part7.scatter_add(1, chosen2, part5.unsqueeze(1))
+            part4 = part3 * part2
+            part6 = (part4 + label_smoothing * weight.mean()).unsqueeze(1)
+            part7 = (part5 * weight).unsqueeze(1).expand(input.shape)
+            placed = part7.scatter_add(1, chosen2, part4.unsqueeze(1))
             p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
-            part8 = G / torch.where(mask.any((0, 1)), total2, 1) * (part6 * p - placed)
+            part8 = G / total2 * (part6 * p - placed)
             grad_input = torch.where(mask2, part8, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             chosen3 = torch.where(mask, part3 * F.gather(1, chosen2).squeeze(1), 0)
             part9 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part10 = part4 * torch.where(mask2, F, 0).sum((0, 2))
+            part10 = part5 * torch.where(mask2, F, 0).sum((0, 2))
             part11 = input.shape[0] * input.shape[2]
             part12 = torch.where(mask, average, 0).reshape((part11,))
             placed2 = part10.index_add(0, part, part12).index_add(0, part, part9)
@@ -182,22 +182,23 @@ class _CrossEntropySum(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
-        part3 = label_smoothing / (input.shape[1] or math.nan)
+        part4 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part4 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
-            part5 = (part4 + label_smoothing * weight.mean()).unsqueeze(1)
-            part6 = (part3 * weight).unsqueeze(1).expand(input.shape)
+            part3 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
+            part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
+            part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
+            placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
             p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
-            part7 = G * (part5 * p - part6.scatter_add(1, chosen2, part4.unsqueeze(1)))
+            part7 = G * (part5 * p - placed)
             grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
             part8 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part9 = part3 * torch.where(mask2, F, 0).sum((0, 2))
+            part9 = part4 * torch.where(mask2, F, 0).sum((0, 2))
             grad_weight = -G * part9.index_add(0, part, part8)
         return grad_input, None, grad_weight, None, None
 
@@ -255,23 +256,23 @@ class _CrossEntropyNone(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
-        part3 = label_smoothing / (input.shape[1] or math.nan)
+        part4 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part4 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
-            part5 = (part4 + label_smoothing * weight.mean()).unsqueeze(1)
-            part6 = (part3 * weight).unsqueeze(1).expand(input.shape)
-            placed = part6.scatter_add(1, chosen2, part4.unsqueeze(1))
+            part3 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
+            part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
+            part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
+            placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
             p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
             part7 = G.unsqueeze(1) * (part5 * p - placed)
             grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             part8 = part2 * G * F.gather(1, chosen2).squeeze(1)
             chosen3 = torch.where(mask, G, 0).unsqueeze(1)
-            part9 = part3 * (chosen3 * torch.where(mask2, F, 0)).sum((0, 2))
+            part9 = part4 * (chosen3 * torch.where(mask2, F, 0)).sum((0, 2))
             part10 = input.shape[0] * input.shape[2]
             part11 = torch.where(mask, part8, 0).reshape((part10,))
             grad_weight = -part9.index_add(0, part, part11)

@@ -92,10 +92,9 @@ class _CrossEntropyProbabilitiesMean(Function):
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
         part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            target = target.reshape((input_shape[0], input_shape[1], size))
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
             part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
@@ -104,14 +103,15 @@ class _CrossEntropyProbabilitiesMean(Function):
             grad_F = part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
-            grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
+            part3 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part3 = -part * G * weight.unsqueeze(1)
-            part4 = part3 / (input.shape[0] * input.shape[2]) * F
-            grad_target = part4.reshape(target_shape)
+            part4 = -part * G * weight.unsqueeze(1)
+            part5 = part4 / (input.shape[0] * input.shape[2]) * F
+            grad_target = part5.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part5 = part2 / (input.shape[0] * input.shape[2])
-            grad_weight = part5 * (F * u).sum((0, 2))
+            part6 = part2 / (input.shape[0] * input.shape[2])
+            grad_weight = part6 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -161,10 +161,9 @@ class _CrossEntropyProbabilitiesSum(Function):
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
         part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            target = target.reshape((input_shape[0], input_shape[1], size))
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
             part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
@@ -173,7 +172,8 @@ class _CrossEntropyProbabilitiesSum(Function):
             grad_F = part2 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
-            grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
+            part3 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (-part * G * weight.unsqueeze(1) * F).reshape(target_shape)
         if ctx.needs_input_grad[2]:
@@ -227,11 +227,10 @@ class _CrossEntropyProbabilitiesNone(Function):
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], size))
         part = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            target = target.reshape((input_shape[0], input_shape[1], size))
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
@@ -239,10 +238,11 @@ class _CrossEntropyProbabilitiesNone(Function):
             grad_F = (-weight).unsqueeze(1) * G.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else torch.softmax(input, 1)
-            grad_input = (grad_F - grad_F.sum(1, keepdim=True) * p).reshape(input_shape)
+            part2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = part2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part2 = -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
-            grad_target = part2.reshape(target_shape)
+            part3 = -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            grad_target = part3.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None

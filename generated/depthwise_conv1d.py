@@ -23,12 +23,11 @@ def _integer(value, name):
 
 def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
     part = weight.unsqueeze(1)
-    part2 = bias.unsqueeze(1)
-    part3 = input.shape[1]
-    part4 = torch.nn.functional.conv1d(
-        input, part, stride=stride, padding=padding, dilation=dilation, groups=part3
+    part2 = input.shape[1]
+    part3 = torch.nn.functional.conv1d(
+        input, part, stride=stride, padding=padding, dilation=dilation, groups=part2
     )
-    return part2 + part4
+    return bias.unsqueeze(1) + part3
 
 
 class _DepthwiseConv1d(Function):

@@ -22,13 +22,12 @@ def _integer(value, name):
 
 
 def _depthwise_conv2d_forward(input, weight, bias, stride, padding, dilation):
-    part = bias.unsqueeze(1).unsqueeze(2)
-    part2 = weight.unsqueeze(1)
-    part3 = input.shape[1]
-    part4 = torch.nn.functional.conv2d(
-        input, part2, stride=stride, padding=padding, dilation=dilation, groups=part3
+    part = weight.unsqueeze(1)
+    part2 = input.shape[1]
+    part3 = torch.nn.functional.conv2d(
+        input, part, stride=stride, padding=padding, dilation=dilation, groups=part2
     )
-    return part + part4
+    return bias.unsqueeze(1).unsqueeze(2) + part3
 
 
 class _DepthwiseConv2d(Function):

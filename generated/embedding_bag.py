@@ -52,9 +52,8 @@ class _EmbeddingBagMean(Function):
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
-        part3 = G.unsqueeze(1)
-        part4 = part3.expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = zeros.index_add(0, part2, part4.reshape((part, G.shape[1])))
+        part3 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        placed = zeros.index_add(0, part2, part3.reshape((part, G.shape[1])))
         grad_weight = placed / input.shape[1]
         return None, grad_weight
 
@@ -84,9 +83,8 @@ class _EmbeddingBagSum(Function):
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
-        part3 = G.unsqueeze(1)
-        part4 = part3.expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = zeros.index_add(0, part2, part4.reshape((part, G.shape[1])))
+        part3 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        grad_weight = zeros.index_add(0, part2, part3.reshape((part, G.shape[1])))
         return None, grad_weight
 
 

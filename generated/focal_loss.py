@@ -95,11 +95,12 @@ class _FocalLossMean(Function):
             part6 = G / (input.shape[0] * input.shape[2]) * part4
             grad_right = part6 * (chosen - part2)
             part7 = G.new_full(target.shape, 1).unsqueeze(1)
-            placed = (-F.exp()).scatter_add(1, target.unsqueeze(1), part7)
+            part8 = -F.exp()
+            placed = part8.scatter_add(1, target.unsqueeze(1), part7)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part8 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            placed2 = G.new_zeros(weight.shape).index_add(0, part3, part8)
+            part9 = (right * part2).reshape((input.shape[0] * input.shape[2],))
+            placed2 = G.new_zeros(weight.shape).index_add(0, part3, part9)
             grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
         return grad_input, None, grad_weight, None
 
@@ -154,11 +155,12 @@ class _FocalLossSum(Function):
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)
             part6 = G.new_full(target.shape, 1).unsqueeze(1)
-            placed = (-F.exp()).scatter_add(1, target.unsqueeze(1), part6)
+            part7 = -F.exp()
+            placed = part7.scatter_add(1, target.unsqueeze(1), part6)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part7 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G * G.new_zeros(weight.shape).index_add(0, part3, part7)
+            part8 = (right * part2).reshape((input.shape[0] * input.shape[2],))
+            grad_weight = -G * G.new_zeros(weight.shape).index_add(0, part3, part8)
         return grad_input, None, grad_weight, None
 
 
@@ -213,11 +215,12 @@ class _FocalLossNone(Function):
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)
             part6 = G.new_full(target.shape, 1).unsqueeze(1)
-            placed = (-F.exp()).scatter_add(1, target.unsqueeze(1), part6)
+            part7 = -F.exp()
+            placed = part7.scatter_add(1, target.unsqueeze(1), part6)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part7 = (G * right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G.new_zeros(weight.shape).index_add(0, part3, part7)
+            part8 = (G * right * part2).reshape((input.shape[0] * input.shape[2],))
+            grad_weight = -G.new_zeros(weight.shape).index_add(0, part3, part8)
         return grad_input, None, grad_weight, None
 
 

@@ -50,8 +50,8 @@ class _Gather(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.index_shape = index.shape
+        ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
@@ -59,15 +59,15 @@ class _Gather(Function):
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
         index_shape = ctx.index_shape
+        input_shape = ctx.input_shape
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
-        input_inner_shape = (size, input_shape[len(p_shape)], size2)
         index = index.reshape((size, index_shape[len(p_shape)], size2))
         G = G.reshape((size, index_shape[len(p_shape)], size2))
-        placed = G.new_zeros(input_inner_shape).scatter_add(1, index, G)
-        grad_input = placed.reshape(input_shape)
+        part = input_shape[len(p_shape)]
+        zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
+        grad_input = zeros.scatter_add(1, index, G).reshape(input_shape)
         return grad_input, None, None
 
 

@@ -39,9 +39,9 @@ class _GlobalAvgPool(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         size = math.prod(q_shape)
-        input_inner_shape = (input_shape[0], input_shape[1], size)
-        part = (G / size).unsqueeze(2).expand(input_inner_shape)
-        grad_input = part.reshape(input_shape)
+        part = (G / (size or 1)).unsqueeze(2)
+        part2 = part.expand((G.shape[0], G.shape[1], size))
+        grad_input = part2.reshape(input_shape)
         return grad_input
 
 

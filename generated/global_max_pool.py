@@ -47,11 +47,12 @@ class _GlobalMaxPool(Function):
         input_shape = ctx.input_shape
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         filled = input if input.numel() else input.sum(2, True) - math.inf
+        winner = filled.argmax(2)
         zeros = G.new_zeros(input.shape)
-        part = filled.argmax(2).unsqueeze(2)
+        part = winner.unsqueeze(2)
         part2 = G.unsqueeze(2)
-        chosen = zeros.scatter_add(2, part, part2) if input.shape[2] else zeros
-        grad_input = chosen.reshape(input_shape)
+        placed = zeros.scatter_add(2, part, part2) if input.shape[2] else None
+        grad_input = (placed if input.shape[2] else zeros).reshape(input_shape)
         return grad_input
 
 

@@ -43,8 +43,8 @@ def _number(value, name):
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    part = x @ weight.mT
-    projected = part.unflatten(1, (att_source.shape[0], att_source.shape[1]))
+    part = att_source.shape[0]
+    projected = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
     picked = projected.index_select(0, source)
     total2 = (att_target * projected.index_select(0, target)).sum(2)
     scores = (att_source * picked).sum(2) + total2
@@ -56,8 +56,8 @@ def _graph_attention_forward(
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]))
     e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part4 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
     zeros2 = x.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
+    part4 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
     return zeros2.index_add(0, target, part4).flatten(1, 2)
 
 
@@ -96,9 +96,9 @@ class _GraphAttention(Function):
         zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
-        e2 = (a - lse.index_select(0, target)).exp()
         part4 = G.unflatten(1, (att_source.shape[0], att_source.shape[1]))
         picked3 = part4.index_select(0, target)
+        e2 = (a - lse.index_select(0, target)).exp()
         part5 = output.unflatten(1, (att_source.shape[0], att_source.shape[1]))
         grad_a = e2 * (picked3 * (picked - part5.index_select(0, target))).sum(2)
         grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)

@@ -49,10 +49,9 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part2 = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part3 = bias.unflatten(0, (num_groups, input_shape[1] // num_groups))
-    part4 = part2.unsqueeze(2) * xhat + part3.unsqueeze(2)
-    return part4.reshape((input_shape[0], weight.shape[0], *q_shape))
+    part2 = weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
+    part3 = part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
+    return part3.reshape((input_shape[0], weight.shape[0], *q_shape))
 
 
 class _GroupNorm(Function):
@@ -84,29 +83,26 @@ class _GroupNorm(Function):
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         size = math.prod(q_shape)
+        part = input_shape[1] // num_groups
+        G = G.reshape((input_shape[0], num_groups, part, size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = input_shape[1] // num_groups
             input = input.reshape((input_shape[0], num_groups, part, size))
-        if ctx.needs_input_grad[0]:
-            weight = weight.unflatten(0, (num_groups, input_shape[1] // num_groups))
-        part2 = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, part2, size))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((2, 3))
             u = input - mu.unsqueeze(2).unsqueeze(3)
             var = u.square().mean((2, 3))
             inverse = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
             xhat = inverse * u
-            part3 = G * xhat
+            part2 = G * xhat
         if ctx.needs_input_grad[0]:
-            part4 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
-            total = (part3.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
-            part5 = total / (input.shape[3] * input.shape[2]) * xhat
-            part6 = weight.unsqueeze(2) * G - part5
-            part7 = inverse * (part6 - part4.unsqueeze(2).unsqueeze(3))
-            grad_input = part7.reshape(input_shape)
+            weight = weight.unflatten(0, (num_groups, part))
+            part3 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
+            total = (part2.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
+            part4 = total / (input.shape[3] * input.shape[2]) * xhat
+            part5 = weight.unsqueeze(2) * G - part4
+            part6 = inverse * (part5 - part3.unsqueeze(2).unsqueeze(3))
+            grad_input = part6.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part3.sum((0, 3)).flatten(0, 1)
+            grad_weight = part2.sum((0, 3)).flatten(0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 3)).flatten(0, 1)
         return grad_input, grad_weight, grad_bias, None, None

@@ -22,12 +22,12 @@ def _integer(value, name):
 
 
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
-    part = bias.unflatten(0, (groups, weight.shape[0] // groups)).unsqueeze(2)
-    part2 = weight.shape[0] // groups
+    part = weight.shape[0] // groups
+    part2 = bias.unflatten(0, (groups, part)).unsqueeze(2)
     part3 = torch.nn.functional.conv1d(
         input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    return (part + part3.unflatten(1, (groups, part2))).flatten(1, 2)
+    return (part2 + part3.unflatten(1, (groups, part))).flatten(1, 2)
 
 
 class _GroupedConv1d(Function):
@@ -62,10 +62,10 @@ class _GroupedConv1d(Function):
         weight_shape = ctx.weight_shape
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            part = groups * weight_shape[1]
+            part = groups * weight.shape[1]
             part2 = input.shape[0]
             part3 = input.shape[2]
-            part4 = torch.nn.grad.conv1d_input(
+            grad_input = torch.nn.grad.conv1d_input(
                 (part2, part, part3),
                 weight,
                 G,
@@ -74,21 +74,19 @@ class _GroupedConv1d(Function):
                 dilation=dilation,
                 groups=groups,
             )
-            grad_input = part4
         if ctx.needs_input_grad[1]:
-            part5 = groups * (weight_shape[0] // groups)
-            part6 = weight_shape[2]
-            part7 = weight_shape[1]
-            part8 = torch.nn.grad.conv1d_weight(
+            part4 = groups * (weight.shape[0] // groups)
+            part5 = weight.shape[1]
+            part6 = weight.shape[2]
+            grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (part5, part7, part6),
+                (part4, part5, part6),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
                 groups=groups,
             )
-            grad_weight = part8
         if ctx.needs_input_grad[2]:
             total = G.unflatten(1, (groups, weight_shape[0] // groups)).sum((0, 3))
             grad_bias = total.flatten(0, 1)

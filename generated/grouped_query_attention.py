@@ -21,14 +21,14 @@ from torch.autograd import Function, forward_ad
 
 def _grouped_query_attention_forward(query, key, value):
     part = query.shape[-3] // key.shape[-3]
-    part2 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2) @ key.mT
-    part3 = query.shape[-3] // key.shape[-3]
-    part4 = part2.unflatten(-2, (part3, query.shape[-2]))
+    part2 = query.shape[-3] // key.shape[-3]
+    part3 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2) @ key.mT
+    part4 = part3.unflatten(-2, (part2, query.shape[-2]))
     S = part4 / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    part5 = P.flatten(-3, -2) @ value
-    part6 = query.shape[-3] // key.shape[-3]
-    return part5.unflatten(-2, (part6, query.shape[-2])).flatten(-4, -3)
+    part5 = query.shape[-3] // key.shape[-3]
+    part6 = (P.flatten(-3, -2) @ value).unflatten(-2, (part5, query.shape[-2]))
+    return part6.flatten(-4, -3)
 
 
 class _GroupedQueryAttention(Function):
@@ -60,17 +60,16 @@ class _GroupedQueryAttention(Function):
         part5 = G.unflatten(-3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
         part6 = part5.flatten(-3, -2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part7 = part6 @ value.mT
-            part8 = query.shape[-3] // key.shape[-3]
-            grad_P = part7.unflatten(-2, (part8, query.shape[-2]))
+            part7 = query.shape[-3] // key.shape[-3]
+            grad_P = (part6 @ value.mT).unflatten(-2, (part7, query.shape[-2]))
             grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
-            part9 = grad_S.flatten(-3, -2)
+            part8 = grad_S.flatten(-3, -2)
         if ctx.needs_input_grad[0]:
-            part10 = query.shape[-3] // key.shape[-3]
-            part11 = (part9 @ key).unflatten(-2, (part10, query.shape[-2]))
-            grad_query = (part11 / math.sqrt(query.shape[-1])).flatten(-4, -3)
+            part9 = query.shape[-3] // key.shape[-3]
+            part10 = (part8 @ key).unflatten(-2, (part9, query.shape[-2]))
+            grad_query = (part10 / math.sqrt(query.shape[-1])).flatten(-4, -3)
         if ctx.needs_input_grad[1]:
-            grad_key = part9.mT @ part2 / math.sqrt(query.shape[-1])
+            grad_key = part8.mT @ part2 / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
             grad_value = P.flatten(-3, -2).mT @ part6
         return grad_query, grad_key, grad_value

@@ -64,8 +64,9 @@ class _GruCell(Function):
         new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
         u2 = 1 - new.square()
         grad_reset = grad_new * s.select(1, 2) * u2
+        u3 = 1 - reset
         grad_update = G * (hx - new)
-        part3 = grad_reset * reset * (1 - reset)
+        part3 = grad_reset * reset * u3
         part4 = grad_update * update * u
         if (
             ctx.needs_input_grad[0]

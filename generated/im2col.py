@@ -49,37 +49,26 @@ class _Im2col(Function):
         dilation = ctx.dilation
         stride = ctx.stride
         input_shape = ctx.input_shape
-        part = dilation * torch.arange(kernel_height, device=G.device)
-        part2 = dilation * torch.arange(kernel_width, device=G.device)
-        part3 = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part4 = stride * torch.arange(part3 + 1, device=G.device)
-        part5 = dilation + input_shape[2] - dilation * kernel_height - 1
-        part6 = part5 // stride
-        part7 = stride * torch.arange(part6 + 1, device=G.device)
-        part8 = (part2.unsqueeze(1) + part4).flatten()
-        part9 = dilation + input_shape[2] - dilation * kernel_height - 1
-        part10 = part9 // stride
-        part11 = kernel_height * (part10 + 1)
-        part12 = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part13 = kernel_width * (part12 + 1)
-        part14 = dilation + input_shape[2] - dilation * kernel_height - 1
-        part15 = part14 // stride
-        part16 = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part17 = G.unflatten(2, (part15 + 1, part16 + 1))
-        part18 = part17.unflatten(1, (input_shape[1], kernel_height, kernel_width))
-        part19 = part18.transpose(3, 4)
-        part20 = input_shape[2]
-        part21 = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part22 = input_shape[0]
-        part23 = input_shape[1]
-        zeros = G.new_zeros((part22, part23, part20, kernel_width, part21 + 1))
-        part24 = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part25 = input_shape[0]
-        part26 = input_shape[1]
-        part27 = part19.reshape((part25, part26, part11, kernel_width, part24 + 1))
-        placed = zeros.index_add(2, (part.unsqueeze(1) + part7).flatten(), part27)
-        part28 = placed.reshape((input_shape[0], input_shape[1], part20, part13))
-        grad_input = G.new_zeros(input_shape).index_add(3, part8, part28)
+        part = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
+        part2 = part + 1
+        part3 = (dilation + input_shape[2] - dilation * kernel_height - 1) // stride
+        part4 = part3 + 1
+        part5 = dilation * torch.arange(kernel_height, device=G.device)
+        part6 = dilation * torch.arange(kernel_width, device=G.device)
+        part7 = stride * torch.arange(part4, device=G.device)
+        part8 = stride * torch.arange(part2, device=G.device)
+        part9 = (part6.unsqueeze(1) + part8).flatten()
+        part10 = G.unflatten(2, (part4, part2))
+        part11 = kernel_height * part4
+        part12 = input_shape[1]
+        part13 = part10.unflatten(1, (part12, kernel_height, kernel_width))
+        part14 = part13.transpose(3, 4)
+        part15 = input_shape[2]
+        zeros = G.new_zeros((G.shape[0], part12, part15, kernel_width, part2))
+        part16 = part14.reshape((G.shape[0], part12, part11, kernel_width, part2))
+        placed = zeros.index_add(2, (part5.unsqueeze(1) + part7).flatten(), part16)
+        part17 = placed.reshape((G.shape[0], part12, part15, kernel_width * part2))
+        grad_input = G.new_zeros(input_shape).index_add(3, part9, part17)
         return grad_input, None, None, None, None
 
 

@@ -46,11 +46,11 @@ def _index_add_forward(input, index, source, dim, alpha):
     source = source.reshape((size, index.shape[0], size2))
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
-    part = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part, input.shape[2]))
-    part2 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    part3 = input_shape[len(p_shape)]
-    return (input + alpha * part2).reshape((*p_shape, part3, *q_shape))
+    part = input_shape[len(p_shape)]
+    part2 = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
+    part3 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
+    return (input + alpha * part3).reshape((*p_shape, part, *q_shape))
 
 
 class _IndexAdd(Function):

@@ -87,15 +87,14 @@ class _InfoNceMean(Function):
         keys = inverse2 * positive_key
         similarity = queries @ keys.mT / temperature
         part = G.new_full((query.shape[0],), -1).diag_embed()
-        part2 = torch.softmax(similarity, 1) + part
-        grad_similarity = G / query.shape[0] * part2
-        part3 = grad_similarity * similarity
+        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part)
+        part2 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part4 = grad_similarity @ keys / temperature
-            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
+            part3 = grad_similarity @ keys / temperature
+            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part5 = grad_similarity.mT @ queries / temperature
-            grad_positive_key = inverse2 * (part5 - part3.sum(0).unsqueeze(1) * keys)
+            part4 = grad_similarity.mT @ queries / temperature
+            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
         return grad_query, grad_positive_key, None
 
 

@@ -80,18 +80,16 @@ class _LayerNorm(Function):
         grad_input = grad_weight = grad_bias = None
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((size, size2))
-        if ctx.needs_input_grad[0]:
-            weight = weight.reshape((size2,))
         G = G.reshape((size, size2))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            input = input.reshape((size, size2))
             mu = input.mean(1)
             u = input - mu.unsqueeze(1)
             var = u.square().mean(1)
             inverse = (var + eps).rsqrt().unsqueeze(1)
             xhat = inverse * u
         if ctx.needs_input_grad[0]:
+            weight = weight.reshape((size2,))
             part = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
             part2 = weight * G - part - (G @ weight / input.shape[1]).unsqueeze(1)
             grad_input = (inverse * part2).reshape(input_shape)

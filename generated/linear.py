@@ -49,13 +49,12 @@ class _Linear(Function):
         weight_shape = ctx.weight_shape
         grad_input = grad_weight = grad_bias = None
         size = math.prod(b_shape)
+        G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[1]:
             input = input.reshape((size, input_shape[-1]))
-        G = G.reshape((size, weight_shape[0]))
+            grad_weight = G.mT @ input
         if ctx.needs_input_grad[0]:
             grad_input = (G @ weight).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_weight = G.mT @ input
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum(0)
         return grad_input, grad_weight, grad_bias

@@ -121,8 +121,8 @@ class _LinearCrossEntropyMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = weight.index_select(0, chosen)
-        total2 = torch.where(mask, picked, 0).sum()
-        part = label_smoothing - 1
+        part = G / torch.where(mask, picked, 0).sum()
+        part2 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[4]:
@@ -132,14 +132,12 @@ class _LinearCrossEntropyMean(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part2 = part * picked
-            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            part5 = G / torch.where(mask.any(0), total2, 1)
-            with_F = ctx.needs_input_grad[4]
-            p = F.exp() if with_F else torch.softmax(X, 1)
-            part6 = part4 * p - part3
-            part7 = part5 * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
+            part3 = part2 * picked
+            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part5 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+            part6 = part5 * p - part4
+            part7 = part * part6.scatter_add(1, chosen2, part3.unsqueeze(1))
             grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X @ linear_weight
@@ -148,12 +146,12 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
+            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
             part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
             part9 = part8 * torch.where(mask2, F, 0).sum(0)
             placed = part9.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-            grad_weight = G / total2 * placed2
+            grad_weight = part * placed2
         return (
             grad_input,
             grad_linear_weight,
@@ -231,8 +229,7 @@ class _LinearCrossEntropySum(Function):
             part2 = part * weight.index_select(0, chosen)
             part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
             part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            with_F = ctx.needs_input_grad[4]
-            p = F.exp() if with_F else torch.softmax(X, 1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
             part5 = part4 * p - part3
             part6 = G * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
             grad_X = torch.where(mask2, part6, 0)
@@ -323,8 +320,7 @@ class _LinearCrossEntropyNone(Function):
             part2 = part * weight.index_select(0, chosen)
             part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
             part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            with_F = ctx.needs_input_grad[4]
-            p = F.exp() if with_F else torch.softmax(X, 1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
             part5 = part4 * p - part3
             part6 = G.unsqueeze(1) * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
             grad_X = torch.where(mask2, part6, 0)
@@ -337,8 +333,7 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[4]:
             part7 = -label_smoothing / (linear_weight.shape[0] or math.nan)
             part8 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
-            part9 = part * G * F.gather(1, chosen2).squeeze(1)
-            chosen3 = torch.where(mask, part9, 0)
+            chosen3 = torch.where(mask, part * G * F.gather(1, chosen2).squeeze(1), 0)
             grad_weight = (part7 * part8).index_add(0, chosen, chosen3)
         return (
             grad_input,

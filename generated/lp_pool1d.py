@@ -64,14 +64,13 @@ class _LpPool1d(Function):
         part2 = (part**norm_type).sum(3) ** (1 / (norm_type or math.nan) - 1)
         position = torch.arange(kernel_size, device=G.device).unsqueeze(1)
         part3 = position + stride * torch.arange(G.shape[2], device=G.device)
-        part4 = G.unsqueeze(2) * part2.unsqueeze(2)
         zeros = G.new_zeros(()).expand(input.shape)
-        part5 = part4 * part.mT ** (norm_type - 1)
+        part4 = G.unsqueeze(2) * part2.unsqueeze(2) * part.mT ** (norm_type - 1)
         zeros2 = G.new_zeros(input.shape)
-        part6 = kernel_size * G.shape[2]
-        part7 = part5.reshape((input.shape[0], input.shape[1], part6))
-        part8 = part3.flatten()
-        grad_input = zeros2.index_add(2, part8, part7) if norm_type != 0 else zeros
+        part5 = kernel_size * G.shape[2]
+        part6 = part4.reshape((input.shape[0], input.shape[1], part5))
+        part7 = part3.flatten()
+        grad_input = zeros2.index_add(2, part7, part6) if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 

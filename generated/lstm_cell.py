@@ -62,9 +62,9 @@ class _LstmCell(Function):
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
         part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1]))
-        part2 = b_ih.unflatten(0, (4, hx.shape[1]))
-        part3 = part2 + b_hh.unflatten(0, (4, hx.shape[1])) + part
-        a = part3 + (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
+        part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
+        part3 = b_ih.unflatten(0, (4, hx.shape[1]))
+        a = part3 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
         leave = a.select(1, 3).sigmoid()
         grad_c = G_c + G_h * leave * (1 - c.tanh().square())
         forget = a.select(1, 1).sigmoid()

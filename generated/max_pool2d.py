@@ -55,22 +55,23 @@ class _MaxPool2d(Function):
         stride = ctx.stride
         part = input.unfold(2, kernel_height, stride)
         part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
-        top = part2.max(5).values
+        part3 = part2.max(5)
+        top = part3.values
         winner2 = top.argmax(2)
-        winner = part2.argmax(5)
+        winner = part3.indices
         position = torch.arange(input.shape[0], device=G.device).unsqueeze(1)
         position2 = torch.arange(input.shape[1], device=G.device).unsqueeze(1)
-        part3 = stride * torch.arange(G.shape[2], device=G.device)
-        part4 = stride * torch.arange(G.shape[3], device=G.device)
-        part5 = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + part4
-        part6 = position.unsqueeze(2).unsqueeze(3)
-        part7 = winner2 + part3.unsqueeze(1)
-        part8 = position2.unsqueeze(2)
-        part9 = input.shape[2]
-        part10 = input.shape[3]
-        zeros = G.new_zeros((part9, part10, input.shape[0], input.shape[1]))
-        part11 = zeros.index_put((part7, part5, part6, part8), G, accumulate=True)
-        grad_input = part11.permute(2, 3, 0, 1)
+        part4 = stride * torch.arange(G.shape[2], device=G.device)
+        part5 = stride * torch.arange(G.shape[3], device=G.device)
+        part6 = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + part5
+        part7 = position.unsqueeze(2).unsqueeze(3)
+        part8 = winner2 + part4.unsqueeze(1)
+        part9 = position2.unsqueeze(2)
+        part10 = input.shape[2]
+        part11 = input.shape[3]
+        zeros = G.new_zeros((part10, part11, input.shape[0], input.shape[1]))
+        part12 = zeros.index_put((part8, part6, part7, part9), G, accumulate=True)
+        grad_input = part12.permute(2, 3, 0, 1)
         return grad_input, None, None, None
 
 

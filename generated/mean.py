@@ -43,7 +43,8 @@ class _Mean(Function):
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
         G = G if keepdim else G.unsqueeze(dim)
-        grad_A = (G.squeeze(dim) / A_shape[dim]).unsqueeze(dim).expand(A_shape)
+        part = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim)
+        grad_A = part.expand(A_shape)
         return grad_A, None, None
 
 

@@ -46,16 +46,17 @@ def _integer(value, name):
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    part = bv.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part2 = Wv.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    V = part + torch.einsum("ikl,jml->ijkm", value, part2)
-    part3 = bq.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part4 = Wq.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    Q = part3 + torch.einsum("ikl,jml->ijkm", query, part4)
-    part5 = bk.unflatten(0, (num_heads, Wq.shape[0] // num_heads)).unsqueeze(1)
-    part6 = Wk.unflatten(0, (num_heads, Wq.shape[0] // num_heads))
-    K = part5 + torch.einsum("ikl,jml->ijkm", key, part6)
-    S = Q @ K.mT / math.sqrt(Wq.shape[0] // num_heads)
+    part = Wq.shape[0] // num_heads
+    part2 = Wv.unflatten(0, (num_heads, part))
+    product = torch.einsum("ikl,jml->ijkm", value, part2)
+    V = bv.unflatten(0, (num_heads, part)).unsqueeze(1) + product
+    part3 = Wq.unflatten(0, (num_heads, part))
+    product2 = torch.einsum("ikl,jml->ijkm", query, part3)
+    Q = bq.unflatten(0, (num_heads, part)).unsqueeze(1) + product2
+    part4 = Wk.unflatten(0, (num_heads, part))
+    product3 = torch.einsum("ikl,jml->ijkm", key, part4)
+    K = bk.unflatten(0, (num_heads, part)).unsqueeze(1) + product3
+    S = Q @ K.mT / math.sqrt(part)
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P).flatten(2, 3)
     return context @ Wo.mT + bo
@@ -88,35 +89,38 @@ class _MultiHeadAttention(Function):
         needs_grad_Q = needs[0] or needs[3] or needs[7]
         needs_grad_S = needs_grad_Q or needs_grad_K
         needs_V = needs_grad_S or needs[6]
-        needs_grad_context = needs_grad_S or needs_grad_V
-        needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wv = needs_V or needs[2]
+        needs_part5 = needs_grad_S or needs_grad_V
+        needs_P = needs_grad_S or needs_grad_V or needs[6]
+        needs_Wq = needs_P or needs[8]
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
+        if needs_Wq:
+            part = Wq_shape[0] // num_heads
+            Wq = Wq.unflatten(0, (num_heads, part))
         if needs_P:
-            Wq = Wq.unflatten(0, (num_heads, Wq_shape[0] // num_heads))
-            Wk = Wk.unflatten(0, (num_heads, Wq_shape[0] // num_heads))
-        if needs_Wv:
-            Wv = Wv.unflatten(0, (num_heads, Wq_shape[0] // num_heads))
-        if needs_P:
-            part = bq.unflatten(0, (num_heads, Wq_shape[0] // num_heads)).unsqueeze(1)
-            Q = part + torch.einsum("ikl,jml->ijkm", query, Wq)
-            part2 = bk.unflatten(0, (num_heads, Wq_shape[0] // num_heads)).unsqueeze(1)
-            K = part2 + torch.einsum("ikl,jml->ijkm", key, Wk)
+            Wk = Wk.unflatten(0, (num_heads, part))
+            part2 = bq.unflatten(0, (num_heads, part)).unsqueeze(1)
+            Q = part2 + torch.einsum("ikl,jml->ijkm", query, Wq)
+            part3 = bk.unflatten(0, (num_heads, part)).unsqueeze(1)
+            K = part3 + torch.einsum("ikl,jml->ijkm", key, Wk)
             S = Q @ K.mT / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
-        if needs_grad_context:
-            grad_context = (G @ Wo).unflatten(2, (Wq.shape[0], Wq.shape[1]))
+        if needs_part5:
+            grad_context = G @ Wo
+            part5 = grad_context.unflatten(2, (num_heads, part)).transpose(1, 2)
+        if needs_Wv:
+            Wv = Wv.unflatten(0, (num_heads, part))
         if needs_V:
-            part3 = bv.unflatten(0, (num_heads, Wq_shape[0] // num_heads)).unsqueeze(1)
-            V = part3 + torch.einsum("ikl,jml->ijkm", value, Wv)
+            part4 = bv.unflatten(0, (num_heads, part)).unsqueeze(1)
+            V = part4 + torch.einsum("ikl,jml->ijkm", value, Wv)
         if needs_grad_S:
-            grad_P = grad_context.transpose(1, 2) @ V.mT
+            grad_P = part5 @ V.mT
             grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT @ grad_context.transpose(1, 2)
+            grad_V = P.mT @ part5
         if needs_grad_K:
             grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[1])
         if needs[0]:
@@ -137,7 +141,7 @@ class _MultiHeadAttention(Function):
         if needs[7]:
             grad_bq = grad_Q.sum((0, 2)).flatten(0, 1)
         if needs[8]:
-            grad_bk = G.new_zeros((num_heads, Wq_shape[0] // num_heads)).flatten(0, 1)
+            grad_bk = G.new_zeros((num_heads, Wq.shape[1])).flatten(0, 1)
         if needs[9]:
             grad_bv = grad_V.sum((0, 2)).flatten(0, 1)
         if needs[10]:

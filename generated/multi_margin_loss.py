@@ -46,8 +46,7 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    total = chosen.sum(1)
-    loss = weight.index_select(0, target) * total / input.shape[1]
+    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
     return loss.mean()
 
 
@@ -94,8 +93,7 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    total2 = chosen.sum(1)
-    loss = weight.index_select(0, target) * total2 / input.shape[1]
+    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
     return loss.sum()
 
 
@@ -141,8 +139,7 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    total = chosen.sum(1)
-    return weight.index_select(0, target) * total / input.shape[1]
+    return weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
 
 
 class _MultiMarginLossNone(Function):

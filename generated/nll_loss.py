@@ -66,18 +66,16 @@ class _NllLossMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = weight.index_select(0, chosen)
-        total2 = torch.where(mask, picked, 0).sum()
+        part = -G / torch.where(mask, picked, 0).sum()
         chosen2 = chosen.unsqueeze(1)
-        part = -G
         if ctx.needs_input_grad[0]:
-            part2 = part / torch.where(mask.any(0), total2, 1) * picked
-            chosen3 = torch.where(mask, part2, 0).unsqueeze(1)
+            chosen3 = torch.where(mask, part * picked, 0).unsqueeze(1)
             grad_input = G.new_zeros(input.shape).scatter_add(1, chosen2, chosen3)
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
             chosen5 = torch.where(mask, average, 0)
             placed = G.new_zeros(weight.shape).index_add(0, chosen, chosen5)
-            grad_weight = part / total2 * placed.index_add(0, chosen, chosen4)
+            grad_weight = part * placed.index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 

@@ -45,10 +45,10 @@ def _pad_forward(input, left, right, value, dim):
     position = torch.arange(part2, device=input.device)
     part3 = torch.nn.functional.pad(input, (0, 0, max(left, 0), max(right, 0)))
     mask = (position >= left) & (position < left + input.shape[1])
-    part4 = part3.narrow(1, max(-left, 0), part2)
-    chosen = torch.where(mask.unsqueeze(1), part4, value)
-    part5 = input_shape[len(p_shape)] + left + right
-    return chosen.reshape((*p_shape, part5, *q_shape))
+    part4 = input_shape[len(p_shape)] + left + right
+    part5 = part3.narrow(1, max(-left, 0), part2)
+    chosen = torch.where(mask.unsqueeze(1), part5, value)
+    return chosen.reshape((*p_shape, part4, *q_shape))
 
 
 class _Pad(Function):
@@ -79,9 +79,9 @@ class _Pad(Function):
         input_shape = ctx.input_shape
         part = input_shape[len(p_shape)] + left + right
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part2 = torch.nn.functional.pad(G, (0, 0, max(-left, 0), max(-right, 0)))
-        part3 = part2.narrow(1, max(left, 0), input_shape[len(p_shape)])
-        grad_input = part3.reshape(input_shape)
+        part2 = input_shape[len(p_shape)]
+        part3 = torch.nn.functional.pad(G, (0, 0, max(-left, 0), max(-right, 0)))
+        grad_input = part3.narrow(1, max(left, 0), part2).reshape(input_shape)
         return grad_input, None, None, None, None
 
 

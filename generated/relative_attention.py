@@ -43,8 +43,7 @@ class _RelativeAttention(Function):
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
         part2 = bias.index_select(0, part).unflatten(0, buckets.shape)
-        part3 = part2.permute(2, 0, 1)
-        S = query @ key.mT + part3
+        S = query @ key.mT + part2.permute(2, 0, 1)
         P = torch.softmax(S, -1)
         if (
             ctx.needs_input_grad[0]
@@ -60,12 +59,11 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT @ G
         if ctx.needs_input_grad[3]:
-            part4 = query.shape[-2] * key.shape[-2]
-            zeros = G.new_zeros(bias.shape)
-            part5 = query.shape[-3]
-            part6 = grad_S.sum_to_size((part5, query.shape[-2], key.shape[-2]))
-            part7 = part6.permute(1, 2, 0).reshape((part4, part5))
-            grad_bias = zeros.index_add(0, part, part7)
+            part3 = query.shape[-2] * key.shape[-2]
+            part4 = query.shape[-3]
+            part5 = grad_S.sum_to_size((part4, query.shape[-2], key.shape[-2]))
+            part6 = part5.permute(1, 2, 0).reshape((part3, part4))
+            grad_bias = G.new_zeros(bias.shape).index_add(0, part, part6)
         return grad_query, grad_key, grad_value, grad_bias, None
 
 

@@ -19,11 +19,12 @@ def _relative_shift_forward(input):
     size = math.prod(p_shape)
     input = input.reshape((size, input_shape[-2], input_shape[-1]))
     position = torch.arange(input.shape[1], device=input.device).unsqueeze(1)
-    part = input.shape[2] + 1 - input.shape[1]
-    part2 = torch.arange(part, device=input.device) - position + input.shape[1]
-    part3 = (part2 - 1).expand((input.shape[0], input.shape[1], part))
-    part4 = input_shape[-1] + 1 - input_shape[-2]
-    return input.gather(2, part3).reshape((*p_shape, input_shape[-2], part4))
+    part = input_shape[-1] + 1 - input_shape[-2]
+    part2 = input.shape[2] + 1 - input.shape[1]
+    part3 = torch.arange(part2, device=input.device) - position
+    part4 = part3 + input.shape[1] - 1
+    part5 = part4.expand((input.shape[0], input.shape[1], part2))
+    return input.gather(2, part5).reshape((*p_shape, input_shape[-2], part))
 
 
 class _RelativeShift(Function):
@@ -47,8 +48,8 @@ class _RelativeShift(Function):
         part = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], part))
         position = torch.arange(G.shape[1], device=G.device)
-        position2 = torch.arange(G.shape[2], device=G.device).unsqueeze(1)
         zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+        position2 = torch.arange(G.shape[2], device=G.device).unsqueeze(1)
         part2 = position2 - position + G.shape[1] - 1
         part3 = position.unsqueeze(1)
         part4 = G.permute(1, 2, 0)

@@ -74,12 +74,11 @@ class _RmsNorm(Function):
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
         input = input.reshape((size, size2))
-        if ctx.needs_input_grad[0]:
-            weight = weight.reshape((size2,))
-            output = output.reshape((size, size2))
         G = G.reshape((size, size2))
         rstd = (eps + input.square().mean(1)).rsqrt()
         if ctx.needs_input_grad[0]:
+            weight = weight.reshape((size2,))
+            output = output.reshape((size, size2))
             part = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
             part2 = weight * G - part / input.shape[1] * input
             grad_input = (rstd.unsqueeze(1) * part2).reshape(input_shape)

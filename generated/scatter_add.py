@@ -35,11 +35,11 @@ def _scatter_add_forward(input, index, src, dim):
     src = src.reshape((size, index_shape[len(p_shape)], size2))
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
-    part = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part, input.shape[2]))
-    part2 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
-    part3 = input_shape[len(p_shape)]
-    return (input + part2).reshape((*p_shape, part3, *q_shape))
+    part = input_shape[len(p_shape)]
+    part2 = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
+    part3 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
+    return (input + part3).reshape((*p_shape, part, *q_shape))
 
 
 class _ScatterAdd(Function):
@@ -73,16 +73,15 @@ class _ScatterAdd(Function):
         grad_input = grad_src = None
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
+        G = G.reshape((size, input_shape[len(p_shape)], size2))
         if ctx.needs_input_grad[2]:
             index = index.reshape((size, index_shape[len(p_shape)], size2))
-        G = G.reshape((size, input_shape[len(p_shape)], size2))
-        if ctx.needs_input_grad[0]:
-            grad_input = G.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
             part = torch.nn.functional.pad(G, (0, 0, 0, 1))
             mask = (index >= 0) & (index < G.shape[1])
             picked = part.gather(1, torch.where(mask, index, G.shape[1]))
             grad_src = picked.reshape(src_shape)
+        if ctx.needs_input_grad[0]:
+            grad_input = G.reshape(input_shape)
         return grad_input, None, grad_src, None
 
 

@@ -62,13 +62,13 @@ class _SegmentMax(Function):
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)
-        mask3 = mask.unsqueeze(1) & mask2
+        mask3 = mask.unsqueeze(1)
         zeros = G.new_zeros((data.shape[1], num_segments + 1))
         chosen2 = torch.where(mask, segment_ids, num_segments)
         placed = zeros.index_add(1, chosen2, mask2.to(G.dtype).mT)
         picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
         part = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
-        grad_data = torch.where(mask3, part, 0).reshape(data_shape)
+        grad_data = torch.where(mask3 & mask2, part, 0).reshape(data_shape)
         return grad_data, None, None
 
 

@@ -56,8 +56,8 @@ class _Select(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         G = G.reshape((math.prod(p_shape), math.prod(q_shape)))
-        zeros = G.new_zeros((input_shape[len(p_shape)], G.shape[0], G.shape[1]))
         part = torch.tensor(position, device=G.device)
+        zeros = G.new_zeros((input_shape[len(p_shape)], G.shape[0], G.shape[1]))
         part2 = zeros.index_put((part,), G, accumulate=True).transpose(0, 1)
         grad_input = part2.reshape(input_shape)
         return grad_input, None, None

@@ -52,8 +52,8 @@ class _TakeAlongDim(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.indices_shape = indices.shape
+        ctx.input_shape = input.shape
         ctx.save_for_backward(indices)
 
     @staticmethod
@@ -61,16 +61,16 @@ class _TakeAlongDim(Function):
         (indices,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
         indices_shape = ctx.indices_shape
+        input_shape = ctx.input_shape
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
-        input_inner_shape = (size, input_shape[len(p_shape)], size2)
         indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
         G = G.reshape((size, indices_shape[len(p_shape)], size2))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        placed = G.new_zeros(input_inner_shape).scatter_add(1, at, G)
-        grad_input = placed.reshape(input_shape)
+        part = input_shape[len(p_shape)]
+        zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+        grad_input = zeros.scatter_add(1, at, G).reshape(input_shape)
         return grad_input, None, None
 
 

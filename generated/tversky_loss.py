@@ -95,21 +95,21 @@ class _TverskyLossMean(Function):
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
-        u = 1 - probability
+        u2 = 1 - probability
         found = (target * probability).sum(1)
-        u2 = 1 - target
-        wrong = (probability * u2).sum(1)
-        missed = (target * u).sum(1)
+        u = 1 - target
+        wrong = (probability * u).sum(1)
+        missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
         part = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
             part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u2
-            grad_input = (probability * u * part3).reshape(input_shape)
+            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * part3).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u
+            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
             grad_target = part5.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
@@ -162,21 +162,21 @@ class _TverskyLossSum(Function):
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
-        u = 1 - probability
+        u2 = 1 - probability
         found = (target * probability).sum(1)
-        u2 = 1 - target
-        wrong = (probability * u2).sum(1)
-        missed = (target * u).sum(1)
+        u = 1 - target
+        wrong = (probability * u).sum(1)
+        missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
         part = G / whole
         if ctx.needs_input_grad[0]:
             part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u2
-            grad_input = (probability * u * part3).reshape(input_shape)
+            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * part3).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u
+            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
             grad_target = part5.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
@@ -228,21 +228,21 @@ class _TverskyLossNone(Function):
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
         probability = input.sigmoid()
-        u = 1 - probability
+        u2 = 1 - probability
         found = (target * probability).sum(1)
-        u2 = 1 - target
-        wrong = (probability * u2).sum(1)
-        missed = (target * u).sum(1)
+        u = 1 - target
+        wrong = (probability * u).sum(1)
+        missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
         part = G / whole
         if ctx.needs_input_grad[0]:
             part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u2
-            grad_input = (probability * u * part3).reshape(input_shape)
+            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * part3).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u
+            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
             grad_target = part5.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 

@@ -59,16 +59,13 @@ class _Unfold(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        input_inner_shape = (size, input_shape[len(p_shape)], size2)
         part = (input_shape[len(p_shape)] - length) // step + 1
-        G = G.reshape((size, part, size2, length))
+        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape), length))
         part2 = (step * torch.arange(G.shape[1], device=G.device)).unsqueeze(1)
         part3 = G.mT.reshape((G.shape[0], G.shape[1] * length, G.shape[2]))
         part4 = (torch.arange(length, device=G.device) + part2).flatten()
-        placed = G.new_zeros(input_inner_shape).index_add(1, part4, part3)
-        grad_input = placed.reshape(input_shape)
+        zeros = G.new_zeros((G.shape[0], input_shape[len(p_shape)], G.shape[2]))
+        grad_input = zeros.index_add(1, part4, part3).reshape(input_shape)
         return grad_input, None, None, None
 
 

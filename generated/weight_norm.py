@@ -68,11 +68,10 @@ class _WeightNorm(Function):
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         v = v.reshape((size, v_shape[len(p_shape)], size2))
-        if ctx.needs_input_grad[0]:
-            output = output.reshape((size, v_shape[len(p_shape)], size2))
         G = G.reshape((size, v_shape[len(p_shape)], size2))
         norm = v.square().sum((0, 2)).sqrt()
         if ctx.needs_input_grad[0]:
+            output = output.reshape((size, v_shape[len(p_shape)], size2))
             part = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
             grad_v = ((g.unsqueeze(1) * G - part) / norm.unsqueeze(1)).reshape(v_shape)
         if ctx.needs_input_grad[1]:

@@ -4,6 +4,22 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+from kit import shared
+
+from derive import catalog
+from derive.notation.operation import Operation
+
+shared.install()
+
+
+@pytest.fixture
+def op(request: pytest.FixtureRequest) -> Operation:
+    """An operation of the catalog, which is given by name."""
+    found = catalog.find(request.param)
+    assert found is not None
+    return found
+
 
 def pytest_collection_finish() -> None:
     """Leave what is collected alone: it lives as long as the process, and is much to visit."""

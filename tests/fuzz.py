@@ -20,9 +20,9 @@ from functools import partial
 from itertools import islice
 
 import torch
-from examine import Result, drawn, examine, tried
-from programs import Program, deep_program, random_program
-from programs.shrinking import shrunk
+from kit.examine import Result, drawn, examine, tried
+from kit.programs import Program, deep_program, random_program
+from kit.programs.shrinking import shrunk
 
 Writer = Callable[..., Program]
 

@@ -1,5 +1,7 @@
 """The formulas of every operation of the catalog, as ``derive show`` prints them: formulas.txt.
 
+Their names and signatures are in derive/catalog/contents.json, which is renewed beside it.
+
 python tests/golden.py          # what differs; exit code 1 if something does
 python tests/golden.py --write  # renews the file, when a formula is to change
 """
@@ -7,12 +9,15 @@ python tests/golden.py --write  # renews the file, when a formula is to change
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from difflib import unified_diff
 from pathlib import Path
 
 from derive import catalog
+from derive.command.lines import one_line
 from derive.notation.operation import Operation
+from derive.notation.read import read
 from derive.pipeline import derivation, options
 
 FILE = Path(__file__).parent / "formulas.txt"
@@ -43,10 +48,32 @@ def whole(sections: dict[str, str]) -> str:
     return f"\n{RULE}\n".join(f"{section}\n" for section in sections.values())
 
 
+def contents() -> str:
+    """What is asked of all operations at once, by their file: a line each, and the file's digest.
+
+    Families stand in the order that they have, and new ones after them.
+    """
+    folder = catalog.CONTENTS.parent
+    files = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
+    known = [family for family in catalog.FAMILIES if family in files]
+    entries = []
+    for family in dict.fromkeys((*known, *files)):
+        lines = ",\n".join(f"   {_json(one_line(op))}" for op in read(files[family]))
+        digest = f'  "digest": "{catalog.digest(files[family])}"'
+        entries.append(f' "{family}": {{\n{digest},\n  "operations": [\n{lines}\n  ]\n }}')
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The formulas of the catalog in formulas.txt.")
     parser.add_argument("--write", action="store_true", help="renew the file")
     arguments = parser.parse_args()
+    if arguments.write:
+        catalog.CONTENTS.write_text(contents(), encoding="utf-8")
     before, after = whole(written()), whole({op.name: formulas(op) for op in catalog.operations()})
     if arguments.write:
         FILE.write_text(after, encoding="utf-8")

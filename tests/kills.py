@@ -22,7 +22,7 @@ from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from command import derive
+from kit.command import derive
 
 OPERATIONS = 26
 """Enough for processes to share the work."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from queue import Empty
 
-from programs import deep_program, random_program
+from kit.programs import deep_program, random_program
 
 from derive import catalog
 

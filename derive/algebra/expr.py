@@ -1,91 +1,70 @@
 """The nested expression: what a person writes, what the oracle interprets, what is lowered.
 
-Nodes are immutable and interned: equality is ``is``. Order never comes from an id or a hash but
-from `sort_key`. `Reduce` and the flat `Term` of `derive.algebra.poly` bind indices; what renames
-or replaces an index goes through `substitute`, which never captures.
+Nodes are immutable and interned: equality is ``is``. Order comes from `sort_key` alone. `Reduce`
+and the flat `Term` bind indices; what replaces one goes through `substitute`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, TypeVar, dataclass_transform
-from weakref import WeakValueDictionary
+from itertools import islice
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+from weakref import ref
 
 from derive.budget import tick
 
-__all__ = [
-    "Access",
-    "Add",
-    "And",
-    "Call",
-    "Composite",
-    "Const",
-    "Delta",
-    "Expr",
-    "Guard",
-    "Index",
-    "Iverson",
-    "Mul",
-    "Node",
-    "Not",
-    "Num",
-    "Or",
-    "Param",
-    "Placed",
-    "Pow",
-    "Reduce",
-    "Rel",
-    "Size",
-    "Where",
-    "accesses",
-    "as_expr",
-    "free_indices",
-    "is_number",
-    "node",
-    "num",
-    "sort_key",
-    "tensors",
-    "walk",
-]
-
 _Class = TypeVar("_Class")
-_TABLE: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
-class _Interned(type):
-    """Calling a node class returns the one node with that content."""
+class _Known(ref["Node"]):
+    """A node that was made, for as long as something holds it."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            names = cls.__match_args__[len(args) :]  # type: ignore[attr-defined]
-            args += tuple(kwargs[name] for name in names if name in kwargs)
-        missing = len(cls.__match_args__) - len(args)  # type: ignore[attr-defined]
-        if missing:
-            args += tuple(f.default for f in fields(cls)[-missing:])  # type: ignore[arg-type]
-        key = (cls, *args)
-        found = _TABLE.get(key)
-        if found is None:
-            tick()
-            found = super().__call__(*args)
-            _TABLE[key] = found
-        return found
+    __slots__ = ("content",)
+    content: tuple[Any, ...]
+
+
+_TABLE: dict[tuple[Any, ...], _Known] = {}
+"""The node of each class and content."""
+
+
+def _forget(known: _Known) -> None:
+    if _TABLE.get(known.content) is known:
+        del _TABLE[known.content]
 
 
 @dataclass_transform(eq_default=False, frozen_default=True)
 def node(cls: type[_Class]) -> type[_Class]:
     """Class decorator of every node: immutable, compared by identity."""
-    return dataclass(frozen=True, eq=False, slots=True, weakref_slot=True, repr=False)(cls)
+    made: Any = dataclass(
+        init=False, frozen=True, eq=False, slots=True, weakref_slot=True, repr=False
+    )(cls)
+    made.defaults = tuple(f.default for f in fields(made))
+    made.puts = tuple(getattr(made, name).__set__ for name in made.__match_args__)
+    return made  # type: ignore[no-any-return]
 
 
-class Node(metaclass=_Interned):
-    """Base of everything interned: content in fields, identity by content."""
+class Node:
+    """Base of everything interned: content in fields, identity by content.
+
+    Each field is a node, a tuple of nodes, or a plain value.
+    """
 
     __slots__ = ("_parts",)
+    __match_args__: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[tuple[Any, ...]]
+    puts: ClassVar[tuple[Callable[[Any, Any], None], ...]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """The one node with that content."""
+        if len(args) != len(cls.puts):
+            names = cls.__match_args__[len(args) :]
+            args += tuple(map(kwargs.get, names, cls.defaults[len(args) :]))
+        return interned(cls, (cls, *args), args)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(getattr(self, n) for n in type(self).__match_args__)  # type: ignore[attr-defined]
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def parts(self) -> tuple[Any, ...]:
         """The child nodes, in order."""
@@ -93,12 +72,12 @@ class Node(metaclass=_Interned):
             return self._parts  # type: ignore[no-any-return, attr-defined]
         except AttributeError:
             found: list[Node] = []
-        for name in type(self).__match_args__:  # type: ignore[attr-defined]
+        for name in self.__match_args__:
             value = getattr(self, name)
             if isinstance(value, Node):
                 found.append(value)
             elif isinstance(value, tuple):
-                found += (item for item in value if isinstance(item, Node))
+                found += value
         object.__setattr__(self, "_parts", tuple(found))
         return tuple(found)
 
@@ -110,18 +89,32 @@ class Node(metaclass=_Interned):
             return self
         left = iter(mapped)
         content = []
-        for name in type(self).__match_args__:  # type: ignore[attr-defined]
+        for name in self.__match_args__:
             value = getattr(self, name)
             if isinstance(value, Node):
                 value = next(left)
             elif isinstance(value, tuple):
-                value = tuple(next(left) if isinstance(item, Node) else item for item in value)
+                value = tuple(islice(left, len(value)))
             content.append(value)
         return type(self)(*content)
 
     def __repr__(self) -> str:
-        inside = ", ".join(repr(getattr(self, name)) for name in type(self).__match_args__)  # type: ignore[attr-defined]
+        inside = ", ".join(repr(getattr(self, name)) for name in self.__match_args__)
         return f"{type(self).__name__}({inside})"
+
+
+def interned(cls: type[Node], content: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """The one node with that content, which is made of these if there is none."""
+    known = _TABLE.get(content)
+    found = None if known is None else known()
+    if found is None:
+        tick()
+        found = object.__new__(cls)
+        for put, value in zip(cls.puts, args, strict=True):
+            put(found, value)
+        known = _TABLE[content] = _Known(found, _forget)
+        known.content = content
+    return found
 
 
 class Expr(Node):
@@ -169,6 +162,10 @@ class Num(Expr):
     """An exact rational number."""
 
     value: Fraction
+
+    def __new__(cls, value: Fraction) -> Num:
+        """A fraction takes longer to hash than its two whole numbers."""
+        return interned(cls, (cls, *value.as_integer_ratio()), (value,))  # type: ignore[no-any-return]
 
 
 @node
@@ -228,10 +225,14 @@ class Composite(Expr):
 
 @node
 class Guard(Expr):
-    """A position that is made only where the condition holds, and is 0 elsewhere."""
+    """What is asked only where the condition holds, and is a harmless number elsewhere.
+
+    A position is 0 there, the operand of a partial function 1.
+    """
 
     condition: Expr
     position: Expr
+    elsewhere: Expr = Num(Fraction(0))
 
 
 @node
@@ -352,6 +353,24 @@ def as_expr(value: Expr | Fraction | int) -> Expr:
     return value if isinstance(value, Expr) else num(value)
 
 
+def sum_of(args: Sequence[Expr]) -> Expr:
+    """a + b + ...: itself where there is one, 0 where there is none."""
+    return (args[0] if len(args) == 1 else Add(tuple(args))) if args else num(0)
+
+
+def product_of(args: Sequence[Expr]) -> Expr:
+    """a * b * ...: itself where there is one, 1 where there is none."""
+    return (args[0] if len(args) == 1 else Mul(tuple(args))) if args else num(1)
+
+
+def factors_of(e: Expr) -> tuple[Expr, ...]:
+    """The factors of a product; anything else is its own."""
+    return e.args if isinstance(e, Mul) else (e,)
+
+
+_NO_INDICES: frozenset[Index] = frozenset()
+
+
 def free_indices(e: Expr) -> frozenset[Index]:
     """The indices that e depends on: those not bound inside it."""
     try:
@@ -361,9 +380,17 @@ def free_indices(e: Expr) -> frozenset[Index]:
     if isinstance(e, Index):
         found = frozenset((e,))
     else:
-        found = frozenset().union(*(free_indices(part) for part in e.parts())) - set(e.bound())
+        found = _NO_INDICES.union(*map(free_indices, e.parts()))
+        bound = e.bound()
+        if bound:
+            found = found.difference(bound)
     object.__setattr__(e, "_free", found)
     return found
+
+
+def indices_of(parts: Iterable[Expr]) -> frozenset[Index]:
+    """The indices that any of the parts depends on."""
+    return frozenset().union(*map(free_indices, parts))
 
 
 def tensors(e: Expr) -> frozenset[str]:
@@ -371,9 +398,8 @@ def tensors(e: Expr) -> frozenset[str]:
     try:
         return e._tensors  # type: ignore[no-any-return, attr-defined]
     except AttributeError:
-        found = frozenset().union(*(tensors(part) for part in e.parts()))
-    if isinstance(e, Access):
-        found |= {e.tensor}
+        own = {e.tensor} if isinstance(e, Access) else ()
+        found = frozenset(own).union(*map(tensors, e.parts()))
     object.__setattr__(e, "_tensors", found)
     return found
 
@@ -383,11 +409,7 @@ def sort_key(e: Expr) -> tuple[Any, ...]:
     try:
         return e._key  # type: ignore[no-any-return, attr-defined]
     except AttributeError:
-        pass
-    content = []
-    for field in fields(e):  # type: ignore[arg-type]
-        content.append(_content_key(getattr(e, field.name)))
-    key = (type(e).__name__, *content)
+        key = (type(e).__name__, *(_content_key(getattr(e, name)) for name in e.__match_args__))
     object.__setattr__(e, "_key", key)
     return key
 
@@ -396,20 +418,16 @@ def _content_key(value: Any) -> tuple[Any, ...]:
     if isinstance(value, Expr):
         return sort_key(value)
     if isinstance(value, tuple):
-        return (len(value), *(_content_key(item) for item in value))
+        return (len(value), *map(sort_key, value))
     if value is None:
         return ("",)
-    if isinstance(value, Fraction):
-        # In an order of integers and fractions alike; integers are compared much faster.
+    if isinstance(value, Fraction):  # integers are compared much faster
         return ("#", value.numerator if value.denominator == 1 else value)
-    return (str(type(value).__name__), value)
+    return (type(value).__name__, value)
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """e and everything inside it, each once, in the order in which they are first met.
-
-    What is shared is met once: nested conditions hold one another many times over.
-    """
+    """e and everything inside it, each once, in the order in which they are first met."""
     met: set[Expr] = set()
     pending = [e]
     while pending:
@@ -422,9 +440,8 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
     """Every access inside e once, nested ones included."""
-    for inner in walk(e):
-        if isinstance(inner, Access) and (tensor is None or inner.tensor == tensor):
-            yield inner
+    found = (a for a in walk(e) if isinstance(a, Access))
+    return (a for a in found if tensor in (None, a.tensor))
 
 
 def is_number(e: Expr) -> bool:

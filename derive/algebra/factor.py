@@ -32,21 +32,12 @@ from derive.algebra.expr import (
     Reduce,
     Size,
     free_indices,
+    indices_of,
     num,
     sort_key,
 )
-from derive.algebra.poly import (
-    Group,
-    Poly,
-    Term,
-    base_and_power,
-    is_mask,
-    make_term,
-    negate,
-    poly,
-)
-
-__all__ = ["factor"]
+from derive.algebra.logic import negate
+from derive.algebra.poly import Group, Poly, Term, base_and_power, is_mask, make_term, poly, raised
 
 
 @dataclass(frozen=True)
@@ -227,9 +218,9 @@ class _Shared:
         """Note how a factor compares with others, if it may be taken out of what has it."""
         a, _ = key
         self._ranks.pop(key, None)
-        having = [self._products[n] for n in self._having[key]]
-        if len(having) < 2:
+        if len(self._having[key]) < 2:
             return
+        having = [self._products[n] for n in self._having[key]]
         if _may_leave_guards(a, having) and not _is_absorbed(a, having):
             weight = len(free_indices(a))
             rank = (len(having), isinstance(a, Iverson | Delta), weight, isinstance(a, Term))
@@ -310,28 +301,28 @@ def _merge_sums(products: Sequence[_Product]) -> list[_Product] | None:
         a, b = sums[one], sums[two]
         if a is None or b is None or a.binders != b.binders:
             continue
-        shared = [f for f in a.factors if f in b.factors]
-        rest_a = [f for f in a.factors if f not in shared]
-        rest_b = [f for f in b.factors if f not in shared]
-        if not shared or any(isinstance(f, Delta | Iverson) for f in (*rest_a, *rest_b)):
-            continue
-        covered = frozenset().union(*(free_indices(f) for f in shared))
-        inside = poly(
-            [
-                make_term(Fraction(1), (), rest_a),
-                make_term(products[two].coef / products[one].coef, (), rest_b),
-            ]
-        )
-        # The bracket is no larger than what it is multiplied with, or than its own terms.
-        alike = len(rest_a) == len(rest_b) == 1 and all(
-            free_indices(f) == free_indices(inside) for f in (*rest_a, *rest_b)
-        )
-        if not free_indices(inside) <= covered and not alike:
-            continue
-        merged = Term(Fraction(1), a.binders, (*shared, inside))
-        left = [p for n, p in enumerate(products) if n not in (one, two)]
-        return [*left, _Product(products[one].coef, ((merged, Fraction(1)),))]
+        merged = _merged_sum(a, b, products[two].coef / products[one].coef)
+        if merged is not None:
+            left = [p for n, p in enumerate(products) if n not in (one, two)]
+            return [*left, _Product(products[one].coef, ((merged, Fraction(1)),))]
     return None
+
+
+def _merged_sum(a: Term, b: Term, ratio: Fraction) -> Term | None:
+    """a + ratio*b over the same binders, what they share taken out."""
+    shared = [f for f in a.factors if f in b.factors]
+    rest_a = [f for f in a.factors if f not in shared]
+    rest_b = [f for f in b.factors if f not in shared]
+    if not shared or any(isinstance(f, Delta | Iverson) for f in (*rest_a, *rest_b)):
+        return None
+    inside = poly([make_term(Fraction(1), (), rest_a), make_term(ratio, (), rest_b)])
+    # The bracket is no larger than what it is multiplied with, or than its own terms.
+    alike = len(rest_a) == len(rest_b) == 1 and all(
+        free_indices(f) == free_indices(inside) for f in (*rest_a, *rest_b)
+    )
+    if not free_indices(inside) <= indices_of(shared) and not alike:
+        return None
+    return Term(Fraction(1), a.binders, (*shared, inside))
 
 
 def _lone_sum(p: _Product) -> Term | None:
@@ -348,7 +339,7 @@ def _render(p: _Product) -> Expr:
     parts: list[Expr] = list(roots)
     for a, power in factors:
         base = _render_sum(a) if isinstance(a, Term) else factor(a)
-        parts.append(base if power == 1 else Pow(base, Num(power)))
+        parts.append(raised(base, power))
     if not parts:
         return Num(p.coef)
     if p.coef != 1:

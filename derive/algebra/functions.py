@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
-
-import numpy as np
 
 from derive.algebra.expr import (
     Access,
@@ -40,24 +38,14 @@ from derive.algebra.scalars import (
     erfinv,
     lgamma,
     logsigmoid,
+    np,
     polygamma,
     quiet,
+    sigmoid,
     sign,
     softplus,
 )
 from derive.errors import DeriveError
-
-__all__ = [
-    "FUNCTIONS",
-    "OF_INTEGERS",
-    "POWERS",
-    "RELATIONS",
-    "UNBOUNDED",
-    "UNDEFINED_SOMEWHERE",
-    "Function",
-    "partial",
-    "repeats",
-]
 
 Partial = Callable[..., Expr]
 
@@ -80,11 +68,14 @@ class Function:
     usually written with one. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as
     torch does. ``partials`` has for each argument a function of (arguments..., value) that gives
     d f/d argument, or None where ``sympy``, the name of the function in SymPy, differentiates it.
+    Where SymPy has none, or none of this name, ``head`` is its class in `derive.notation.heads`,
+    which says ``about`` itself. One that is not ``written`` is no word of the notation.
 
-    Its values, where it has one, lie between ``least`` and ``most``. It is ``total`` if value and
-    derivatives are finite at all real arguments but for those at which it ``overflows``, which are
-    of moderate size, and ``linear`` if it grows no faster than its arguments. It is ``whole`` if
-    its value is an integer where the arguments are, and ``in_math`` if Python's module has it.
+    Its values lie between ``least`` and ``most``, at neither of them if ``open``, and its first
+    argument has to lie within ``domain``. It is ``total`` if value and derivatives are finite at
+    all real arguments but for those at which it ``overflows``, which are of moderate size, and
+    ``linear`` if it grows no faster than its arguments. It is ``whole`` if its value is an integer
+    where the arguments are.
     """
 
     name: str
@@ -96,12 +87,26 @@ class Function:
     torch_method: str | None = None
     least: float = -math.inf
     most: float = math.inf
+    open: bool = False
     total: bool = True
+    domain: tuple[float, float] | None = None
     overflows: bool = False
     linear: bool = False
     whole: bool = False
-    in_math: bool = False
+    head: str = ""
+    about: str = ""
+    written: bool = True
 
+    @property
+    def in_math(self) -> bool:
+        """Whether Python's module has it, as a float."""
+        return self.name in _IN_MATH
+
+
+_IN_MATH = frozenset(
+    "exp expm1 tanh tan exp2 log2 log10 log sin cos asin acos atan sinh cosh erf erfc lgamma log1p "
+    "atan2 hypot".split()
+)
 
 POWERS: Mapping[str, Fraction] = {
     "sqrt": Fraction(1, 2),
@@ -167,14 +172,35 @@ def _atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
     return _off_origin(-y, y, x)
 
 
+def _both(first: Callable[[Expr, Expr], Expr]) -> tuple[Partial, Partial]:
+    """The partials of what is the same with its two arguments exchanged."""
+    return (lambda a, b, _: first(a, b)), (lambda a, b, _: first(b, a))
+
+
 def _logaddexp(a: Expr, b: Expr) -> Expr:
     """exp(a)/(exp(a) + exp(b)), as torch.logaddexp: nan where both are the same infinity."""
     return Call("sigmoid", (a - b,))
 
 
-def _over_hypot(x: Expr, value: Expr) -> Expr:
+def _over_hypot(x: Expr, _: Expr, value: Expr) -> Expr:
     """x/hypot(x, y), as torch.hypot: nan at the origin."""
     return Mul((x, Pow(value, num(-1))))
+
+
+def _exp2(x: Expr, y: Expr) -> Expr:
+    """2^x log 2."""
+    return Mul((Call("log", (num(2),)), y))
+
+
+def _digamma(x: Expr, y: Expr) -> Expr:
+    """polygamma(1, x)."""
+    return Call("polygamma", (num(1), x))
+
+
+def _erfinv(x: Expr, y: Expr) -> Expr:
+    """sqrt(pi)/2 exp(y^2)."""
+    root = Pow(Const("pi"), num(Fraction(1, 2)))
+    return Mul((num(Fraction(1, 2)), root, Call("exp", (y**2,))))
 
 
 def _logarithm_of(base: int) -> Partial:
@@ -203,163 +229,139 @@ def _unary(
     name: str,
     numpy: Callable[..., Any],
     own: Partial | None = None,
+    about: str = "",
     *,
     sympy: str | None = None,
     torch: str | None = None,
+    head: str = "",
     **facts: Any,
 ) -> Function:
     """A function of one argument; a tensor method unless ``torch`` names it elsewhere."""
     derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
+    facts |= {"head": head or ("" if sympy else name), "about": about}
     return Function(name, 1, torch or name, quiet(numpy), (derivative,), sympy, method, **facts)
 
 
+def _several(
+    name: str, numpy: Callable[..., Any], partials: Sequence[Partial], about: str = "", **facts: Any
+) -> Function:
+    """A function of several arguments."""
+    facts |= {"about": about, "head": name if about else ""}
+    torch = facts.pop("torch", name)
+    return Function(name, len(partials), torch, quiet(numpy), tuple(partials), **facts)
+
+
 _RIGHT = math.pi / 2
+_UNIT: Mapping[str, Any] = {"least": -1, "most": 1}
+_GROWS: Mapping[str, Any] = {"overflows": True}
+_POSITIVE: Mapping[str, Any] = {"least": 0, "open": True}
+_ABOVE_0: Mapping[str, Any] = {"total": False, "domain": (0, math.inf)}
+_WITHIN_1: Mapping[str, Any] = {"total": False, "domain": (-1, 1)}
+_KEEPS: Mapping[str, Any] = {"linear": True, "whole": True}
+_LARGER = "The larger of two numbers; a tie shares the gradient."
+_SMALLER = "The smaller of two numbers; a tie shares the gradient."
+_LOGARITHM = "The logarithm of x to the base {}."
+_LONG = "``int`` of the text: a whole number, to_int(floor(x)), as an integer."
 
 _ROWS = (
     # Own value: torch.exp, torch.expm1, torch.tanh, torch.tan, torch.sigmoid save their result.
-    _unary("exp", np.exp, lambda x, y: y, sympy="exp", least=0, overflows=True, in_math=True),
-    _unary("expm1", np.expm1, lambda x, y: y + 1, least=-1, overflows=True, in_math=True),
-    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", least=-1, most=1, in_math=True),
-    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan", in_math=True),
-    _unary(
-        "sigmoid",
-        lambda x: 1 / (1 + np.exp(-np.asarray(x)[()])),
-        lambda x, y: y * (1 - y),
-        least=0,
-        most=1,
-    ),
-    _unary(
-        "exp2",
-        np.exp2,
-        lambda x, y: Mul((Call("log", (num(2),)), y)),
-        least=0,
-        overflows=True,
-        in_math=True,
-    ),
-    _unary("log2", np.log2, _logarithm_of(2), total=False, in_math=True),
-    _unary("log10", np.log10, _logarithm_of(10), total=False, in_math=True),
+    _unary("exp", np.exp, lambda x, y: y, sympy="exp", **_POSITIVE, **_GROWS),
+    _unary("expm1", np.expm1, lambda x, y: y + 1, "exp(x) - 1.", least=-1, **_GROWS),
+    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT),
+    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
+    _unary("sigmoid", sigmoid, lambda x, y: y * (1 - y), "1/(1 + exp(-x)).", most=1, **_POSITIVE),
+    _unary("exp2", np.exp2, _exp2, "2**x.", **_POSITIVE, **_GROWS),
+    _unary("log2", np.log2, _logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
+    _unary("log10", np.log10, _logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
     # Smooth, differentiated by SymPy.
-    _unary("log", np.log, sympy="log", total=False, in_math=True),
-    _unary("sin", np.sin, sympy="sin", least=-1, most=1, in_math=True),
-    _unary("cos", np.cos, sympy="cos", least=-1, most=1, in_math=True),
-    _unary("asin", np.arcsin, sympy="asin", least=-_RIGHT, most=_RIGHT, total=False, in_math=True),
-    _unary("acos", np.arccos, sympy="acos", least=0, most=2 * _RIGHT, total=False, in_math=True),
-    _unary("atan", np.arctan, sympy="atan", least=-_RIGHT, most=_RIGHT, in_math=True),
-    _unary("sinh", np.sinh, sympy="sinh", overflows=True, in_math=True),
-    _unary("cosh", np.cosh, sympy="cosh", least=1, overflows=True, in_math=True),
-    _unary("erf", elementwise(math.erf), sympy="erf", least=-1, most=1, in_math=True),
-    _unary("erfc", elementwise(math.erfc), sympy="erfc", least=0, most=2, in_math=True),
-    _unary("lgamma", elementwise(lgamma), sympy="loggamma", total=False, in_math=True),
+    _unary("log", np.log, sympy="log", **_ABOVE_0),
+    _unary("sin", np.sin, sympy="sin", **_UNIT),
+    _unary("cos", np.cos, sympy="cos", **_UNIT),
+    _unary("asin", np.arcsin, sympy="asin", least=-_RIGHT, most=_RIGHT, **_WITHIN_1),
+    _unary("acos", np.arccos, sympy="acos", least=0, most=2 * _RIGHT, **_WITHIN_1),
+    _unary("atan", np.arctan, sympy="atan", least=-_RIGHT, most=_RIGHT),
+    _unary("sinh", np.sinh, sympy="sinh", **_GROWS),
+    _unary("cosh", np.cosh, sympy="cosh", least=1, **_GROWS),
+    _unary("erf", elementwise(math.erf), sympy="erf", **_UNIT),
+    _unary("erfc", elementwise(math.erfc), sympy="erfc", least=0, most=2),
     _unary(
-        "digamma", elementwise(digamma), lambda x, y: Call("polygamma", (num(1), x)), total=False
+        *("lgamma", elementwise(lgamma), None, "log |Gamma(x)|; SymPy's loggamma says the same."),
+        sympy="loggamma",
+        head="lgamma",
+        **_ABOVE_0,
     ),
-    _unary(
-        "erfinv",
-        elementwise(erfinv),
-        lambda x, y: Mul(
-            (num(Fraction(1, 2)), Pow(Const("pi"), num(Fraction(1, 2))), Call("exp", (y**2,)))
-        ),
-        total=False,
-    ),
+    _unary("digamma", elementwise(digamma), _digamma, sympy="digamma", **_ABOVE_0),
+    _unary("erfinv", elementwise(erfinv), _erfinv, sympy="erfinv", **_WITHIN_1),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
-    _unary("log1p", np.log1p, lambda x, y: 1 / (1 + x), total=False, in_math=True),
     _unary(
-        "softplus",
-        softplus,
-        lambda x, y: Call("sigmoid", (x,)),
-        torch="nn.functional.softplus",
-        least=0,
-        linear=True,
+        *("log1p", np.log1p, lambda x, y: 1 / (1 + x), "log(1 + x)."),
+        total=False,
+        domain=(-1, math.inf),
     ),
     _unary(
-        "logsigmoid",
-        logsigmoid,
-        lambda x, y: Call("sigmoid", (-x,)),
+        *("softplus", softplus, lambda x, y: Call("sigmoid", (x,)), "log(1 + exp(x))."),
+        torch="nn.functional.softplus",
+        linear=True,
+        **_POSITIVE,
+    ),
+    _unary(
+        *("logsigmoid", logsigmoid, lambda x, y: Call("sigmoid", (-x,)), "log sigmoid(x)."),
         torch="nn.functional.logsigmoid",
         most=0,
         linear=True,
     ),
     # Kinks and steps: torch.relu is 0 at 0, torch.abs is sign(0) = 0, steps have slope 0.
     _unary(
-        "relu",
-        lambda x: np.maximum(x, 0),
-        lambda x, y: _bracket(">", x, 0),
+        *("relu", lambda x: np.maximum(x, 0), lambda x, y: _bracket(">", x, 0)),
+        "max(x, 0), with slope 0 at 0.",
         least=0,
-        linear=True,
-        whole=True,
+        **_KEEPS,
     ),
-    _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), least=0, linear=True, whole=True),
-    _unary("sign", sign, _zero, least=-1, most=1, linear=True, whole=True),
-    _unary("floor", np.floor, _zero, linear=True, whole=True),
-    _unary("detach", lambda x: x, _zero, linear=True, whole=True),
-    Function(
-        "maximum",
-        2,
-        "maximum",
-        quiet(np.maximum),
-        (lambda a, b, y: _larger(a, b), lambda a, b, y: _larger(b, a)),
-        linear=True,
-        whole=True,
-    ),
-    Function(
-        "minimum",
-        2,
-        "minimum",
-        quiet(np.minimum),
-        (lambda a, b, y: _smaller(a, b), lambda a, b, y: _smaller(b, a)),
-        linear=True,
-        whole=True,
-    ),
-    Function(
-        "clamp",
-        3,
-        "clamp",
-        quiet(clamp),
-        (_clamp_x, _clamp_lo, _clamp_hi),
+    _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS),
+    _unary("sign", sign, _zero, sympy="sign", **_UNIT, **_KEEPS),
+    _unary("floor", np.floor, _zero, sympy="floor", **_KEEPS),
+    _unary("detach", lambda x: x, _zero, "x, with no gradient.", **_KEEPS),
+    _several("maximum", np.maximum, _both(_larger), _LARGER, **_KEEPS),
+    _several("minimum", np.minimum, _both(_smaller), _SMALLER, **_KEEPS),
+    _several(
+        *("clamp", clamp, (_clamp_x, _clamp_lo, _clamp_hi)),
+        "x kept within lo and hi: clamp(x, lo, hi).",
         torch_method="clamp",
-        linear=True,
-        whole=True,
+        **_KEEPS,
     ),
-    Function(
-        "atan2",
-        2,
-        "atan2",
-        quiet(np.arctan2),
-        (_atan2_y, _atan2_x),
+    _several(
+        *("atan2", np.arctan2, (_atan2_y, _atan2_x)),
+        sympy="atan2",
         least=-2 * _RIGHT,
         most=2 * _RIGHT,
-        in_math=True,
     ),
-    Function(
-        "hypot",
-        2,
-        "hypot",
-        quiet(np.hypot),
-        (lambda x, y, value: _over_hypot(x, value), lambda x, y, value: _over_hypot(y, value)),
+    _several(
+        *("hypot", np.hypot, (_over_hypot, lambda x, y, value: _over_hypot(y, x, value))),
+        "sqrt(x**2 + y**2).",
         least=0,
         linear=True,
         total=False,
-        in_math=True,
     ),
-    Function(
-        "logaddexp",
-        2,
-        "logaddexp",
-        quiet(np.logaddexp),
-        (lambda a, b, _: _logaddexp(a, b), lambda a, b, _: _logaddexp(b, a)),
+    _several(
+        *("logaddexp", np.logaddexp, _both(_logaddexp), "log(exp(a) + exp(b))."),
         linear=True,
         total=False,
     ),
-    Function("pow", 2, "pow", quiet(np.float_power), (_pow_base, _pow_exponent), total=False),
+    _several(
+        "pow", np.float_power, (_pow_base, _pow_exponent), sympy="Pow", written=False, **_ABOVE_0
+    ),
     # polygamma(n, x) is the n-th derivative of digamma; n is an integer, with no derivative.
-    Function(
-        "polygamma", 2, "polygamma", elementwise(polygamma), (_zero, _polygamma_x), total=False
+    _several(
+        *("polygamma", elementwise(polygamma), (_zero, _polygamma_x)),
+        sympy="polygamma",
+        total=False,
+        written=False,
     ),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
-    Function("floordiv", 2, "floor_divide", np.floor_divide, (_zero, _zero)),
+    _several("floordiv", np.floor_divide, (_zero, _zero), torch="floor_divide", written=False),
     # Of whole numbers only, which become integers.
-    _unary("int", elementwise(lambda x: x), _zero, torch="long", linear=True),
+    _unary("int", elementwise(lambda x: x), _zero, _LONG, torch="long", head="to_int", linear=True),
 )
 
 FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
@@ -368,11 +370,8 @@ FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
 OF_INTEGERS = frozenset(row.name for row in _ROWS if row.whole)
 """The functions that are integers where their arguments are."""
 
-UNDEFINED_SOMEWHERE = frozenset(row.name for row in _ROWS if not row.total)
-"""The functions with no finite value, or no finite derivative, at some real arguments."""
-
-UNBOUNDED = frozenset(row.name for row in _ROWS if row.overflows)
-"""The functions that overflow at arguments of moderate size."""
+WRITTEN = (*POWERS, *(row.name for row in _ROWS if row.written))
+"""The functions that are words of the notation."""
 
 _FROM_SYMPY = {row.sympy: row.name for row in _ROWS if row.sympy is not None}
 """The function of each SymPy name that a derivative may contain."""

@@ -46,9 +46,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
-from derive.algebra.reductions import REDUCTIONS
-
-__all__ = ["Array", "Code", "Extents", "Machine", "Scope", "array", "evaluate", "every"]
+from derive.algebra.loops import REDUCTIONS
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]
@@ -185,8 +183,7 @@ class Machine:
             case Composite(args):
                 return self.row_major(args, [self.part(p, None) for p in args])
             case Guard(condition, position):
-                holds, inside = self.code(condition), self.code(position)
-                return lambda s: inside(s) if holds(s) else 0
+                return self.choice(condition, self.code(position), _constant(0))
             case Access(tensor, positions):
                 return self.access(tensor, positions)
             case Add(args):
@@ -202,8 +199,7 @@ class Machine:
             case Reduce(kind, indices, body, condition):
                 return self.reduce(kind, indices, body, condition)
             case Where(condition, then, other):
-                holds, yes, no = self.code(condition), self.code(then), self.code(other)
-                return lambda s: yes(s) if holds(s) else no(s)
+                return self.choice(condition, self.code(then), self.code(other))
             case _:
                 return self.condition(e)
 
@@ -239,6 +235,11 @@ class Machine:
             return lambda s: math.prod([factor(s) for factor in others])
         taken = every(masks)
         return lambda s: math.prod([factor(s) for factor in others]) if taken(s) else 0
+
+    def choice(self, condition: Expr, then: Code, other: Code) -> Code:
+        """The one where the condition holds, the other elsewhere; neither is asked in vain."""
+        holds = self.code(condition)
+        return lambda s: then(s) if holds(s) else other(s)
 
     def call(self, name: str, args: Sequence[Expr]) -> Code:
         if name == "detach":

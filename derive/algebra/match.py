@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 
 from derive.algebra.expr import Expr, Index, free_indices
 from derive.algebra.poly import Poly, Term
 from derive.budget import tick
-
-__all__ = ["match", "match_all"]
 
 Binding = Mapping[Index, Expr]
 
@@ -39,16 +36,23 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
     if isinstance(pattern, Term) and isinstance(target, Term):
         yield from _match_term(pattern, target, free, found)
         return
+    pairs = _parts_in_pairs(pattern, target)
+    if pairs is not None:
+        yield from _match_pairs(pairs, free, found)
+
+
+def _parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
+    """What stands in the same places of two nodes of a kind; None if other content differs."""
     pairs: list[tuple[Expr, Expr]] = []
-    for field in fields(pattern):  # type: ignore[arg-type]
-        a, b = getattr(pattern, field.name), getattr(target, field.name)
+    for name in pattern.__match_args__:
+        a, b = getattr(pattern, name), getattr(target, name)
         if isinstance(a, Expr) and isinstance(b, Expr):
             pairs.append((a, b))
         elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             pairs.extend(zip(a, b, strict=True))
         elif a != b:
-            return
-    yield from _match_pairs(pairs, free, found)
+            return None
+    return pairs
 
 
 def _match_pairs(

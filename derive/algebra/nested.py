@@ -7,8 +7,6 @@ from functools import lru_cache
 from derive.algebra.expr import Add, Expr, Mul, Num, Reduce, num
 from derive.algebra.poly import Group, Poly, Term
 
-__all__ = ["to_tree"]
-
 
 @lru_cache(maxsize=4096)
 def to_tree(e: Expr) -> Expr:

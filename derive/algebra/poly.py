@@ -22,48 +22,26 @@ from math import ceil, factorial, floor, prod
 from typing import Any
 
 from derive.algebra.expr import (
-    And,
     Call,
     Const,
     Delta,
     Expr,
     Index,
     Iverson,
-    Not,
     Num,
-    Or,
     Pow,
-    Rel,
     Size,
     free_indices,
+    interned,
     node,
     num,
     sort_key,
     tensors,
 )
+from derive.algebra.logic import negate
 from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
 from derive.budget import tick
-
-__all__ = [
-    "ONE",
-    "ZERO",
-    "Group",
-    "Poly",
-    "Term",
-    "add",
-    "as_atom",
-    "atom",
-    "base_and_power",
-    "constant",
-    "is_mask",
-    "make_term",
-    "mul",
-    "poly",
-    "power",
-    "scale",
-    "sum_over",
-]
 
 _UNIT = Fraction(1)
 
@@ -79,12 +57,16 @@ class Term(Expr):
     binders: tuple[Index, ...]
     factors: tuple[Expr, ...]
 
+    def __new__(cls, coef: Fraction, binders: tuple[Index, ...], factors: tuple[Expr, ...]) -> Term:
+        content = (cls, *coef.as_integer_ratio(), binders, factors)
+        return interned(cls, content, (coef, binders, factors))  # type: ignore[no-any-return]
+
     def bound(self) -> tuple[Index, ...]:
         return self.binders
 
     def map(self, f: Any) -> Expr:
-        binders = tuple(f(i) for i in self.binders)
-        factors = tuple(f(x) for x in self.factors)
+        binders = tuple(map(f, self.binders))
+        factors = tuple(map(f, self.factors))
         if binders == self.binders and factors == self.factors:
             return self
         return make_term(self.coef, binders, factors)
@@ -97,7 +79,7 @@ class Poly(Expr):
     terms: tuple[Term, ...]
 
     def map(self, f: Any) -> Expr:
-        terms = tuple(f(t) for t in self.terms)
+        terms = tuple(map(f, self.terms))
         if terms == self.terms:
             return self
         return add(*(_expanded(t) for t in terms))
@@ -135,8 +117,9 @@ def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
     return factor, _UNIT
 
 
-def _factor(base: Expr, exponent: Fraction) -> Expr:
-    return base if exponent == 1 else Pow(base, Num(exponent))
+def raised(base: Expr, exponent: Fraction) -> Expr:
+    """base ** exponent as a factor."""
+    return base if exponent is _UNIT or exponent == 1 else Pow(base, Num(exponent))
 
 
 def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr]) -> Term:
@@ -148,6 +131,24 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
     in a delta, is 0.
     """
     tick()
+    coef, powers = _merged(coef, factors)
+    if not coef:
+        return Term(Fraction(0), (), ())
+    if binders:
+        used = frozenset().union(*map(free_indices, powers))
+        for index in binders:
+            if index not in used:
+                size = Size(index.extent)
+                powers[size] = powers.get(size, Fraction(0)) + 1
+                if not powers[size]:
+                    del powers[size]
+        binders = [i for i in binders if i in used]
+    final = [raised(base, exponent) for base, exponent in powers.items()]
+    return Term(coef, *_canonical(tuple(binders), tuple(final)))
+
+
+def _merged(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, dict[Expr, Fraction]]:
+    """The number and the powers of a product; 0 where two of its brackets exclude each other."""
     powers: dict[Expr, Fraction] = {}
     roots: dict[int, Fraction] = {}
     for factor in factors:
@@ -170,20 +171,12 @@ def make_term(coef: Fraction, binders: Sequence[Index], factors: Sequence[Expr])
         # 2/sqrt(2) is sqrt(2).
         coef *= Fraction(n) ** floor(e)
         powers[num(n)] = e - floor(e)
-    powers = {base: exponent for base, exponent in powers.items() if exponent}
-    for base in powers:
-        if isinstance(base, Iverson) and Iverson(negate(base.condition)) in powers:
-            coef = Fraction(0)
-    if not coef:
-        return Term(Fraction(0), (), ())
-    used = frozenset().union(*(free_indices(base) for base in powers))
-    for index in binders:
-        if index not in used:
-            size = Size(index.extent)
-            powers[size] = powers.get(size, Fraction(0)) + 1
-    powers = {base: exponent for base, exponent in powers.items() if exponent}
-    final = [_factor(base, exponent) for base, exponent in powers.items()]
-    return Term(coef, *_canonical(tuple(i for i in binders if i in used), tuple(final)))
+    if len(powers) < len(factors):
+        powers = {base: exponent for base, exponent in powers.items() if exponent}
+    brackets = [base for base in powers if isinstance(base, Iverson)]
+    if len(brackets) > 1 and any(Iverson(negate(b.condition)) in powers for b in brackets):
+        coef = Fraction(0)
+    return coef, powers
 
 
 @lru_cache(maxsize=4096)
@@ -192,7 +185,7 @@ def _canonical(
 ) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
     """Binders renamed and factors sorted so that alpha-equivalent terms become identical."""
     if not binders:
-        return (), tuple(sorted(factors, key=sort_key))
+        return (), tuple(sorted(factors, key=sort_key)) if len(factors) > 1 else factors
     bound = frozenset(binders)
     taken = {i.name for f in factors for i in free_indices(f) if i not in bound}
     names: list[str] = []
@@ -256,12 +249,14 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
 
 def poly(terms: Iterable[Term]) -> Poly:
     """The canonical sum: like terms merged, zero terms dropped, the rest sorted."""
-    merged: dict[tuple[Any, Any], Fraction] = {}
+    merged: dict[tuple[Any, Any], Term] = {}
     for t in terms:
         key = (t.binders, t.factors)
-        merged[key] = merged[key] + t.coef if key in merged else t.coef
-    kept = [Term(coef, *key) for key, coef in merged.items() if coef]
-    return Poly(tuple(sorted(kept, key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])))
+        merged[key] = Term(merged[key].coef + t.coef, *key) if key in merged else t
+    kept = [t for t in merged.values() if t.coef]
+    if len(kept) > 1:
+        kept.sort(key=lambda t: sort_key(t)[2:] + sort_key(t)[1:2])
+    return Poly(tuple(kept))
 
 
 def constant(value: int | Fraction) -> Poly:
@@ -274,7 +269,7 @@ ONE = constant(1)
 
 def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
     """One factor as a Poly."""
-    return poly([make_term(Fraction(1), (), (_factor(e, Fraction(exponent)),))])
+    return poly([make_term(Fraction(1), (), (raised(e, Fraction(exponent)),))])
 
 
 def as_atom(p: Poly) -> Expr:
@@ -316,18 +311,18 @@ def mul(*polys: Poly) -> Poly:
 
 def _times(a: Term, b: Term) -> Poly:
     if b.binders:
-        b_binders, b_factors = _apart(b, frozenset(a.binders) | free_indices(a))
+        b_binders, b_factors = apart(b, frozenset(a.binders) | free_indices(a))
     else:
         b_binders, b_factors = b.binders, b.factors
     if a.binders:
         outer = frozenset(b_binders) | frozenset().union(*(free_indices(f) for f in b_factors))
-        a_binders, a_factors = _apart(a, outer)
+        a_binders, a_factors = apart(a, outer)
     else:
         a_binders, a_factors = a.binders, a.factors
     return _expanded(make_term(a.coef * b.coef, a_binders + b_binders, a_factors + b_factors))
 
 
-def _apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
+def apart(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...], tuple[Expr, ...]]:
     """Binders and factors of t with binders that none of ``taken`` is."""
     names = {i.name for i in taken}
     names |= {i.name for i in t.binders} | {i.name for i in free_indices(t)}
@@ -364,7 +359,7 @@ def sum_over(p: Poly, indices: Sequence[Index]) -> Poly:
         return p
     terms = []
     for t in p.terms:
-        binders, factors = _apart(t, frozenset(indices)) if t.binders else ((), t.factors)
+        binders, factors = apart(t, frozenset(indices)) if t.binders else ((), t.factors)
         terms.append(make_term(t.coef, (*indices, *binders), factors))
     return poly(terms)
 
@@ -384,31 +379,36 @@ def power(p: Poly, exponent: Fraction) -> Poly:
     (t, *more) = p.terms
     if more or t.binders or (exponent < 0 and any(is_mask(f) for f in t.factors)):
         numbers = more and not t.binders and not tensors(p) and not free_indices(p)
-        return poly([make_term(Fraction(1), (), (_factor(Group(p) if numbers else p, exponent),))])
+        return poly([make_term(Fraction(1), (), (raised(Group(p) if numbers else p, exponent),))])
     if exponent.denominator == 1:
-        parts = [_factor(Num(t.coef), exponent)]
+        parts = [raised(Num(t.coef), exponent)]
         for factor in t.factors:
             base, inner = base_and_power(factor)
-            parts.append(_factor(base, inner * exponent))
+            parts.append(raised(base, inner * exponent))
         return _expanded(make_term(Fraction(1), (), parts))
+    return _root(t, exponent)
+
+
+def _root(t: Term, exponent: Fraction) -> Poly:
+    """A power of a product that is no whole one: its positive parts taken out."""
     outside: list[Expr] = []
     inside: list[Expr] = []
     for factor in t.factors:
         base, inner = base_and_power(factor)
         if is_positive(base) or is_mask(base) or inner.denominator != 1:
-            outside.append(_factor(base, inner * exponent))
+            outside.append(raised(base, inner * exponent))
         else:
             inside.append(factor)
     sign = Fraction(1 if t.coef > 0 else -1)
-    root = _factor(Num(abs(t.coef)), exponent)
+    root = raised(Num(abs(t.coef)), exponent)
     if sign == 1 and len(inside) == 1 and not isinstance(inside[0], Pow):
-        outside.append(_factor(inside[0], exponent))
+        outside.append(raised(inside[0], exponent))
     elif inside or sign == -1:
         remainder = poly([make_term(sign, (), inside)])
         # (a*b)^(-3/2) = (a*b)^(-1/2) / (a*b), whose divisors may cancel one by one.
         n = ceil(exponent) if sign == 1 and len(inside) > 1 and exponent < -1 else 0
-        outside.append(_factor(remainder, exponent - n))
-        outside += [_factor(base, i * n) for base, i in map(base_and_power, inside) if n]
+        outside.append(raised(remainder, exponent - n))
+        outside += [raised(base, i * n) for base, i in map(base_and_power, inside) if n]
     return poly([make_term(Fraction(1), (), [root, *outside])])
 
 
@@ -418,20 +418,3 @@ def is_positive(base: Expr) -> bool:
         return base.value > 0
     known = isinstance(base, Call) and base.function in ("exp", "sigmoid")
     return known or isinstance(base, Const | Size)
-
-
-_OPPOSITE = {"==": "!=", "!=": "=="}
-
-
-def negate(condition: Expr) -> Expr:
-    """not condition, with double negation and negated (in)equality removed.
-
-    ``not a < b`` is not ``a >= b`` for a NaN, so orders stay negated.
-    """
-    if isinstance(condition, Not):
-        return condition.arg
-    if isinstance(condition, And | Or) and not condition.args:
-        return Or(()) if isinstance(condition, And) else And(())
-    if isinstance(condition, Rel) and condition.op in _OPPOSITE:
-        return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
-    return Not(condition)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, MutableMapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Recursion"]
-
 _DEEPEST = 16
 """How many calls may wait, each for the next."""
 

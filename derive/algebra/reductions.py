@@ -1,71 +1,188 @@
-"""Every reduction of the notation, by loops over Python numbers."""
+"""kind over indices, its gradient and its names: the reductions, as data.
+
+Everything that the engine knows of a reduction stands in `REDUCTIONS`. What one *is* stands in
+`derive.algebra.loops` too, for the oracle, which shares nothing with this table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["REDUCTIONS"]
+from derive.algebra.expr import Call, Expr, Iverson, Mul, Pow, Rel, num
 
-Taken: TypeAlias = Sequence[tuple[int, Any]]
-"""(row-major position, value) of every element that is reduced, in order."""
-
-
-def _best(sign: int, taken: Taken) -> tuple[int, Any] | None:
-    """The first (position, value) with the largest sign*value; the first nan before all."""
-    best = None
-    for at, value in taken:
-        if value != value:
-            return at, value
-        if best is None or sign * value > sign * best[1]:
-            best = at, value
-    return best
+Slope = Callable[[Expr, Expr], Expr]
+"""d reduction / d element, made of the element and of the value of the reduction."""
 
 
-def _extreme(sign: int) -> Callable[[Taken], Any]:
-    def extreme(taken: Taken) -> Any:
-        best = _best(sign, taken)
-        return -sign * math.inf if best is None else best[1]
+@dataclass(frozen=True)
+class Reduction:
+    """kind over indices of a body, where a condition (if any) holds.
 
-    return extreme
+    ``head`` is its class in SymPy form and ``about`` what that says of itself; ``stem`` begins the
+    name of one that the engine makes. ``torch`` is the method of a tensor or, with a dot, the
+    function that takes it, the numbers in ``order`` and the axes; ``part`` is what of its result is
+    meant, ``cumulative`` the function of torch up to each position, ``any_axes`` says that torch's
+    reduces all axes where none is given.
+
+    ``neutral`` may stand where nothing is taken without a change of the result; nothing at all has
+    the value ``of_nothing``. ``sign`` is 1 for a largest and -1 for a smallest element, or its
+    place. Of several axes it is one reduction of all, or ``nested``: of each by itself. ``dtype``
+    is that of the value, None where it is that of the elements.
+
+    The gradient goes by the ``slope``; or to the winner of an extremum, of equal ones to the
+    ``first``, or ``shared`` evenly; or for each element it is the reduction of all ``others``.
+    ``linear`` says that it grows no faster than its elements.
+    """
+
+    name: str
+    head: str
+    about: str
+    stem: str
+    neutral: float
+    of_nothing: float
+    torch: str = ""
+    order: tuple[int, ...] = ()
+    part: str = ""
+    cumulative: str = ""
+    any_axes: bool = False
+    sign: int = 0
+    nested: bool = False
+    dtype: Literal["float", "int", "bool"] | None = None
+    slope: Slope | None = None
+    gradient: Literal["first", "shared", "others"] | None = None
+    linear: bool = False
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether its value is made of those of its elements: no position, no truth value."""
+        return self.dtype not in ("int", "bool")
+
+    @property
+    def is_infinite_of_nothing(self) -> bool:
+        """Whether a condition that excludes all makes it infinite."""
+        return math.isinf(self.of_nothing)
 
 
-def _winner(sign: int) -> Callable[[Taken], int]:
-    """The row-major position of the first winner; 0 where nothing is taken."""
-
-    def winner(taken: Taken) -> int:
-        best = _best(sign, taken)
-        return 0 if best is None else best[0]
-
-    return winner
+def _share(x: Expr, value: Expr) -> Expr:
+    """d log Sum exp(x) = exp(x - logsumexp x) dx."""
+    return Call("exp", (x - value,))
 
 
-def _mean(taken: Taken) -> float:
-    values = [value for _, value in taken]
-    return sum(values) / len(values) if values else math.nan
+def _over_norm(x: Expr, value: Expr) -> Expr:
+    """x/norm, and 0 where all is 0, as torch.linalg.vector_norm."""
+    return Mul((Iverson(Rel("!=", value, num(0))), x, Pow(value, num(-1))))
 
 
-def _logsumexp(taken: Taken) -> float:
-    """m + log Sum exp(x - m) with m the largest x."""
-    values = [float(value) for _, value in taken]
-    best = _best(1, list(enumerate(values)))
-    if best is None or math.isnan(best[1]) or math.isinf(best[1]):
-        return -math.inf if best is None else float(best[1])
-    return float(best[1]) + math.log(sum(math.exp(value - best[1]) for value in values))
+_INF = math.inf
 
+_ROWS = (
+    Reduction(
+        *("sum", "Total", "The sum under a condition; without one SymPy's ``Sum`` says the same."),
+        *("u", 0, 0),
+        any_axes=True,
+    ),
+    Reduction(
+        *("prod", "Prod", "The product under a condition; without one SymPy's ``Product`` does."),
+        *("product", 1, 1),
+        cumulative="cumprod",
+        nested=True,
+        gradient="others",
+    ),
+    Reduction(
+        *("mean", "Mean", "The mean; of the values taken, under a condition."),
+        *("mean", math.nan, math.nan),
+        any_axes=True,
+        dtype="float",
+    ),
+    Reduction(
+        *("max", "ReduceMax", "The maximum; its gradient goes to the first winner (torch.max)."),
+        *("top", -_INF, -_INF),
+        part="values",
+        sign=1,
+        nested=True,
+        gradient="first",
+        linear=True,
+    ),
+    Reduction(
+        *("min", "ReduceMin", "The minimum; its gradient goes to the first winner (torch.min)."),
+        *("bottom", _INF, _INF),
+        part="values",
+        sign=-1,
+        nested=True,
+        gradient="first",
+        linear=True,
+    ),
+    Reduction(
+        *("amax", "ReduceAmax", "The maximum; ties share its gradient evenly (torch.amax)."),
+        *("top", -_INF, -_INF),
+        any_axes=True,
+        sign=1,
+        gradient="shared",
+        linear=True,
+    ),
+    Reduction(
+        *("amin", "ReduceAmin", "The minimum; ties share its gradient evenly (torch.amin)."),
+        *("bottom", _INF, _INF),
+        any_axes=True,
+        sign=-1,
+        gradient="shared",
+        linear=True,
+    ),
+    Reduction(
+        *("logsumexp", "LogSumExp", "log Sum exp."),
+        *("lse", -_INF, -_INF),
+        torch="torch.logsumexp",
+        cumulative="logcumsumexp",
+        dtype="float",
+        slope=_share,
+        linear=True,
+    ),
+    Reduction(
+        *("norm2", "Norm2", "sqrt Sum x**2, with slope 0 where all is 0."),
+        *("norm", 0, 0),
+        torch="torch.linalg.vector_norm",
+        order=(2,),
+        dtype="float",
+        slope=_over_norm,
+        linear=True,
+    ),
+    Reduction(
+        *("argmax", "ArgMax", "The position of the first maximum."),
+        *("winner", -_INF, 0),
+        sign=1,
+        dtype="int",
+    ),
+    Reduction(
+        *("argmin", "ArgMin", "The position of the first minimum."),
+        *("winner", _INF, 0),
+        sign=-1,
+        dtype="int",
+    ),
+    Reduction(
+        *("any", "AnyOf", "Whether the condition holds for one value of the indices."),
+        *("some", False, False),
+        dtype="bool",
+    ),
+    Reduction(
+        *("all", "AllOf", "Whether the condition holds for all values of the indices."),
+        *("every", True, True),
+        dtype="bool",
+    ),
+)
 
-REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
-    "sum": lambda taken: sum([value for _, value in taken]),
-    "prod": lambda taken: math.prod([value for _, value in taken]),
-    "mean": _mean,
-    "max": _extreme(1),
-    "amax": _extreme(1),
-    "min": _extreme(-1),
-    "amin": _extreme(-1),
-    "argmax": _winner(1),
-    "argmin": _winner(-1),
-    "logsumexp": _logsumexp,
-    "any": lambda taken: any(value for _, value in taken),
-    "all": lambda taken: all(value for _, value in taken),
-}
+REDUCTIONS: Mapping[str, Reduction] = {row.name: row for row in _ROWS}
+"""Every reduction that a `Reduce` may name, in the order in which they are told."""
+
+OTHERS = Reduction("others", "", "The product of all but one, for each of them.", "others", 1, 1)
+"""What the gradient of a product is made of, which the notation has no word for."""
+
+KINDS: Mapping[str, Reduction] = {**REDUCTIONS, OTHERS.name: OTHERS}
+
+CONDITIONS = frozenset(row.name for row in _ROWS if row.dtype == "bool")
+"""Those of conditions, which are conditions themselves."""
+
+POSITIONS = frozenset(row.name for row in _ROWS if row.dtype == "int")
+"""Those whose value is a position."""

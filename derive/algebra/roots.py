@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-__all__ = ["add_root", "is_root", "rational_power"]
-
 _LARGEST_POWER = 1024
 """A number is not raised to more than this: its digits would fill the memory."""
 
@@ -39,8 +37,8 @@ def rational_power(value: Fraction, exponent: Fraction) -> Fraction | None:
 
 def _exact_root(n: int, k: int) -> int | None:
     """The k-th root of n >= 1 where it is whole, by Newton's steps from above."""
-    if n > 1 and n.bit_length() <= k:
-        return None
+    if n.bit_length() <= k:
+        return 1 if n == 1 else None
     root = 1 << -(-n.bit_length() // k)
     while (nearer := ((k - 1) * root + n // root ** (k - 1)) // k) < root:
         root = nearer

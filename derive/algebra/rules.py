@@ -14,19 +14,6 @@ from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly, scale
 from derive.algebra.substitution import substitute
 
-__all__ = [
-    "CONTRACT",
-    "DELTA_RULES",
-    "FUNCTION_RULES",
-    "PAIRED",
-    "Rule",
-    "Rules",
-    "Step",
-    "SumRule",
-    "contract",
-    "contraction",
-]
-
 
 @dataclass(frozen=True)
 class Step:

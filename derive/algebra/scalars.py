@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, partial, wraps
 from typing import Any
 
-import numpy as np
 
-__all__ = [
-    "clamp",
-    "digamma",
-    "elementwise",
-    "erfinv",
-    "lgamma",
-    "logsigmoid",
-    "polygamma",
-    "quiet",
-    "sign",
-    "softplus",
-]
+class _Later:
+    """NumPy's functions by their names; it is imported when the first of them is called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(_of_numpy, name)
+
+
+def _of_numpy(name: str, *args: Any, **kwargs: Any) -> Any:
+    import numpy
+
+    return getattr(numpy, name)(*args, **kwargs)
+
+
+np = _Later()
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,10 +37,10 @@ def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def elementwise(f: Callable[..., float]) -> Callable[..., Any]:
     """f of Python floats applied to each element."""
-    loop = np.vectorize(f, otypes=[np.float64])
+    loop = cache(lambda: np.vectorize(f, otypes=[float]))
 
     def elementwise(*args: Any) -> Any:
-        return loop(*args)[()]
+        return loop()(*args)[()]
 
     return elementwise
 
@@ -90,6 +91,10 @@ def erfinv(y: float) -> float:
     return math.copysign(x, y)
 
 
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-np.asarray(x)[()]))
+
+
 def softplus(x: Any) -> Any:
     return np.where(np.greater(x, 20), x, np.log1p(np.exp(x)))[()]
 
@@ -100,7 +105,7 @@ def logsigmoid(x: Any) -> Any:
 
 def sign(x: Any) -> Any:
     """1, 0 or -1; 0 for nan, as torch."""
-    return np.subtract(np.greater(x, 0), np.less(x, 0), dtype=np.float64)
+    return np.subtract(np.greater(x, 0), np.less(x, 0), dtype=float)
 
 
 def clamp(x: Any, lo: Any, hi: Any) -> Any:

@@ -6,9 +6,6 @@ from derive.algebra.expr import Delta, Expr, free_indices, sort_key
 from derive.algebra.poly import ZERO, Poly, add, poly
 from derive.algebra.rules import CONTRACT, Rule, Rules, Step, SumRule, contract, contraction
 
-__all__ = ["Log", "Step", "eliminate_deltas", "simplify"]
-
-
 Log = list[Step]
 
 

@@ -3,12 +3,13 @@
     Sum_d (X[i,d] - Y[j,d])^2  =  Sum_d X[i,d]^2 + Sum_d Y[j,d]^2 - 2*Sum_d X[i,d]*Y[j,d]
 
 The left side needs every difference, a tensor of the axes i, j and d; the right side is a matrix
-product, which rounds more: `derive.lowering.differences` says where it stands, and around which
+product, which rounds more: `derive.calculus.differences` says where it stands, and around which
 centre. The formulas that a person sees stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
@@ -27,8 +28,6 @@ from derive.algebra.poly import (
     poly,
     sum_over,
 )
-
-__all__ = ["Centre", "Nonnegative", "Square", "square_to_open"]
 
 
 @node
@@ -84,24 +83,32 @@ def square_to_open(t: Term) -> Square | None:
     return next((square for square in found if square is not None), None)
 
 
+def _reads_twice(p: Poly) -> bool:
+    """Whether at least two terms read a tensor."""
+    return sum(1 for part in p.terms if any(accesses(part))) > 1
+
+
+def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Index]) -> bool:
+    """Whether every product of two terms, summed beside these factors, needs fewer axes."""
+    if any(is_mask(f) for f in inside):
+        return False
+    pairs = combinations_with_replacement(base.terms, 2)
+    widths = (_widest([free_indices(f) for f in (*inside, *pair)], bound) for pair in pairs)
+    return all(width < len(free_indices(base)) for width in widths)
+
+
 def _opening(t: Term, square: Expr) -> Square | None:
     """The square in its term, if no tensor of as many axes is needed once it is multiplied out."""
     base, exponent = base_and_power(square)
-    if exponent != 2 or not isinstance(base, Poly):
-        return None
-    if sum(1 for part in base.terms if any(accesses(part))) < 2:
+    if exponent != 2 or not isinstance(base, Poly) or not _reads_twice(base):
         return None
     axes = free_indices(base)
     common = axes.intersection(*(free_indices(part) for part in base.terms))
     bound = [i for i in t.binders if i in common] or [i for i in t.binders if i in axes]
-    rest = [f for f in t.factors if f is not square]
-    inside = [f for f in rest if free_indices(f) & frozenset(bound)]
-    if not bound or any(is_mask(f) for f in inside):
+    inside = [f for f in t.factors if f is not square and not free_indices(f).isdisjoint(bound)]
+    if not bound or not _is_smaller_opened(base, inside, frozenset(bound)):
         return None
-    for pair in combinations_with_replacement(base.terms, 2):
-        if _widest([free_indices(f) for f in (*inside, *pair)], frozenset(bound)) >= len(axes):
-            return None
-    outside = make_term(t.coef, (), [f for f in rest if f not in inside])
+    outside = make_term(t.coef, (), [f for f in t.factors if f not in (square, *inside)])
     left = tuple(i for i in t.binders if i not in bound)
     return Square(base, tuple(bound), tuple(inside), outside, left)
 

@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import count
+from typing import TypeVar, cast
 
 from derive.algebra.expr import Expr, Index, Node, free_indices
 
-__all__ = ["fresh", "replace", "replace_inside_out", "substitute"]
-
 _Node = TypeVar("_Node", bound=Node)
+_Expr = TypeVar("_Expr", bound=Expr)
+
+
+def primed(name: str, taken: Container[str]) -> str:
+    """name, name', name'', ...: the first that is not taken."""
+    while name in taken:
+        name += "'"
+    return name
+
+
+def numbers(stem: str) -> Iterator[str]:
+    """stem, stem2, stem3, ..."""
+    yield stem
+    yield from (f"{stem}{n}" for n in count(2))
+
+
+def numbered(stem: str, taken: Container[str]) -> str:
+    """The first of these that is not taken."""
+    return next(name for name in numbers(stem) if name not in taken)
 
 
 def fresh(index: Index, taken: Iterable[Index]) -> Index:
     """An index like ``index`` whose name none of ``taken`` has: k, k', k'', ..."""
-    names = {other.name for other in taken}
-    name = index.name
-    while name in names:
-        name += "'"
+    name = primed(index.name, {other.name for other in taken})
     return Index(name, index.extent, index.group)
 
 
-def substitute(e: Expr, mapping: Mapping[Index, Expr]) -> Expr:
+def apart(indices: Iterable[Index], taken: Iterable[Index]) -> tuple[Index, ...]:
+    """The indices, renamed apart from ``taken`` and from each other."""
+    used = list(taken)
+    result = []
+    for i in indices:
+        result.append(fresh(i, used))
+        used.append(result[-1])
+    return tuple(result)
+
+
+def substitute(e: _Expr, mapping: Mapping[Index, Expr]) -> _Expr:
     """e with free indices replaced, renaming bound ones that would capture.
 
-    The result is canonical again where e was (a flat polynomial re-sorts itself).
+    The result is canonical again where e was: a flat polynomial, which stays one, re-sorts itself.
     """
-    return _substituted(e, mapping, {})
+    return cast(_Expr, _substituted(e, mapping, {}))
 
 
 def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]) -> Expr:
@@ -35,6 +60,8 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
     if found is not None:
         return found
     free = free_indices(e)
+    if free.isdisjoint(mapping):
+        return e
     live = {i: new for i, new in mapping.items() if i in free and i is not new}
     if not live:
         return e
@@ -46,15 +73,10 @@ def _substituted(e: Expr, mapping: Mapping[Index, Expr], known: dict[Expr, Expr]
         incoming = frozenset().union(*(free_indices(new) for new in live.values()))
         clash = [i for i in binders if i in incoming]
         if clash:
-            taken = [*incoming, *free, *binders, *live]
-            renaming: dict[Index, Expr] = {}
-            for i in clash:
-                renamed = fresh(i, taken)
-                taken.append(renamed)
-                renaming[i] = renamed
+            renamed = apart(clash, [*incoming, *free, *binders, *live])
             # One map for both: a flat term chooses new names for its binders as it is rebuilt,
             # and may choose only when the incoming indices are in place. Binders are children.
-            live |= renaming
+            live |= zip(clash, renamed, strict=True)
         inside = live, {}
     result: Expr = e.map(lambda part: _substituted(part, *inside))
     known[e] = result

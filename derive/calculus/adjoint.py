@@ -8,7 +8,7 @@ more than it saves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -25,23 +25,21 @@ from derive.algebra.expr import (
     free_indices,
 )
 from derive.algebra.nested import to_tree
-from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly
+from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
 from derive.algebra.simplify import Log, eliminate_deltas, simplify
-from derive.algebra.substitution import substitute
+from derive.algebra.sizes import Bounds
+from derive.algebra.substitution import apart, substitute
 from derive.budget import at
-from derive.calculus.bounds import Bounds
-from derive.calculus.emptiness import is_singular, some_of_each
-from derive.calculus.emptiness import pulled as pulled_out
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.means import with_values_named
-from derive.calculus.pullback import apart, partial_of_let, reads
+from derive.calculus.positions import bounds_of
+from derive.calculus.pullback import partial_of_let, reads
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
+from derive.calculus.values import Values
 from derive.notation.operation import Operation
-
-__all__ = ["Adjoint", "Backward", "differentiate", "said_of"]
 
 
 @dataclass(frozen=True)
@@ -86,79 +84,93 @@ def differentiate(
     where it is a single number; without it every output has a cotangent that is given.
     """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
-    wanted = frozenset(() if wrt is None else wrt) - set(inputs)
+    wanted = frozenset(wrt or ()) - set(inputs)
     moving = _moving(lets, inputs, wanted)
     cotangents = _cotangents(op, lets, moving, of)
-    raw: dict[str, Poly] = {
-        name: atom(Access(named, lets[name].formals)) for name, named in cotangents
-    }
-    if of is not None and not cotangents and of in moving:
-        raw[of] = ONE
+    raw = _at_the_outputs(lets, cotangents, of if of in moving else None)
     made: dict[str, Let] = {}
     rules: Rules = (
         *DELTA_RULES,
-        *_unit_axes(op),
+        *unit_axes(op),
         *fold_rules(lets, made),
         *FUNCTION_RULES,
         *quotient_rules(lets),
     )
-    masked = masked_fold(lets)
-    logs: dict[str, Log] = {}
-    pulled: dict[str, list[Expr]] = {name: [to_tree(p)] for name, p in raw.items()}
-    adjoints: list[Adjoint] = []
-    spec_lets = [let for let in lets if not let.is_through]
-    names = {
-        let.name: lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in spec_lets
-    }
-    for let in reversed(spec_lets):
+    sweep = _Sweep(lets, inputs, moving, rules, masked_fold(lets), raw)
+    given = [let for let in lets if not let.is_through]
+    names = [lets.derived_name(let.name, f"grad_{lets.say(let.name)}") for let in given]
+    for let, name in zip(reversed(given), reversed(names), strict=True):
         if let.name not in raw and let.name not in wanted:
             continue
-        at(f"the gradient of {lets.say(let.name)}")
-        subject = (names[let.name], let.formals)
-        unfinished = pulled.get(let.name, [])
-        total = raw.get(let.name, ZERO)
-        values = _Values(lets, let.name)
-        body, steps = _finish(subject, total, unfinished, rules, logs.get(let.name, []), values)
-        adjoints += values.found
-        made |= {a.name: a.as_let() for a in values.found}
-        adjoint = Adjoint(let.name, names[let.name], let.formals, body, steps)
-        opened = _is_copy(adjoint) or (let.name not in wanted and _is_product(lets, adjoint))
-        if let.name in wanted or not opened:
-            adjoints.append(adjoint)
-            made[adjoint.name] = adjoint.as_let()
+        adjoint = sweep.finished(let.name, name, let.formals, made)
+        is_wanted = let.name in wanted
+        opened = _is_copy(adjoint) or (not is_wanted and _is_product(lets, adjoint))
+        sweep.keep([adjoint] if is_wanted or not opened else [], made)
         for tensor in reads(lets, let):
-            if tensor not in moving and tensor not in inputs:
-                continue
-            axes = inputs[tensor] if tensor in inputs else lets[tensor].formals
-            j = apart(let.formals, _indices(axes))
-            partial = partial_of_let(lets, let, j, tensor, _indices(axes))
-            log: Log = []
-            folded = simplify(partial, (masked,), log)
-            cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
-            product = Mul((to_tree(cotangent), to_tree(folded)))
-            pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
-            rule = f"partial derivative of {lets.say(let.name)}"
-            taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
-            between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
-            logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
-            kept = ONE if opened else _brackets_of(lets, adjoint, j, folded)
-            share = pulled_out(lets, mul(cotangent, kept, folded), j)
-            raw[tensor] = add(raw.get(tensor, ZERO), share)
+            sweep.pull(let, adjoint, opened, tensor)
     gradients = []
-    for name, axes in inputs.items():
-        if wrt is not None and name not in wrt:
-            continue
-        at(f"the gradient of {lets.say(name)}")
-        gradient = lets.derived_name(name, f"grad_{lets.say(name)}")
-        subject = (gradient, _indices(axes))
-        values = _Values(lets, name)
-        body, steps = _finish(
-            subject, raw.get(name, ZERO), pulled.get(name, []), rules, logs.get(name, []), values
-        )
-        adjoints += values.found
-        gradients.append(Adjoint(name, gradient, _indices(axes), body, steps))
-    bounds = Bounds.of(op)
-    return Backward(lets, cotangents, tuple(adjoints), tuple(gradients), wanted, bounds)
+    for tensor in inputs if wrt is None else [name for name in inputs if name in wrt]:
+        name = lets.derived_name(tensor, f"grad_{lets.say(tensor)}")
+        gradients.append(sweep.finished(tensor, name, _indices(inputs[tensor]), {}))
+    adjoints, bounds = tuple(sweep.adjoints), bounds_of(op)
+    return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds)
+
+
+@dataclass
+class _Sweep:
+    """The equations from the last to the first: what has been pulled back to each tensor."""
+
+    lets: Lets
+    inputs: Mapping[str, tuple[object, ...]]
+    moving: Collection[str]
+    rules: Rules
+    masked: Rule
+    raw: dict[str, Poly]
+    """The sum of what was pulled back, by tensor."""
+    adjoints: list[Adjoint] = field(default_factory=list)
+    logs: dict[str, Log] = field(default_factory=dict)
+    pulled: dict[str, list[Expr]] = field(default_factory=dict)
+    """The same as a reader sees it: cotangent times partial derivative."""
+
+    def __post_init__(self) -> None:
+        self.pulled |= {name: [to_tree(p)] for name, p in self.raw.items()}
+
+    def keep(self, adjoints: Sequence[Adjoint], made: dict[str, Let]) -> None:
+        """Adjoints that have a name, and may be read by it from here on."""
+        self.adjoints += adjoints
+        made |= {a.name: a.as_let() for a in adjoints}
+
+    def finished(
+        self, tensor: str, name: str, formals: tuple[Index, ...], made: dict[str, Let]
+    ) -> Adjoint:
+        """The adjoint of a tensor, with its deltas eliminated."""
+        at(f"the gradient of {self.lets.say(tensor)}")
+        values, log = _Values(self.lets, tensor), self.logs.get(tensor, [])
+        total, unfinished = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
+        body, steps = _finish((name, formals), total, unfinished, self.rules, log, values)
+        self.keep(values.found, made)
+        return Adjoint(tensor, name, formals, body, steps)
+
+    def pull(self, let: Let, adjoint: Adjoint, opened: bool, tensor: str) -> None:
+        """The cotangent of an equation times its partial derivative, added to that of a tensor."""
+        lets = self.lets
+        if tensor not in self.moving and tensor not in self.inputs:
+            return
+        axes = self.inputs[tensor] if tensor in self.inputs else lets[tensor].formals
+        j = apart(let.formals, _indices(axes))
+        partial = partial_of_let(lets, let, j, tensor, _indices(axes))
+        log: Log = []
+        folded = simplify(partial, (self.masked,), log)
+        cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
+        product = Mul((to_tree(cotangent), to_tree(folded)))
+        self.pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
+        rule = f"partial derivative of {lets.say(let.name)}"
+        taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
+        between = (f"∂{lets.say(let.name)}/∂{lets.say(tensor)}", (*j, *_indices(axes)))
+        self.logs.setdefault(tensor, []).extend(said_of(between, [taken, *log]))
+        kept = ONE if opened else _brackets_of(lets, adjoint, j, folded)
+        share = sum_over(mul(cotangent, kept, folded), j)
+        self.raw[tensor] = add(self.raw.get(tensor, ZERO), share)
 
 
 def _cotangents(
@@ -174,7 +186,7 @@ def _cotangents(
     )
 
 
-def _unit_axes(op: Operation) -> tuple[Rule, ...]:
+def unit_axes(op: Operation) -> tuple[Rule, ...]:
     """An index with a single value has the value 0."""
     single = {e.name for e in op.extents if isinstance(e.size, Num) and e.size.value == 1}
 
@@ -189,6 +201,15 @@ def _unit_axes(op: Operation) -> tuple[Rule, ...]:
     if not single:
         return ()
     return (Rule("axis of size 1", "δ(i, 0) = 1 where i is always 0", "deltas", apply),)
+
+
+def _at_the_outputs(
+    lets: Lets, cotangents: Sequence[tuple[str, str]], loss: str | None
+) -> dict[str, Poly]:
+    """What is pulled back first: the cotangents that are given, or 1 for a loss without one."""
+    if not cotangents and loss is not None:
+        return {loss: ONE}
+    return {name: atom(Access(given, lets[name].formals)) for name, given in cotangents}
 
 
 def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
@@ -215,19 +236,14 @@ def _brackets_of(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
     """
     terms = adjoint.body.terms
-    if not terms or not any(is_singular(f) for t in slope.terms for f in t.factors):
+    values = Values(lets.get)
+    if not terms or not any(values.may_fail(f) for t in slope.terms for f in t.factors):
         return ONE
-    masks = [f for f in terms[0].factors if isinstance(f, Iverson)]
     inside = frozenset(adjoint.formals)
-    shared = [m for m in masks if free_indices(m) <= inside]
-    shared = [m for m in shared if all(m in t.factors for t in terms)]
-    made: list[Expr] = list(shared)
-    if len(terms) == 1:
-        # Where some of what is summed meets a condition, if it has other indices too.
-        made += some_of_each(lets, [m.condition for m in masks], inside)
-    guard = poly([make_term(Fraction(1), (), made)])
+    masks = [f for f in terms[0].factors if isinstance(f, Iverson) and free_indices(f) <= inside]
+    shared = [m for m in masks if all(m in t.factors for t in terms)]
+    guard = poly([make_term(Fraction(1), (), shared)])
     whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
-    assert isinstance(whole, Poly)
     return whole
 
 
@@ -237,7 +253,6 @@ def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
 
 def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
     body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
-    assert isinstance(body, Poly)
     return body
 
 

@@ -8,14 +8,12 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace_inside_out
-from derive.notation.operation import AxisOf, KeepDim, Operation, Parameter, SizeOf
-
-__all__ = ["canonical", "renamed"]
+from derive.notation.operation import AxisOf, Choice, KeepDim, Operation, Parameter, SizeOf
 
 
 def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
@@ -41,41 +39,48 @@ def canonical(op: Operation) -> tuple[Operation, dict[str, str]]:
     for names in (tensors, parameters, indices, extents):
         spoken |= {new: old for old, new in names.items()}
 
-    def rename(e: Expr) -> Expr:
-        new = tensors.__getitem__, parameters.__getitem__, indices.__getitem__
-        return _under(e, *new, lambda extent: extents.get(extent, extent))
+    return under_names(op, tensors | parameters, indices, extents), spoken
 
-    inputs = tuple(
-        replace(t, name=tensors[t.name], axes=tuple(rename(i) for i in t.axes)) for t in op.inputs
-    )
-    equations = tuple(
-        replace(
-            e,
-            name=tensors[e.name],
-            axes=tuple(rename(i) for i in e.axes),
-            body=rename(e.body),
-        )
-        for e in op.equations
-    )
-    new_extents = tuple(
-        replace(
-            e,
-            name=extents[e.name],
-            sources=tuple((tensors[name], n) for name, n in e.sources),
-            size=None if e.size is None else rename(e.size),
-        )
-        for e in op.extents
-    )
-    made = Operation.resolved(
+
+def under_names(
+    op: Operation,
+    names: Mapping[str, str],
+    indices: Mapping[str, str] | None = None,
+    extents: Mapping[str, str] | None = None,
+) -> Operation:
+    """op with its tensors and parameters, its indices and their extents called so."""
+
+    def said(mapping: Mapping[str, str] | None) -> Callable[[str], str]:
+        return lambda name: (mapping or {}).get(name, name)
+
+    name, size = said(names), said(extents)
+
+    def rename(e: Expr) -> Expr:
+        return _under(e, name, name, said(indices), size)
+
+    def axes(every: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(map(rename, every))
+
+    return Operation.resolved(
         op.name,
-        inputs,
-        tuple(_parameter(p, parameters, rename, extents) for p in op.parameters),
-        equations,
-        tuple(tensors[name] for name in op.outputs),
-        new_extents,
+        tuple(replace(t, name=name(t.name), axes=axes(t.axes)) for t in op.inputs),
+        tuple(_parameter(p, name, rename, size) for p in op.parameters),
+        tuple(
+            replace(e, name=name(e.name), axes=axes(e.axes), body=rename(e.body))
+            for e in op.equations
+        ),
+        tuple(map(name, op.outputs)),
+        tuple(
+            replace(
+                e,
+                name=size(e.name),
+                sources=tuple((name(tensor), n) for tensor, n in e.sources),
+                size=None if e.size is None else rename(e.size),
+            )
+            for e in op.extents
+        ),
         op.stable,
     )
-    return made, spoken
 
 
 def _expressions(op: Operation) -> Iterator[Expr]:
@@ -94,17 +99,20 @@ def _expressions(op: Operation) -> Iterator[Expr]:
 
 def _parameter(
     p: Parameter,
-    names: dict[str, str],
+    name: Callable[[str], str],
     rename: Callable[[Expr], Expr],
-    extents: dict[str, str],
+    size: Callable[[str], str],
 ) -> Parameter:
     if isinstance(p, AxisOf | KeepDim):
         index = rename(p.index)
         assert isinstance(index, Index)
-        return replace(p, name=names[p.name], index=index)
+        return replace(p, name=name(p.name), index=index)
     if isinstance(p, SizeOf):
-        return replace(p, name=names[p.name], extent=extents[p.extent])
-    return replace(p, name=names[p.name])
+        return replace(p, name=name(p.name), extent=size(p.extent))
+    if isinstance(p, Choice):
+        outputs = tuple((option, name(output)) for option, output in p.outputs)
+        return replace(p, name=name(p.name), outputs=outputs)
+    return replace(p, name=name(p.name))
 
 
 def renamed(e: Expr, say: Callable[[str], str]) -> Expr:

@@ -7,60 +7,40 @@ position of a read, or of a delta, which places values: elsewhere it says nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeGuard
 
 from derive.algebra.expr import (
     Access,
-    And,
     Delta,
     Expr,
     Guard,
     Index,
     Iverson,
+    Num,
     Placed,
+    Pow,
     free_indices,
     num,
     walk,
 )
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import (
     ZERO,
     Poly,
     Term,
     as_atom,
     atom,
+    base_and_power,
     make_term,
     mul,
     poly,
     scale,
     sum_over,
 )
+from derive.algebra.rules import Rule
+from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import replace, replace_inside_out, substitute
-from derive.calculus.bounds import Bounds
-
-__all__ = [
-    "beside",
-    "conditions_of",
-    "conjunction",
-    "grouped",
-    "has_a_member",
-    "known",
-    "plain_positions",
-    "rebuilt",
-    "settled",
-    "unguarded",
-    "with_guards_outside",
-    "without_guards",
-]
-
-
-def conditions_of(c: Expr) -> tuple[Expr, ...]:
-    """The conditions that hold together where c does."""
-    return tuple(p for a in c.args for p in conditions_of(a)) if isinstance(c, And) else (c,)
-
-
-def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """The condition that all of these hold."""
-    every = tuple(dict.fromkeys(conditions))
-    return every[0] if len(every) == 1 else And(every)
 
 
 def grouped(condition: Expr) -> list[Expr]:
@@ -91,7 +71,7 @@ def settled(bounds: Bounds, e: Expr) -> Expr:
             return None
         condition, position = replace(part.condition, visit), replace(part.position, visit)
         every = conditions_of(condition)
-        if isinstance(position, Guard):
+        if isinstance(position, Guard) and position.elsewhere is part.elsewhere:
             # Where the inner condition fails both are 0.
             inner = position
             every = tuple(
@@ -100,11 +80,12 @@ def settled(bounds: Bounds, e: Expr) -> Expr:
             every = (*conditions_of(inner.condition), *every)
             position = inner.position
         left = [c for c in every if bounds.holds(c) is not True]
-        return Guard(conjunction(left), position) if left else position
+        return Guard(conjunction(left), position, part.elsewhere) if left else position
 
     return plain_positions(replace(e, visit))
 
 
+@lru_cache(maxsize=4096)
 def plain_positions(e: Expr) -> Expr:
     """e with positions that are a lone atom stored as that atom."""
 
@@ -139,7 +120,7 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
 
     def within(part: Expr, found: list[Expr]) -> Expr | None:
         """Guards are taken out and noted; what is read further inside has its own."""
-        if isinstance(part, Guard) and beside.issuperset(conditions_of(part.condition)):
+        if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
             found += conditions_of(part.condition)
             return replace(part.position, lambda e: within(e, found))
         if isinstance(part, Access):
@@ -154,6 +135,10 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
         return Guard(conjunction(found), _plain(inner)) if found else inner
 
     return plain_positions(replace(e, lambda part: within(part, [])))
+
+
+def _is_of_position(e: Expr) -> TypeGuard[Guard]:
+    return isinstance(e, Guard) and e.elsewhere is num(0)
 
 
 def _both(
@@ -204,11 +189,40 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
     return rebuilt(t, t.binders, [settled(bounds, f) for f in factors])
 
 
+_MOST_TRIED = 16
+"""So many positions of an index whose size is a number are tried for one that meets conditions."""
+
+
 def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
     """Whether some position of k certainly meets the condition: the sum of nothing is 0."""
     same = (i for i in free_indices(condition) if i.extent == k.extent and i is not k)
-    places: list[Expr] = [*sorted(same, key=lambda i: i.name), num(0)]
+    size = bounds.size(k.extent).number
+    known = range(min(int(size), _MOST_TRIED)) if size is not None else range(1)
+    places: list[Expr] = [*sorted(same, key=lambda i: i.name), *map(num, known)]
     return any(
         all(bounds.holds(c) is True for c in conditions_of(substitute(condition, {k: place})))
         for place in places
     )
+
+
+def guard_rule() -> Rule:
+    """Where a condition holds, what it guards is what it is."""
+
+    def apply(t: Term) -> Poly | None:
+        held = frozenset(
+            c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition)
+        )
+        powers = dict(map(base_and_power, t.factors))
+        for base, power in powers.items():
+            if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):
+                continue
+            plain = base.position
+            if plain not in powers:
+                continue
+            rest = [f for f in t.factors if base_and_power(f)[0] not in (base, plain)]
+            total = power + powers[plain]
+            kept = plain if total >= 0 and total.denominator == 1 else base
+            return poly([make_term(t.coef, t.binders, [*rest, Pow(kept, Num(total))])])
+        return None
+
+    return Rule("guard", "[c]·u·Guard(c, u)⁻¹ = [c]", "the number of factors", apply)

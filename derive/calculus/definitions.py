@@ -8,8 +8,6 @@ from itertools import islice
 from derive.algebra.expr import Expr, tensors
 from derive.calculus.lets import Let, Lets
 
-__all__ = ["Definitions"]
-
 
 class Definitions:
     """The equations of the spec that fit, each under one of the tensors that it reads.

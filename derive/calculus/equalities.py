@@ -8,8 +8,9 @@ range stays a bracket, and guards what is read: an axis may have no values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Delta,
     Expr,
@@ -22,15 +23,13 @@ from derive.algebra.expr import (
     sort_key,
     tensors,
 )
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom
 from derive.algebra.rules import Rule
+from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import substitute
-from derive.calculus.bounds import Bounds, as_poly
-from derive.calculus.conditions import conditions_of, conjunction, rebuilt
+from derive.calculus.conditions import rebuilt
 from derive.calculus.shifts import Solution, range_of, read_at
-from derive.notation.affine import Polynomial
-
-__all__ = ["equality_rules"]
 
 _FEW = 16
 """So many positions of an index are tried for the one that conditions leave."""
@@ -81,7 +80,7 @@ def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
             value = _value(bounds, c, i)
             if value is None:
                 continue
-            at = {i: as_atom(as_poly(value))}
+            at = {i: as_atom(value.poly())}
             for f, other in _conditions(t):
                 if other is c or i not in free_indices(other):
                     continue
@@ -106,12 +105,7 @@ def _value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
     left, right = bounds.form(c.left), bounds.form(c.right)
     if left is None or right is None:
         return None
-    gap = left - right
-    alone = gap.terms.get((i,))
-    if alone not in (1, -1) or sum(i in key for key in gap.terms) > 1:
-        return None
-    # alone*i + rest = 0, so i = -alone*rest.
-    return (Polynomial({(i,): alone}) - gap) * Polynomial({(): alone})
+    return (left - right).solved(i)
 
 
 def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
@@ -119,10 +113,7 @@ def _solved(bounds: Bounds, t: Term) -> Iterator[Poly]:
     for f, c in _conditions(t):
         for i in t.binders:
             value = _value(bounds, c, i)
-            if (
-                value is None
-                or len({j for k in value.terms for j in k if isinstance(j, Index)}) > 1
-            ):
+            if value is None or len(value.indices) > 1:
                 continue
             solution = Solution(i, value, range_of(bounds, i, value))
             brackets = [Iverson(x) for x in solution.range]
@@ -138,25 +129,30 @@ def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
         own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
         if i.group or size is None or size > _FEW or len(own) < 2:
             continue
-        found = {
-            n: [bounds.holds(substitute(c, {i: num(n)})) for c in own] for n in range(int(size))
-        }
-        if any(None in holds for holds in found.values()):
-            continue
-        places = [n for n, holds in found.items() if all(holds)]
-        if not places:
+        places = _places(bounds, i, int(size), own)
+        if places is not None and not places:
             yield ZERO
-        if len(places) == 1:
-            rest = [f for f in t.factors if not isinstance(f, Iverson)]
-            others = [c for c in conditions if c not in own]
-            rest += [Iverson(conjunction(others))] if others else []
-            at = num(places[0])
-            if i in t.binders:
-                solution = Solution(i, Polynomial.of(at), ())
-                moved = [read_at(bounds, f, solution) for f in rest]
-                yield rebuilt(t, [j for j in t.binders if j is not i], moved)
-            else:
-                yield rebuilt(t, t.binders, [Delta(i, at), *rest])
+        if places is not None and len(places) == 1:
+            yield _at_number(bounds, t, i, num(places[0]), [c for c in conditions if c not in own])
+
+
+def _places(bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]) -> list[int] | None:
+    """The positions of the index that meet the conditions; None where that is not known of all."""
+    found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
+    if any(None in holds for holds in found):
+        return None
+    return [n for n, holds in enumerate(found) if all(holds)]
+
+
+def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[Expr]) -> Poly:
+    """The term with the index at a number, under these conditions alone."""
+    rest = [f for f in t.factors if not isinstance(f, Iverson)]
+    rest += [Iverson(conjunction(conditions))] if conditions else []
+    if i not in t.binders:
+        return rebuilt(t, t.binders, [Delta(i, at), *rest])
+    solution = Solution(i, Polynomial.of(at), ())
+    moved = [read_at(bounds, f, solution) for f in rest]
+    return rebuilt(t, [j for j in t.binders if j is not i], moved)
 
 
 def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:

@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from derive.algebra.expr import Access, Expr, Index, Iverson, Reduce
 from derive.algebra.poly import Poly, as_atom, atom
-from derive.algebra.simplify import Step
+from derive.algebra.rules import Step
 from derive.budget import at
-from derive.calculus.bounds import Bounds
-from derive.calculus.flatten import flatten, flatten_condition, reduced_body
+from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_body
 from derive.calculus.lets import Let, Lets
 from derive.calculus.parts import with_named_parts
-from derive.calculus.positions import freely_read
+from derive.calculus.positions import bounds_of, freely_read
+from derive.calculus.safe import make_safe
 from derive.calculus.scores import with_named_scores
 from derive.errors import LoweringError
 from derive.notation.operation import Equation, Operation
-
-__all__ = ["flatten_operation"]
 
 
 def flatten_operation(
@@ -32,7 +30,7 @@ def flatten_operation(
         owners = (*op.inputs, *op.parameters, *op.equations)
         spoken = {owner.name: owner.name for owner in owners}
     reserved = {op.name, *spoken.values()}
-    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, Bounds.of(op))
+    lets = Lets(dict(spoken), reserved, frozenset(variables), op.stable, bounds_of(op))
     floats = {t.name for t in op.inputs if t.kind == "float"}
     floats |= {e.name for e in op.equations if e.kind == "float"}
     for equation in freely_read(op):
@@ -43,6 +41,7 @@ def flatten_operation(
         if identities and let.kind == "sum":
             subject = (let.name, let.formals)
             lets.steps.append(Step("stable form", identities, equation.body, let.body, subject))
+    make_safe(lets, frozenset(op.outputs))
     return lets
 
 
@@ -54,11 +53,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     body = with_named_scores(equation.body, _named(lets, floats, "scores"))
     if equation.kind == "float":
         body = with_named_parts(body, floats, _named(lets, floats, "u"))
-    if (
-        isinstance(body, Reduce)
-        and body.kind not in ("sum", "mean", "logsumexp")
-        and len(body.indices) == 1
-    ):
+    if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
         condition = None if body.condition is None else flatten_condition(lets, body.condition)
         inner = reduced_body(lets, body)
         kind = body.kind

@@ -37,9 +37,9 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
-    walk,
 )
 from derive.algebra.functions import RELATIONS
+from derive.algebra.logic import conditions_of, negate
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -49,15 +49,15 @@ from derive.algebra.poly import (
     base_and_power,
     constant,
     mul,
-    negate,
     power,
     scale,
     sum_over,
 )
+from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.conditions import conditions_of, grouped
-from derive.calculus.emptiness import guards_from_outside, is_certain, summed
+from derive.calculus.conditions import grouped
 from derive.calculus.lets import Lets
+from derive.calculus.safe import is_certain, summed
 from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
@@ -66,8 +66,6 @@ from derive.calculus.stabilise import (
     stable_power,
 )
 from derive.errors import LoweringError
-
-__all__ = ["flatten", "flatten_condition", "reduced_body"]
 
 _MOST_TERMS = 12
 """A product of sums with more terms than this is not multiplied out."""
@@ -110,58 +108,53 @@ def flatten(lets: Lets, e: Expr) -> Poly:
 
 
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
-    """A condition with flat sides, in one orientation for each comparison.
-
-    One that is itself asked under two others, each within the next, has a name: every read in
-    it is guarded by all of them, so that without names each would double what the last one is.
-    """
-    here = (e, lets.around, lets.placing > 0, lets.nested > 0)
+    """A condition with flat sides, in one orientation for each comparison."""
+    here = (e, lets.placing > 0, lets.nested > 0)
     found = lets.conditions.get(here)
     if found is None:
         found = _flat_condition(lets, e)
-        if not isinstance(found, And) and _is_guarded_twice(found):
-            named = lets.reduction("sum", (), atom(Iverson(found)), None, "bool", stem="holds")
-            found = as_atom(named)
         lets.conditions[here] = found
     return found
 
 
-def _is_guarded_twice(condition: Expr) -> bool:
-    """Whether what guards a read in it has a read that is guarded."""
-    guards = (part.condition for part in walk(condition) if isinstance(part, Guard))
-    return any(isinstance(part, Guard) for c in guards for part in walk(c))
+def _flat_relation(lets: Lets, e: Rel) -> Expr:
+    left, right = _to_compare(lets, e.left), _to_compare(lets, e.right)
+    op = e.op
+    numbers = as_atom(left), as_atom(right)
+    if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
+        return And(()) if RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
+    if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _pairs(left, right)):
+        return And(())
+    if op in (">", ">="):
+        left, right, op = right, left, {">": "<", ">=": "<="}[op]
+    if op in ("==", "!=") and sort_key(right) < sort_key(left):
+        left, right = right, left
+    return Rel(op, left, right)
+
+
+def _flat_junction(lets: Lets, e: And | Or) -> Expr:
+    args = tuple(flatten_condition(lets, a) for a in e.args)
+    if isinstance(e, And):
+        args = tuple(a for a in args if not _is_no_bound(a))
+    neutral, other = (And(()), Or(())) if isinstance(e, And) else (Or(()), And(()))
+    if other in args:
+        return other
+    args = tuple(a for a in args if a is not neutral)
+    return args[0] if len(args) == 1 else type(e)(args)
 
 
 def _flat_condition(lets: Lets, e: Expr) -> Expr:
     if isinstance(e, Rel):
-        left, right = _to_compare(lets, e.left), _to_compare(lets, e.right)
-        op = e.op
-        numbers = as_atom(left), as_atom(right)
-        if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
-            return And(()) if RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
-        if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _pairs(left, right)):
-            return And(())
-        if op in (">", ">="):
-            left, right, op = right, left, {">": "<", ">=": "<="}[op]
-        if op in ("==", "!=") and sort_key(right) < sort_key(left):
-            left, right = right, left
-        return Rel(op, left, right)
+        return _flat_relation(lets, e)
     if isinstance(e, And | Or):
-        args = tuple(flatten_condition(lets, a) for a in e.args)
-        if isinstance(e, And):
-            args = tuple(a for a in args if not _is_no_bound(a))
-        neutral, other = (And(()), Or(())) if isinstance(e, And) else (Or(()), And(()))
-        if other in args:
-            return other
-        args = tuple(a for a in args if a is not neutral)
-        return args[0] if len(args) == 1 else type(e)(args)
+        return _flat_junction(lets, e)
     if isinstance(e, Not):
         return negate(flatten_condition(lets, e.arg))
     if isinstance(e, Iverson):
         return flatten_condition(lets, e.condition)
     if isinstance(e, Access):
         return Access(e.tensor, tuple(_position(lets, p) for p in e.positions))
-    if isinstance(e, Reduce) and e.kind in ("any", "all"):
+    if isinstance(e, Reduce) and e.kind in CONDITIONS:
         condition = None if e.condition is None else flatten_condition(lets, e.condition)
         body = atom(Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
@@ -176,7 +169,7 @@ def _to_compare(lets: Lets, e: Expr) -> Poly:
 
     def compared(part: Expr) -> Expr:
         let = lets.get(part.tensor) if isinstance(part, Access) else None
-        if let is None or let.kind not in ("amax", "amin", "max", "min"):
+        if let is None or not (let.reduction.sign and let.reduction.is_smooth):
             return part
         if let.condition is None or lets.is_input(let.body):
             return part
@@ -225,12 +218,8 @@ def _bracket(lets: Lets, condition: Expr) -> Poly:
 
 
 def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
-    """[condition]*e, where reductions in e know of the condition."""
-    around = lets.around
-    lets.around = (*around, *conditions_of(condition))
-    inner = flatten(lets, e)
-    lets.around = around
-    return mul(_bracket(lets, condition), inner)
+    """[condition]*e."""
+    return mul(_bracket(lets, condition), flatten(lets, e))
 
 
 def _fixed(lets: Lets, condition: Expr) -> Delta | None:
@@ -265,8 +254,6 @@ def _position(lets: Lets, e: Expr) -> Expr:
 def _product(lets: Lets, factors: Sequence[Poly]) -> Poly:
     several = sum(len(f.terms) > 1 for f in factors) if len(factors) > 1 else 0
     operands = [_operand(lets, f) if several else f for f in factors]
-    if several and any(_may_be_infinite(lets, f) for f in operands):
-        operands = [_kept(lets, f) for f in operands]
     if prod(len(f.terms) for f in operands) > _MOST_TERMS and not lets.placing:
         operands = [_in_one_piece(lets, f) for f in operands]
     return merge_exponentials(lets, mul(*operands))
@@ -334,12 +321,12 @@ def _call(lets: Lets, e: Call) -> Poly:
 
 
 def reduced_body(lets: Lets, e: Reduce) -> Poly:
-    if e.kind in ("any", "all"):
+    if e.kind in CONDITIONS:
         return atom(Iverson(flatten_condition(lets, e.body)))
     lets.nested += 1
     body = flatten(lets, e.body)
     lets.nested -= 1
-    if e.kind in ("amax", "amin") and not isinstance(as_atom(body), Access):
+    if REDUCTIONS[e.kind].gradient == "shared" and not isinstance(as_atom(body), Access):
         # What is compared with the extremum later is the very tensor it was taken of.
         body = lets.reduction("sum", (), body)
     return body
@@ -348,38 +335,20 @@ def reduced_body(lets: Lets, e: Reduce) -> Poly:
 def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
     """The position of the winner among all, counted through the last index first."""
     first, *others = e.indices
-    extremum = {"argmax": "max", "argmin": "min"}[e.kind]
-    most = Reduce(extremum, tuple(others), e.body, e.condition)
+    most = Reduce(e.kind.removeprefix("arg"), tuple(others), e.body, e.condition)
     outer = _reduce(lets, Reduce(e.kind, (first,), most, None))
     inner = _reduce(lets, Reduce(e.kind, tuple(others), e.body, e.condition))
     within = substitute(inner, {first: as_atom(outer)})
-    assert isinstance(within, Poly)
     return add(mul(outer, *(atom(Size(i.extent)) for i in others)), within)
 
 
-def _finite(lets: Lets, body: Poly) -> Poly:
-    """A summand under a condition, kept in one piece where a part of it may be infinite.
-
-    The logsumexp or the maximum of nothing is: Sum_i [c](x - lse) is 0 where c never holds, but
-    Sum_i [c]*x - lse*Sum_i [c] is not.
-    """
-    if len(body.terms) < 2 or not _may_be_infinite(lets, body):
-        return body
-    return lets.reduction("sum", (), body)
-
-
-def _may_be_infinite(lets: Lets, p: Poly) -> bool:
-    """Whether p reads what is infinite where a condition excludes all, or an infinity."""
-    read = (lets.get(a.tensor) for a in accesses(p))
-    return any(isinstance(part, Const) and part.name == "inf" for part in walk(p)) or any(
-        let is not None and let.kind not in ("sum", "prod") and let.condition is not None
-        for let in read
-    )
+FLAT = ("sum", "mean", "logsumexp")
+"""The reductions that are taken apart; of every other one there is a let."""
 
 
 def _reduce(lets: Lets, e: Reduce) -> Poly:
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
-    if e.kind in ("any", "all"):
+    if e.kind in CONDITIONS:
         return atom(Iverson(flatten_condition(lets, e)))
     body = reduced_body(lets, e)
     if e.kind == "logsumexp":
@@ -389,7 +358,6 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
             bracket = constant(1)
         else:
             bracket = mul(*(_bracket(lets, c) for c in grouped(condition)))
-            body = _finite(lets, body)
         taken = mul(bracket, body)
         total = summed(lets, taken, e.indices)
         if e.kind == "sum":
@@ -398,18 +366,26 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
         if total is not sum_over(taken, e.indices) or (
             condition is not None
             and (
-                guards_from_outside(taken, e.indices)
+                _guards_from_outside(taken, e.indices)
                 or (lets.nested and not is_certain(lets, condition, e.indices))
             )
         ):
             # 0/0 where nothing is taken: a bracket outside of the sum would guard the quotient.
             total = lets.reduction("sum", (), total)
         return mul(total, power(count, Fraction(-1)))
-    if len(e.indices) > 1 and e.kind in ("max", "min", "prod"):
+    row = REDUCTIONS[e.kind]
+    if len(e.indices) > 1 and row.nested:
         # The first winner in row-major order is the outer winner's inner winner.
         inner = Reduce(e.kind, e.indices[1:], e.body, e.condition)
         return _reduce(lets, Reduce(e.kind, e.indices[:1], inner, None))
-    if len(e.indices) > 1 and e.kind in ("argmax", "argmin"):
+    if len(e.indices) > 1 and e.kind in POSITIONS:
         return _row_major_winner(lets, e)
-    dtype = "int" if e.kind in ("argmax", "argmin") else "float"
-    return lets.reduction(e.kind, e.indices, body, condition, dtype)  # type: ignore[arg-type]
+    return lets.reduction(e.kind, e.indices, body, condition, row.dtype or "float")
+
+
+def _guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
+    """Whether a bracket about none of these indices stands in the sum of body over them."""
+    masks = [f for t in body.terms for f in t.factors if isinstance(f, Iverson)]
+    return any(
+        not free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)
+    )

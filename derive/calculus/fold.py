@@ -7,7 +7,7 @@ Found from the definitions; no operation is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -21,9 +21,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Num,
-    Param,
     Pow,
-    Size,
     accesses,
     tensors,
 )
@@ -39,16 +37,15 @@ from derive.algebra.poly import (
     constant,
     make_term,
     poly,
+    raised,
 )
 from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
+from derive.calculus.conditions import guard_rule
 from derive.calculus.definitions import Definitions
-from derive.calculus.emptiness import is_finite
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
-
-__all__ = ["fold_rules", "masked_fold", "naming_rules"]
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
@@ -71,7 +68,7 @@ def naming_rules(lets: Lets) -> Rules:
         Rule("fold", "a defining expression is its name", "the number of factors", fold),
         Rule("fold sum", "a defining sum is its name", "the number of terms inside", fold_sums),
     )
-    return _remembering(rules)
+    return (guard_rule(), *_remembering(rules))
 
 
 def _remembering(rules: Rules) -> Rules:
@@ -92,12 +89,7 @@ def masked_fold(lets: Lets) -> Rule:
             (folded,) = new.terms
         if folded is t:
             return _masked_power(masked, t)
-        names = {let.name for let in lets if _is_masked_product(let)}
-        factors = folded.factors
-        if not all(_is_unguarded(f, names) for f in factors):
-            gone = (f for f in t.factors if isinstance(f, Iverson) and f not in factors)
-            factors = (*gone, *factors)
-        return poly([make_term(folded.coef, folded.binders, factors)])
+        return poly([folded])
 
     return Rule("fold", "a defining expression is its name", "the number of factors", apply)
 
@@ -117,14 +109,6 @@ def _masked_power(masked: Definitions, t: Term) -> Poly | None:
                 name = Access(let.name, positions)
                 return poly([make_term(t.coef, t.binders, (*left, Pow(name, Num(times))))])
     return None
-
-
-def _is_unguarded(f: Expr, names: set[str]) -> bool:
-    base, power = base_and_power(f)
-    if isinstance(base, Access):
-        # 1/v is infinite where the bracket of v makes it 0.
-        return power > 0 and base.tensor in names
-    return isinstance(base, Delta | Iverson | Size | Param | Num)
 
 
 def _is_masked_product(let: Let) -> bool:
@@ -161,8 +145,8 @@ def _fold_sums(sums: Definitions, t: Term) -> Poly | None:
         if isinstance(e, Poly) and len(e.terms) > 1:
             for let in sums.like(e):
                 for binding in match(let.body, e, frozenset(let.formals), {}):
-                    if all(i in binding for i in let.formals):
-                        return atom(Access(let.name, tuple(binding[i] for i in let.formals)))
+                    if (name := let.at(binding)) is not None:
+                        return atom(name)
         return e
 
     factors = [_with_sums_named(f, named) for f in t.factors]
@@ -187,12 +171,12 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
     if isinstance(base, Call):
         args = tuple(named(a) for a in base.args)
         if args != base.args:
-            return _factor(Call(base.function, args), exponent)
+            return raised(Call(base.function, args), exponent)
     elif isinstance(base, Poly):
         new = named(base)
         if new is not base:
             assert isinstance(new, Poly)
-            return _factor(as_atom(new), exponent)
+            return raised(as_atom(new), exponent)
     return f
 
 
@@ -200,8 +184,7 @@ def _fold(products: Definitions, t: Term) -> Poly | None:
     for let in products.like(t):
         (definition,) = let.body.terms
         for rest, positions, exponent in _instances(let, definition, t):
-            name = Access(let.name, positions)
-            factors = (*rest, name if exponent == 1 else Pow(name, Num(exponent)))
+            factors = (*rest, raised(Access(let.name, positions), exponent))
             coef = t.coef / definition.coef if exponent == 1 else t.coef
             return poly([make_term(coef, t.binders, factors)])
     return None
@@ -212,40 +195,24 @@ def _fold_guarded(lets: Lets, products: Definitions, t: Term) -> Poly | None:
 
     They guard v alone: beside another factor that may be infinite they stay.
     """
-    folded, held = t, dict[Expr, None]()
-    while (made := _fold(products, folded)) is not None:
-        (bare,) = made.terms
-        gone = [f for f in folded.factors if f not in bare.factors]
-        held |= dict.fromkeys(f for f in gone if isinstance(f, Iverson))
-        if not held or all(isinstance(f, Iverson) for f in gone):
-            return made
-        folded = make_term(bare.coef, bare.binders, (*bare.factors, *held))
-        bare = make_term(bare.coef, bare.binders, [f for f in folded.factors if f not in held])
-        if all(_needs_no_bracket(lets, f) for f in bare.factors):
-            return poly([bare])
-    return poly([folded]) if len(folded.factors) < len(t.factors) else None
-
-
-def _needs_no_bracket(lets: Lets, f: Expr) -> bool:
-    """Whether f is finite where its tensors are, or a power of what is 0 where its bracket is."""
-    base, power = base_and_power(f)
-    if isinstance(base, Access) and power > 0:
-        let = lets.get(base.tensor)
-        if let is not None and _is_masked(let):
-            return True
-    return is_finite(lets.get, f)
-
-
-def _is_masked(let: Let) -> bool:
-    """Whether the let is a product under brackets."""
-    if let.kind != "sum" or len(let.body.terms) != 1:
-        return False
-    return any(isinstance(f, Iverson) for f in let.body.terms[0].factors)
+    made = _fold(products, t)
+    return made
 
 
 def _worth_folding(t: Term) -> bool:
     """Whether the definition is more than one access."""
     return len(t.factors) > 1 or any(isinstance(f, Call | Pow) for f in t.factors)
+
+
+def _choices(
+    wanted: Sequence[tuple[Expr, Fraction]], have: Sequence[tuple[Expr, Fraction]]
+) -> Iterator[tuple[int, ...]]:
+    """The factors, each another one, that may hold those that are wanted."""
+    places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
+    for chosen in product(*places):
+        tick()
+        if len(set(chosen)) == len(chosen):
+            yield chosen
 
 
 def _instances(
@@ -259,20 +226,14 @@ def _instances(
     wanted = [base_and_power(f) for f in definition.factors]
     have = [base_and_power(f) for f in t.factors]
     several = sum(not isinstance(f, Delta) for f in t.factors)
-    if several < len(wanted) or several > 8:
-        return
-    places = [[n for n, f in enumerate(have) if _may_hold(f, w)] for w in wanted]
-    for chosen in product(*places):
-        tick()
-        if len(set(chosen)) < len(chosen):
-            continue
+    for chosen in _choices(wanted, have) if len(wanted) <= several <= 8 else ():
         bindings: list[Mapping[Index, Expr]] = [{}]
         quotient = list(t.factors)
         for (base, exponent), n in zip(wanted, chosen, strict=True):
             other, power_ = have[n]
             bindings = [m for b in bindings for m in match(base, other, formals, b)]
             left = power_ - exponent
-            quotient[n] = ONE if left == 0 else _factor(other, left)
+            quotient[n] = ONE if left == 0 else raised(other, left)
         for binding in bindings:
             if all(i in binding for i in let.formals):
                 rest = [f for f in quotient if f is not ONE]
@@ -284,10 +245,6 @@ def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> boo
     (other, power_), (base, exponent) = have, wanted
     enough = exponent * power_ > 0 and abs(power_) >= abs(exponent)
     return enough and tensors(base) <= tensors(other)
-
-
-def _factor(base: Expr, exponent: Fraction) -> Expr:
-    return base if exponent == 1 else Pow(base, Num(exponent))
 
 
 def _single_instances(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 from derive.algebra.expr import Call, Delta, Expr, Iverson, Num, accesses, tensors
 from derive.algebra.poly import Poly, Term, poly
@@ -23,8 +23,6 @@ from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.solve import solved
-
-__all__ = ["inline_adjoints"]
 
 _MOST_TERMS = 6
 """An adjoint with more terms than this is never inlined: sums multiply out."""
@@ -51,7 +49,7 @@ class _Bill:
     """The cost of a set of formulas; each distinct operation in them is paid once."""
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces = lru_cache(maxsize=256)(pieces)
+        self._pieces = pieces
         self._uses: Counter[Expr] = Counter()
 
     def add(self, polys: Iterable[Poly]) -> float:
@@ -106,6 +104,30 @@ class _Formulas:
             self._note(a)
 
 
+def _is_worse(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
+    """Whether a reader is not to be opened, whatever it costs."""
+    grown = _size(opened.body) > max(_size(reader.body), _LARGEST)
+    return _pairs_up(adjoint, reader, opened) or grown or _is_extreme(opened.body)
+
+
+def _open(formulas: _Formulas, adjoint: Adjoint, bill: _Bill, opened_by: _Opened) -> None:
+    """The adjoint in place of its name in every reader, if that costs no more."""
+    if len(adjoint.body.terms) > _MOST_TERMS:
+        return
+    readers = formulas.readers(adjoint.name)
+    opened = [opened_by.of(r, adjoint) for r in readers]
+    if any(_is_worse(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
+        return
+    old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
+    fall = bill.remove(old)
+    name = -_NAME if _is_repeated(adjoint, readers) else _NAME
+    if bill.add(new) <= fall + name:
+        formulas.replace(adjoint, opened)
+    else:
+        bill.remove(new)
+        bill.add(old)
+
+
 def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     """Open every adjoint whose name does not pay for itself.
 
@@ -116,6 +138,8 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     made = {a.name: a.as_let() for a in backward.adjoints}
     lets = backward.lets
     rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES, *quotient_rules(lets))
+    naming = (*naming_rules(lets), *FUNCTION_RULES)
+    opened_by = _Opened(rules, lets.say)
     pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
@@ -123,34 +147,13 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     candidates = [
         a for a in backward.adjoints if a.tensor not in backward.wanted and not _has_cases(a)
     ]
-    for order in (candidates[::-1], candidates):
-        for candidate in order:
-            if candidate not in formulas:
-                continue
+    for candidate in (*candidates[::-1], *candidates):
+        if candidate in formulas:
             at(f"the gradient of {lets.say(candidate.tensor)}")
-            adjoint = formulas[candidate.name]
-            if len(adjoint.body.terms) > _MOST_TERMS:
-                continue
-            readers = formulas.readers(adjoint.name)
-            opened = [_opened(r, adjoint, rules, lets.say) for r in readers]
-            if any(_pairs_up(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
-                continue
-            pairs = zip(readers, opened, strict=True)
-            if any(_size(o.body) > max(_size(r.body), _LARGEST) for r, o in pairs):
-                continue
-            if any(_is_extreme(o.body) for o in opened):
-                continue
-            old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
-            fall = bill.remove(old)
-            name = -_NAME if _is_repeated(adjoint, readers) else _NAME
-            if bill.add(new) <= fall + name:
-                formulas.replace(adjoint, opened)
-            else:
-                bill.remove(new)
-                bill.add(old)
+            _open(formulas, formulas[candidate.name], bill, opened_by)
     for a in (formulas[a.name] for a in every if a in formulas):
         at(f"the gradient of {lets.say(a.tensor)}")
-        shorter = _collected(_without_names(a, lets, pieces), lets, pieces)
+        shorter = _collected(_without_names(a, lets, naming, pieces), lets, pieces)
         if shorter is not a:
             formulas.replace(a, [shorter])
     kept = replace(
@@ -178,7 +181,7 @@ def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
                 found |= every(let.body)
         return found
 
-    return lru_cache(maxsize=256)(every)
+    return cache(every)
 
 
 def _has_cases(a: Adjoint) -> bool:
@@ -204,14 +207,13 @@ def _looked_up(p: Poly) -> int:
     return max((len(set(accesses(f))) for f in masks), default=0)
 
 
-def _without_names(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
+def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjoint:
     """The formula with sums like 1 - t, which the engine named, multiplied out where that pays.
 
     (1 - t)*sigmoid(x) - t*sigmoid(-x) = sigmoid(x) - t
 
     A sum that is known to be 0 would take a part of the factor with it: 1 - y^2 would become -y^2.
     """
-    rules: Rules = (*naming_rules(lets), *FUNCTION_RULES)
     # Multiplied out, a product is a sum: what makes up for it must stand beside it.
     for name in sorted(tensors(a.body)) if len(a.body.terms) > 1 else ():
         let = lets.get(name)
@@ -271,13 +273,27 @@ def _size(p: Poly) -> int:
     return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
-def _opened(reader: Adjoint, adjoint: Adjoint, rules: Rules, say: Callable[[str], str]) -> Adjoint:
-    """A formula with the adjoint's name replaced by what it stands for."""
-    body = inline(reader.body, adjoint.as_let())
-    spoken = say(adjoint.name)
-    log: Log = [
-        Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
-    ]
-    body = simplify(eliminate_deltas(body, DELTA_RULES, log), rules, log)
-    own = said_of((reader.name, reader.formals), log)
-    return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))
+class _Opened:
+    """Formulas with an adjoint's name replaced by what it stands for, each made once."""
+
+    def __init__(self, rules: Rules, say: Callable[[str], str]) -> None:
+        self._rules = rules
+        self._say = say
+        self._made: dict[tuple[int, int], tuple[Adjoint, Adjoint, Adjoint]] = {}
+
+    def of(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
+        """The reader without the name; what it is made of is held, so that an id stays its own."""
+        key = id(reader), id(adjoint)
+        if key not in self._made:
+            self._made[key] = reader, adjoint, self._make(reader, adjoint)
+        return self._made[key][2]
+
+    def _make(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
+        body = inline(reader.body, adjoint.as_let())
+        spoken = self._say(adjoint.name)
+        log: Log = [
+            Step(f"substitute {spoken}", f"{spoken} by its definition", reader.body, body),
+        ]
+        body = simplify(eliminate_deltas(body, DELTA_RULES, log), self._rules, log)
+        own = said_of((reader.name, reader.formals), log)
+        return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))

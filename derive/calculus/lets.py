@@ -8,7 +8,7 @@ Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -27,6 +27,7 @@ from derive.algebra.expr import (
     tensors,
     walk,
 )
+from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
     Poly,
     Term,
@@ -39,29 +40,11 @@ from derive.algebra.poly import (
     power,
     sum_over,
 )
-from derive.algebra.simplify import Step
-from derive.algebra.substitution import substitute
-from derive.calculus.bounds import Bounds
-from derive.calculus.branches import part_in_branch
-from derive.calculus.conditions import conditions_of
+from derive.algebra.reductions import KINDS, OTHERS, Reduction
+from derive.algebra.rules import Step
+from derive.algebra.sizes import Bounds
+from derive.algebra.substitution import numbered, numbers, substitute
 from derive.notation.operation import Kind
-
-__all__ = ["Find", "Let", "Lets", "inline", "is_named_sum", "layout", "tensors_of"]
-
-_STEMS = {
-    "logsumexp": "lse",
-    "argmax": "winner",
-    "argmin": "winner",
-    "prod": "product",
-    "others": "others",
-    "amax": "top",
-    "amin": "bottom",
-    "max": "top",
-    "min": "bottom",
-    "any": "some",
-    "all": "every",
-    "sum": "u",
-}
 
 
 @dataclass(frozen=True)
@@ -88,6 +71,16 @@ class Let:
         """Whether a derivative goes through it, so that it has no adjoint of its own."""
         return self.internal and not self.variable
 
+    @property
+    def reduction(self) -> Reduction:
+        """What is known of its kind."""
+        return KINDS[self.kind]
+
+    def reads(self) -> frozenset[str]:
+        """The names in its body and its condition."""
+        inside = tensors(self.body)
+        return inside if self.condition is None else inside | tensors(self.condition)
+
     def body_at(self, positions: Sequence[Expr]) -> Poly:
         """The body of a plain let with the formals replaced."""
         assert self.kind == "sum"
@@ -98,13 +91,17 @@ class Let:
         """The let at its own formals."""
         return Access(self.name, self.formals)
 
+    def at(self, binding: Mapping[Index, Expr]) -> Access | None:
+        """The let where its formals are these, if each of them is."""
+        if not all(i in binding for i in self.formals):
+            return None
+        return Access(self.name, tuple(binding[i] for i in self.formals))
+
 
 @lru_cache(maxsize=256)
 def _at(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
     """The body with the formals at these positions: asked for each tensor that it reads."""
-    new = substitute(body, dict(zip(formals, positions, strict=True)))
-    assert isinstance(new, Poly)
-    return new
+    return substitute(body, dict(zip(formals, positions, strict=True)))
 
 
 def is_named_sum(let: Let) -> bool:
@@ -136,8 +133,6 @@ class Lets:
     """How many reductions stand around what is made flat."""
     placing: int = 0
     """How many positions stand around it."""
-    around: tuple[Expr, ...] = ()
-    """The conditions of the branches that it stands in."""
     conditions: dict[Any, Expr] = field(default_factory=dict)
     """What conditions were found to be, each with what stands around it."""
     by_name: dict[str, Let] = field(default_factory=dict)
@@ -199,6 +194,28 @@ class Lets:
         if formals == let.formals:
             self._shared.setdefault(key, let.name)
 
+    def rekey(self) -> None:
+        """Let later reductions share what the definitions are now, each after what it reads."""
+        for known in (self._shared, self._totals, self._calls):
+            known.clear()
+        every: dict[str, Let] = {}
+
+        def place(let: Let) -> None:
+            for name in sorted(let.reads()):
+                if name in self.by_name and name not in every:
+                    place(self.by_name[name])
+            every.setdefault(let.name, let)
+
+        for let in self.by_name.values():
+            place(let)
+        for let in every.values():
+            if let.name in self.given:
+                self.define(let)
+            else:
+                key, _ = _shape(let.kind, let.binders, let.body, let.condition)
+                self._shared.setdefault(key, let.name)
+        self.by_name = every
+
     def _note_total(self, let: Let) -> None:
         if let.kind == "sum" and let.dtype == "float" and len(let.body.terms) == 1:
             (t,) = let.body.terms
@@ -228,20 +245,12 @@ class Lets:
     ) -> Poly:
         """The access to a let of that content, made with a name like ``stem`` if there is none yet.
 
-        A reader knows it by a name like ``spoken``, where that is another. In a branch that leaves
-        a part of an index, it runs over that part.
+        A reader knows it by a name like ``spoken``, where that is another.
         """
-        read = free_indices(body) | (free_indices(condition) if condition else frozenset())
-        part = part_in_branch(self.bounds, self.around, read, binders)
-        if part is not None:
-            test = None if condition is None else part.inside(condition)
-            inner = part.inside(body)
-            assert isinstance(inner, Poly)
-            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem, spoken))
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:
-            name = self.fresh_name(stem or _STEMS[kind])
+            name = self.fresh_name(stem or KINDS[kind].stem)
             if spoken is not None:
                 self.spoken[name] = self.fresh_name(spoken)
                 self.reserved.add(self.spoken[name])
@@ -272,7 +281,7 @@ class Lets:
         """A second definition of an extremum, to compare with: the first may be an output."""
         name = self._copies.get(let.name)
         if name is None:
-            name = self.fresh_name(_STEMS[let.kind])
+            name = self.fresh_name(let.reduction.stem)
             self.by_name[name] = replace(let, name=name, internal=True, compared=True)
             self._copies[let.name] = name
         return self.by_name[name]
@@ -297,11 +306,7 @@ class Lets:
     def derived_name(self, name: str, stem: str) -> str:
         """A canonical name made from another, which a reader knows as the stem, or stem2, ..."""
         # Adjoints come before all else in an order by names, as they do in a formula.
-        first = made = f"@{name}~{stem.split('_')[0]}"
-        n = 1
-        while made in self.spoken:
-            n += 1
-            made = f"{first}{n}"
+        made = numbered(f"@{name}~{stem.split('_')[0]}", self.spoken)
         spoken = self.fresh_name(stem)
         self.reserved.add(spoken)
         self.spoken[made] = spoken
@@ -310,11 +315,8 @@ class Lets:
 
     def fresh_name(self, stem: str) -> str:
         """stem, stem2, stem3, ...: the first that nothing has."""
-        name, n = stem, 1
-        while name in self.reserved or name in self.by_name:
-            n += 1
-            name = f"{stem}{n}"
-        return name
+        taken = self.reserved, self.by_name
+        return next(name for name in numbers(stem) if not any(name in names for names in taken))
 
 
 def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
@@ -342,11 +344,11 @@ def _shape(
 ) -> tuple[tuple[object, ...], tuple[Index, ...]]:
     """A key that is equal for lets equal up to names of indices, and the let's formals."""
     # others[.., k, ..] = the product over all but k: k is the axis and a formal at once.
-    formals = layout(body, () if kind == "others" else binders)
-    if kind == "others":
+    formals = layout(body, () if kind == OTHERS.name else binders)
+    if kind == OTHERS.name:
         formals = (*formals, *(k for k in binders if k not in formals))
     if condition is not None:
-        compared = () if kind == "others" else binders
+        compared = () if kind == OTHERS.name else binders
         formals = _with_conditions(formals, compared, body, condition)
     ordered = dict.fromkeys((*formals, *binders))
     names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}

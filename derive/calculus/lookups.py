@@ -15,19 +15,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, Size, free_indices, num, walk
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, Term, as_atom, poly
 from derive.algebra.rules import SumRule
+from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import substitute
-from derive.calculus.bounds import Bounds
-from derive.calculus.conditions import (
-    conditions_of,
-    conjunction,
-    plain_positions,
-    rebuilt,
-    settled,
-)
-
-__all__ = ["lookup_rule"]
+from derive.calculus.conditions import plain_positions, rebuilt, settled
 
 
 @dataclass(frozen=True)

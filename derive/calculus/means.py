@@ -16,8 +16,6 @@ from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, make_term, poly
 from derive.calculus.lets import Lets
 
-__all__ = ["is_compared", "sums_apart", "with_values_named"]
-
 
 def sums_apart(t: Term) -> Iterator[tuple[tuple[Index, ...], tuple[Expr, ...]]]:
     """The parts of t that are sums of their own: bound indices and the factors that have them."""

@@ -17,26 +17,22 @@ from derive.algebra.expr import (
     Access,
     Add,
     Call,
-    Const,
     Delta,
     Expr,
-    Guard,
     Index,
     Iverson,
     Mul,
     Num,
-    Param,
     Pow,
     Reduce,
-    Size,
     Where,
     free_indices,
     walk,
 )
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE, repeats
+from derive.algebra.functions import repeats
+from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.substitution import substitute
-
-__all__ = ["with_named_parts"]
+from derive.calculus.values import is_everywhere
 
 _LARGEST = 24
 """An argument or an operand with more nodes than this has a name."""
@@ -130,7 +126,7 @@ class _Parts:
         if not held:
             return True
         known = self._log_softmaxes(parts)
-        return all(part in known or _is_everywhere(part) for part in parts)
+        return all(part in known or is_everywhere(part) for part in parts)
 
     def _log_softmaxes(self, parts: Iterable[Expr]) -> set[Expr]:
         """The softmaxes, their logarithms and what these are normalised by."""
@@ -191,7 +187,7 @@ def _parts(e: Expr, held: bool) -> Iterator[_Place]:
         case Where(_, then, other):
             yield then, own
             yield other, own
-        case Reduce(kind, _, body) if kind not in ("any", "all", "argmax", "argmin"):
+        case Reduce(kind, _, body) if REDUCTIONS[kind].is_smooth:
             yield body, own
 
 
@@ -239,20 +235,3 @@ def _normaliser(e: Expr) -> Reduce | None:
                 ):
                     return total
     return None
-
-
-def _is_everywhere(part: Expr) -> bool:
-    """Whether a node has a finite value whatever its parts are, and reads within its axes."""
-    match part:
-        case Access(_, positions):
-            return all(isinstance(p, Index) for p in positions)
-        case Pow(base, Num(power)):
-            fixed = all(isinstance(p, Add | Mul | Pow | Num | Param | Size) for p in walk(base))
-            return fixed or (power > 0 and power.denominator == 1)
-        case Call(function):
-            return function not in (*UNBOUNDED, *UNDEFINED_SOMEWHERE)
-        case Reduce(kind, _, _, condition):
-            return kind == "sum" and condition is None
-        case Const(name):
-            return name != "inf"
-    return not isinstance(part, Guard | Delta)

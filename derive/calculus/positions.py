@@ -8,7 +8,7 @@ A read that no condition guards is an error out of range, so that everything may
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from derive.algebra.expr import (
@@ -29,10 +29,23 @@ from derive.algebra.expr import (
     Rel,
     Where,
 )
+from derive.algebra.reductions import CONDITIONS
+from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import replace_inside_out
-from derive.notation.operation import Equation, Operation
+from derive.notation.operation import Equation, Extent, Operation, SizeOf
 
-__all__ = ["certain_positions", "freely_read", "least_sizes"]
+
+def bounds_of(op: Operation) -> Bounds:
+    """What is certain of the sizes and the integers of an operation."""
+    integers = (
+        p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
+    )
+    return Bounds(given_sizes(op.extents), integers, certain_positions(op), least_sizes(op))
+
+
+def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:
+    """Extent -> the size that the operation gives it, or None; groups left out."""
+    return {e.name: e.size for e in extents if not e.group}
 
 
 def certain_positions(op: Operation) -> dict[str, str]:
@@ -95,7 +108,7 @@ def _always_read(e: Expr) -> Iterator[Access]:
         case Access():
             yield e
             parts = e.positions
-        case Reduce(kind, _, body, None) if kind not in ("any", "all"):
+        case Reduce(kind, _, body, None) if kind not in CONDITIONS:
             parts = (body,)
         case Add() | Pow() | Call() | Rel() | Not():
             parts = e.parts()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Delta, Expr, Index, Iverson, Rel, Size, walk
+from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, Size, walk
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
 from derive.algebra.poly import (
@@ -31,25 +31,22 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
+from derive.algebra.reductions import OTHERS
 from derive.algebra.rules import FUNCTION_RULES
 from derive.algebra.simplify import simplify
-from derive.algebra.substitution import fresh, substitute
+from derive.algebra.substitution import apart, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
-from derive.calculus.emptiness import (
+from derive.calculus.flatten import flatten
+from derive.calculus.lets import Let, Lets
+from derive.calculus.safe import (
     cancels,
-    guarded,
-    guarded_slope,
     has_positions,
     is_bent,
     some,
-    taken_where,
 )
-from derive.calculus.flatten import flatten
-from derive.calculus.lets import Let, Lets
+from derive.calculus.values import taken_where
 from derive.errors import LoweringError
-
-__all__ = ["apart", "partial_of_let", "reads"]
 
 
 def reads(lets: Lets, let: Let) -> tuple[str, ...]:
@@ -66,6 +63,9 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
             return
         if isinstance(e, Iverson | Delta) or (isinstance(e, Call) and e.function == "detach"):
             return
+        if isinstance(e, Guard):
+            visit(e.position)
+            return
         for part in e.parts():
             visit(part)
 
@@ -74,27 +74,16 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
     return tuple(found)
 
 
-def apart(formals: Sequence[Index], taken: Sequence[Index]) -> tuple[Index, ...]:
-    """Fresh copies of formals, primed apart from ``taken`` and from each other."""
-    used = list(taken)
-    result = []
-    for i in formals:
-        new = fresh(i, used)
-        used.append(new)
-        result.append(new)
-    return tuple(result)
-
-
 def partial_of_let(
     lets: Lets, let: Let, positions: Sequence[Expr], tensor: str, axes: Sequence[Index]
 ) -> Poly:
     """d let[positions] / d tensor[axes], the deltas standing.
 
-    sum:        d body
-    logsumexp:  Sum_k exp(body - lse) d body
-    max, min:   Sum_k delta(k, winner) d body                 the first winner, as torch.max
-    amax, amin: Sum_k [body = top] d body / Sum_k [body = top]  ties share, as torch.amax
-    prod:       Sum_k (product of the others) d body           right with zeros
+    sum:       d body
+    a slope:   Sum_k slope(body, value) d body
+    first:     Sum_k delta(k, winner) d body                     as torch.max
+    shared:    Sum_k [body = top] d body / Sum_k [body = top]    ties, as torch.amax
+    others:    Sum_k (product of the others) d body              right with zeros
     """
     mapping = dict(zip(let.formals, positions, strict=True))
     if let.kind == "sum":
@@ -104,7 +93,6 @@ def partial_of_let(
     inner = _with_binders_apart(let, positions, axes)
     binders = inner.binders
     body = substitute(inner.body, mapping)
-    assert isinstance(body, Poly)
     inside = _partial(lets, body, tensor, axes)
     if not inside.terms:
         return ZERO
@@ -112,48 +100,39 @@ def partial_of_let(
     if inner.condition is not None:
         condition = substitute(inner.condition, mapping)
         guard = mul(*(atom(Iverson(c)) for c in grouped(condition)))
-    taken = taken_where(inner)
-    bent = let.kind != "prod" and (is_bent(lets, let.name) or cancels(body, binders))
-    if taken is not None and bent:
+    row, taken = let.reduction, taken_where(inner)
+    bent = is_bent(lets, let.name) or cancels(body, binders)
+    if taken is not None and row.is_infinite_of_nothing and bent:
         # Where nothing is taken the let is infinite, and its adjoint or its share may be.
         condition = substitute(taken, mapping)
         guard = mul(guard, atom(Iverson(condition)), some(lets, condition, binders))
     value = atom(Access(let.name, tuple(positions)))
-    if let.kind == "logsumexp":
-        weight = mul(guard, atom(Call("exp", (add(body, scale(value, -1)),))))
-    elif let.kind in ("max", "min"):
+    if row.slope is not None:
+        weight = mul(guard, flatten(lets, row.slope(body, value)))
+    elif row.gradient == "first":
         winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
         (k,) = binders
         # Where nothing is taken the winner does not meet the condition.
-        weight = mul(guard, atom(Delta(k, as_atom(_substituted(winner, mapping)))))
+        weight = mul(guard, atom(Delta(k, as_atom(substitute(winner, mapping)))))
         if cancels(inside, binders) and not has_positions(lets, k):
             # The sum of the delta alone is 1, but over an empty axis it is 0.
             weight = mul(weight, atom(Iverson(Rel("<", ZERO, atom(Size(k.extent))))))
-    elif let.kind in ("amax", "amin"):
+    elif row.gradient == "shared":
         if not lets.is_input(body):
             # A saved value may round otherwise than what is computed again to compare with it.
             value = atom(Access(lets.again(let).name, tuple(positions)))
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
-    elif let.kind == "prod":
-        weight = mul(
-            guard, _substituted(_others(lets, let), {**mapping, let.binders[0]: binders[0]})
-        )
+    elif row.gradient == "others":
+        weight = mul(guard, substitute(_others(lets, let), {**mapping, let.binders[0]: binders[0]}))
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
-    shares = [mul(poly([t]), guarded_slope(lets, t.factors, inside)) for t in weight.terms]
-    return sum_over(add(ZERO, *shares), binders)
-
-
-def _substituted(p: Poly, mapping: dict[Index, Expr]) -> Poly:
-    new = substitute(p, mapping)
-    assert isinstance(new, Poly)
-    return new
+    return sum_over(mul(weight, inside), binders)
 
 
 def _others(lets: Lets, let: Let) -> Poly:
     """others[j, k]: the product of the body over all but k, which is no quotient by zero."""
-    return lets.reduction("others", let.binders, let.body, let.condition)
+    return lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
 
 
 def _named(lets: Lets, e: Call) -> Expr:
@@ -161,8 +140,8 @@ def _named(lets: Lets, e: Call) -> Expr:
     for let in lets.calls(e):
         (factor,) = let.body.terms[0].factors
         for binding in match(factor, e, frozenset(let.formals), {}):
-            if all(i in binding for i in let.formals):
-                return Access(let.name, tuple(binding[i] for i in let.formals))
+            if (name := let.at(binding)) is not None:
+                return name
     return e
 
 
@@ -186,7 +165,6 @@ def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Inde
     binders = apart(let.binders, taken)
     names: dict[Index, Expr] = dict(zip(let.binders, binders, strict=True))
     body = substitute(let.body, names)
-    assert isinstance(body, Poly)
     test = None if let.condition is None else substitute(let.condition, names)
     return replace(let, binders=binders, body=body, condition=test)
 
@@ -204,8 +182,8 @@ def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
             if inside.terms:
                 rest = t.factors[:n] + t.factors[n + 1 :]
                 # The binders of the term stay in scope of both parts.
-                slope = guarded_slope(lets, rest, inside)
-                parts.append(sum_over(mul(guarded(lets, t, rest), slope), t.binders))
+                beside = poly([make_term(t.coef, (), rest)])
+                parts.append(sum_over(mul(beside, inside), t.binders))
     return add(ZERO, *parts)
 
 
@@ -233,6 +211,9 @@ def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) ->
         if let is not None and let.is_through:
             return partial_of_let(lets, let, e.positions, tensor, axes)
         return ZERO
+    if isinstance(e, Guard):
+        inside = _partial_of_atom(lets, e.position, tensor, axes)
+        return mul(*(atom(Iverson(c)) for c in grouped(e.condition)), inside)
     if isinstance(e, Call) and e.function != "detach":
         parts = []
         for n, arg in enumerate(e.args):

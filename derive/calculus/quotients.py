@@ -12,29 +12,28 @@ It is exact algebra: where M is 0 the quotient is 1 too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
-from functools import lru_cache
-from itertools import permutations
+from functools import cache, lru_cache
 
-from derive.algebra.expr import Access, Expr, Num, Param, Pow, Size, free_indices, tensors
+from derive.algebra.expr import Access, Expr, Index, Param, Size, free_indices, tensors
 from derive.algebra.poly import (
     Group,
     Poly,
     Term,
     add,
+    atom,
     base_and_power,
     is_mask,
     make_term,
     mul,
     poly,
+    raised,
     sum_over,
 )
 from derive.algebra.rules import Rule, SumRule
 from derive.calculus.lets import Lets, inline
-
-__all__ = ["quotient_rules"]
 
 _DEEPEST = 4
 """So many names within a definition are opened."""
@@ -43,9 +42,7 @@ _DEEPEST = 4
 def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
     """The rules for these definitions; they see those that are added later."""
 
-    def sums(base: Expr) -> Iterator[Poly]:
-        return _sums(lets, base)
-
+    sums = cache(lambda base: tuple(_sums(lets, base)))
     return (
         Rule(
             "one sum", "v/(a + b) = 1, v = a + b", "the number of factors", lambda t: _one(t, sums)
@@ -68,17 +65,19 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
     )
 
 
-Sums = Callable[[Expr], Iterator[Poly]]
+Sums = Callable[[Expr], tuple[Poly, ...]]
 
 
 def _one(t: Term, sums: Sums) -> Poly | None:
     """t with the powers of a name and of the sum that it is short for as one power of the name."""
-    for name, other in permutations(t.factors, 2):
-        base, exponent = base_and_power(name)
-        same, more = base_and_power(other)
-        if not isinstance(base, Access) or not isinstance(same, Poly) or _shared_masks(same) != ():
+    powers = [(f, *base_and_power(f)) for f in t.factors]
+    wholes = [(f, e, n) for f, e, n in powers if isinstance(e, Poly) and _shared_masks(e) == ()]
+    for name, base, exponent in powers if wholes else ():
+        if not isinstance(base, Access):
             continue
-        if same in sums(base):
+        for other, same, more in wholes:
+            if same not in sums(base):
+                continue
             rest = [f for f in t.factors if f not in (name, other)]
             factors = (*rest, *_factors(base, exponent + more))
             return poly([make_term(t.coef, t.binders, factors)])
@@ -120,13 +119,24 @@ def _one_quotient(t: Term) -> Poly | None:
             least = min(dict(map(base_and_power, d.factors)).get(base, 0) for d in whole.terms)
             if least >= 0 or Fraction(least).denominator != 1 or least * n > -k:
                 continue
-            cleared = mul(whole, _power(base, Fraction(-least)))
+            cleared = mul(whole, atom(base, Fraction(-least)))
             if any(free_indices(base) & frozenset(d.binders) for d in cleared.terms):
                 continue
             rest = [f for f in t.factors if f not in (sum_, divisor)]
             factors = (*rest, *_factors(cleared, n), *_factors(base, k + least * n))
             return poly([make_term(t.coef, t.binders, factors)])
     return None
+
+
+def _products_among(
+    terms: Collection[Term], outer: Poly, whole: Poly, binders: Sequence[Index]
+) -> Iterator[Term]:
+    """The products of the terms of a sum that are among these, up to the first that is not."""
+    for part in whole.terms:
+        product = sum_over(mul(outer, poly([part])), binders).terms
+        if len(product) != 1 or product[0] not in terms:
+            return
+        yield product[0]
 
 
 def _cancelled(p: Poly, sums: Sums) -> Poly | None:
@@ -148,16 +158,11 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
                 rest = None if masks is None else _quotient(t, f, whole)
                 if rest is None or masks is None:
                     continue
-                outer = mul(rest, _power(base, exponent))
-                gone = {t}
-                for part in whole.terms:
-                    product = sum_over(mul(outer, poly([part])), t.binders).terms
-                    if len(product) != 1 or product[0] not in terms:
-                        break
-                    gone.add(product[0])
+                outer = mul(rest, atom(base, exponent))
+                gone = {t, *_products_among(terms, outer, whole, t.binders)}
                 if len(gone) == len(whole.terms):
                     kept = poly([make_term(Fraction(1), (), masks)])
-                    made = mul(rest, kept, _power(base, exponent + 1))
+                    made = mul(rest, kept, atom(base, exponent + 1))
                     left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
     return None
@@ -216,11 +221,7 @@ class _Alike:
 
 
 def _factors(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
-    return () if exponent == 0 else (base if exponent == 1 else Pow(base, Num(exponent)),)
-
-
-def _power(base: Expr, exponent: Fraction) -> Poly:
-    return poly([make_term(Fraction(1), (), _factors(base, exponent))])
+    return (raised(base, exponent),) if exponent else ()
 
 
 def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index, Iverson, free_indices
-from derive.calculus.bounds import Bounds
-from derive.calculus.conditions import conditions_of
-from derive.notation.affine import Polynomial
-
-__all__ = ["part_of_range"]
+from derive.algebra.logic import conditions_of
+from derive.algebra.sizes import Bounds
 
 
 def part_of_range(

@@ -14,26 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from derive.algebra.expr import (
-    Access,
     Add,
     Call,
     Expr,
     Index,
     Mul,
     Num,
-    Param,
     Pow,
     Reduce,
-    Size,
     accesses,
     free_indices,
     walk,
 )
-from derive.algebra.functions import UNBOUNDED, UNDEFINED_SOMEWHERE
 from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.calculus.values import is_finite_alike
 from derive.notation.build import total
-
-__all__ = ["with_named_scores"]
 
 
 def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
@@ -85,18 +80,6 @@ def _is_contraction(f: Expr) -> bool:
 
     What is named is made everywhere, also where a condition excludes it.
     """
-    return all(map(_is_finite, walk(f))) and any(
+    return all(map(is_finite_alike, walk(f))) and any(
         isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
     )
-
-
-def _is_finite(part: Expr) -> bool:
-    match part:
-        case Reduce(kind, _, _, condition):
-            return kind in ("sum", "logsumexp") and condition is None
-        case Pow(base, Num(power)):
-            numbers = all(isinstance(p, Add | Mul | Pow | Num | Param | Size) for p in walk(base))
-            return numbers or (power > 0 and power.denominator == 1)
-        case Call(function):
-            return function not in (*UNBOUNDED, *UNDEFINED_SOMEWHERE) or function == "exp"
-    return isinstance(part, Access | Add | Index | Mul | Num | Param | Size)

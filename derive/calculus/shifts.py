@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
+from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Access,
     Delta,
@@ -24,17 +24,17 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
 )
+from derive.algebra.logic import conjunction
 from derive.algebra.poly import (
     Poly,
     Term,
     as_atom,
 )
 from derive.algebra.rules import Rule
+from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import fresh, substitute
-from derive.calculus.bounds import Bounds, as_poly
 from derive.calculus.conditions import (
     beside,
-    conjunction,
     known,
     plain_positions,
     rebuilt,
@@ -44,9 +44,6 @@ from derive.calculus.conditions import (
     without_guards,
 )
 from derive.calculus.ranges import part_of_range
-from derive.notation.affine import Polynomial
-
-__all__ = ["Solution", "range_of", "read_at", "shift_rules"]
 
 _ONE = Polynomial.of(1)
 
@@ -142,13 +139,9 @@ def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
     for i in t.binders:
         if i.group or i in free_indices(delta.axis):
             continue
-        alone = position.terms.get((i,))
-        if alone not in (1, -1) or sum(i in key for key in position.terms) > 1:
-            continue
-        # axis = position + alone*i with the position at i = 0, so i = alone*(axis - position).
-        own = Polynomial({(i,): alone})
-        value = (axis - (position - own)) * Polynomial({(): alone})
-        yield Solution(i, value, range_of(bounds, i, value))
+        value = (axis - position).solved(i)
+        if value is not None:
+            yield Solution(i, value, range_of(bounds, i, value))
 
 
 def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
@@ -167,7 +160,7 @@ def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
     gap = (b - a).terms
     left = Polynomial({k: -c for k, c in gap.items() if c < 0})
     right = Polynomial({k: c for k, c in gap.items() if c > 0})
-    return Rel(op, as_poly(left), as_poly(right))
+    return Rel(op, left.poly(), right.poly())
 
 
 def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]) -> bool:
@@ -179,10 +172,9 @@ def _in_place(bounds: Bounds, delta: Delta, solution: Solution, factors: Sequenc
     axis, i = free_indices(delta.axis), solution.index
     if isinstance(delta.axis, Index) and i.extent == delta.axis.extent:
         return True
-    others = {j for key in solution.value.terms for j in key if isinstance(j, Index)}
     return (
-        len(others) == 1
-        and others == axis
+        len(axis) == 1
+        and axis == {*solution.value.indices}
         and all(
             _is_window(bounds, a, i) for f in factors for a in accesses(f) if i in free_indices(a)
         )
@@ -193,31 +185,19 @@ def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
     """Whether the index runs through one axis, in steps of 1 or -1 and alone."""
     (position, *more) = (p for p in a.positions if i in free_indices(p))
     bare = position.position if isinstance(position, Guard) else position
-    found = None if more else _lone_index(bounds, bare)
-    return found is not None and found[0] is i
+    form = None if more else bounds.form(bare)
+    return form is not None and form.indices == [i] and form.unit(i) is not None
 
 
 def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
     """The factor with the index at its value; what it reads there is guarded by the range."""
-    i, value = solution.index, as_atom(as_poly(solution.value))
+    i, value = solution.index, as_atom(solution.value.poly())
     if i not in free_indices(factor):
         return factor
     if not solution.range:
         return settled(bounds, plain_positions(substitute(factor, {i: value})))
     guarded = substitute(factor, {i: Guard(conjunction(solution.range), value)})
     return settled(bounds, with_guards_outside(guarded, frozenset(solution.range)))
-
-
-def _lone_index(bounds: Bounds, e: Expr) -> tuple[Index, Fraction] | None:
-    """(i, 1 or -1) where e is a sum with that multiple of i and no other index."""
-    form = bounds.form(e)
-    if form is None:
-        return None
-    found = [key for key in form.terms if any(isinstance(part, Index) for part in key)]
-    if len(found) != 1 or len(found[0]) != 1 or abs(form.terms[found[0]]) != 1:
-        return None
-    (i,) = found[0]
-    return (i, form.terms[found[0]]) if isinstance(i, Index) else None
 
 
 # Ranges
@@ -230,6 +210,6 @@ def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
         if found is not None:
             index, start, rest = found
             new = fresh(index, free_indices(t) | frozenset(t.binders))
-            shifted = as_atom(as_poly(Polynomial.of(new) + start))
+            shifted = as_atom((Polynomial.of(new) + start).poly())
             factors = [settled(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest]
             yield rebuilt(t, [new if b is i else b for b in t.binders], factors)

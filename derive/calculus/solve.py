@@ -12,14 +12,12 @@ from dataclasses import replace
 from derive.algebra.rules import Rules
 from derive.algebra.simplify import Log, simplify
 from derive.calculus.adjoint import Adjoint, Backward, said_of
-from derive.calculus.bracketed import bracket_rule
 from derive.calculus.equalities import equality_rules
 from derive.calculus.fold import fold_rules
 from derive.calculus.lookups import lookup_rule
+from derive.calculus.safe import SafeAgain
 from derive.calculus.shifts import shift_rules
 from derive.calculus.witnesses import witness_rule
-
-__all__ = ["solved"]
 
 
 def solved(backward: Backward) -> Backward:
@@ -31,7 +29,6 @@ def solved(backward: Backward) -> Backward:
         *equality_rules(bounds),
         lookup_rule(bounds),
         witness_rule(lets),
-        bracket_rule(lambda name: made.get(name) or lets.get(name)),
     )
     folds = fold_rules(lets, made)
 
@@ -48,3 +45,13 @@ def _solved(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
         return a
     body = simplify(body, (*last, *folds), log)
     return replace(a, body=body, steps=a.steps.then(said_of((a.name, a.formals), log)))
+
+
+def safe_backward(backward: Backward) -> Backward:
+    """The adjoints and gradients, in which brackets of derivatives guard what they stand beside."""
+    safe = SafeAgain(backward.lets)
+
+    def made(adjoints: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
+        return tuple(replace(a, body=safe.flat(a.body)) for a in adjoints)
+
+    return replace(backward, adjoints=made(backward.adjoints), gradients=made(backward.gradients))

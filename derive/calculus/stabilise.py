@@ -18,10 +18,11 @@ definition: counts/total is such a ratio where counts = exp(f) and total = Sum_k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import Access, And, Call, Expr, Index, Iverson, accesses, free_indices
+from derive.algebra.expr import Access, Call, Expr, Index, Iverson, accesses, free_indices
+from derive.algebra.logic import conjunction
 from derive.algebra.poly import (
     ONE,
     Poly,
@@ -39,32 +40,40 @@ from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
 from derive.calculus.lets import Lets
 
-__all__ = ["merge_exponentials", "stable_log", "stable_logsumexp", "stable_power"]
-
-_LOG_OF_SUM = "log Σₖ exp(f) = logsumexpₖ f"
-_POWER_OF_SUM = "(Σₖ exp(f))ᵖ = exp(p·logsumexpₖ f)"
 _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
 _SHIFT = "logsumexpₖ(f + g) = logsumexpₖ f + g, g without k"
 _LOG_OF_EXP = "log exp(f) = f"
 _LOG_OF_SIGMOID = "log sigmoid(f) = logsigmoid(f)"
-_SOFTPLUS = "log(1 + exp(f)) = softplus(f)"
-_LOG1P = "log(1 + f) = log1p(f)"
-_SIGMOID = "1/(1 + exp(f)) = sigmoid(−f)"
 
 
 def stable_power(lets: Lets, p: Poly, exponent: Fraction) -> Poly:
     """p ** exponent in a stable form."""
-    if all(_exponent(f) is not None or isinstance(f, Iverson) for f in _lone_factors(p)):
-        lse = _as_logsumexp(lets, p)
-        if lse is not None:
-            lets.used(_POWER_OF_SUM)
-            return exponential(scale(lse, exponent))
-    if exponent.denominator == 1 and exponent < 0:
-        inner = _one_plus(p, 1)
-        if inner is not None and (u := _lone_call(lets, inner, "exp")) is not None:
-            lets.used(_SIGMOID)
-            return power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
+    for states, apply in POWERS.items():
+        made = apply(lets, p, exponent)
+        if made is not None:
+            lets.used(states)
+            return made
     return power(p, exponent)
+
+
+def _power_of_total(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
+    if not all(_exponent(f) is not None or isinstance(f, Iverson) for f in _lone_factors(p)):
+        return None
+    lse = _as_logsumexp(lets, p)
+    return None if lse is None else exponential(scale(lse, exponent))
+
+
+def _sigmoid(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
+    inner = _one_plus(p, 1) if exponent.denominator == 1 and exponent < 0 else None
+    u = None if inner is None else _lone_call(lets, inner, "exp")
+    return None if u is None else power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
+
+
+POWERS: Mapping[str, Callable[[Lets, Poly, Fraction], Poly | None]] = {
+    "(Σₖ exp(f))ᵖ = exp(p·logsumexpₖ f)": _power_of_total,
+    "1/(1 + exp(f)) = sigmoid(−f)": _sigmoid,
+}
+"""The identities of powers, the first that applies."""
 
 
 def stable_logsumexp(
@@ -91,26 +100,32 @@ def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) ->
 
 def stable_log(lets: Lets, p: Poly) -> Poly:
     """log p in a stable form."""
-    lse = _as_logsumexp(lets, p)
-    if lse is not None:
-        lets.used(_LOG_OF_SUM)
-        return lse
-    for sign in (1, -1):
-        inner = _one_plus(p, sign)
-        if inner is None:
-            continue
-        if sign == 1 and (u := _lone_call(lets, inner, "exp")) is not None:
-            lets.used(_SOFTPLUS)
-            return atom(Call("softplus", (u,)))
-        if sign == -1 and (u := _lone_call(lets, inner, "sigmoid")) is not None:
-            lets.used(_LOG_OF_SIGMOID)
-            return atom(Call("logsigmoid", (scale(u, -1),)))
-        if sign == 1:
-            lets.used(_LOG1P)
-            return atom(Call("log1p", (inner,)))
+    for states, apply in LOGARITHMS:
+        made = apply(lets, p)
+        if made is not None:
+            lets.used(states)
+            return made
     if len(p.terms) == 1 and not p.terms[0].binders:
         return _log_of_product(lets, p.terms[0])
     return atom(Call("log", (p,)))
+
+
+def _softplus(lets: Lets, p: Poly) -> Poly | None:
+    inner = _one_plus(p, 1)
+    u = None if inner is None else _lone_call(lets, inner, "exp")
+    return None if u is None else atom(Call("softplus", (u,)))
+
+
+def _log1p(lets: Lets, p: Poly) -> Poly | None:
+    inner = _one_plus(p, 1)
+    return None if inner is None else atom(Call("log1p", (inner,)))
+
+
+def _logsigmoid(lets: Lets, p: Poly) -> Poly | None:
+    """log(1 - sigmoid(f)) = logsigmoid(-f), as 1 - sigmoid(f) = sigmoid(-f)."""
+    inner = _one_plus(p, -1)
+    u = None if inner is None else _lone_call(lets, inner, "sigmoid")
+    return None if u is None else atom(Call("logsigmoid", (scale(u, -1),)))
 
 
 def exponential(p: Poly) -> Poly:
@@ -294,7 +309,8 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
     if not exponentials or len(exponentials) + len(conditions) != len(t.factors):
         return None
     exponents = (_by_definition(lets, f) for f in exponentials)
-    return stable_logsumexp(lets, t.binders, add(*exponents), _conjunction(conditions))
+    condition = conjunction(conditions) if conditions else None
+    return stable_logsumexp(lets, t.binders, add(*exponents), condition)
 
 
 def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
@@ -313,15 +329,7 @@ def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
     for a in accesses(total):
         if (made := lets.get(a.tensor)) is not None and made.kind == "logsumexp":
             lets.as_variable(a.tensor)
-    read = substitute(total, dict(zip(let.formals, base.positions, strict=True)))
-    assert isinstance(read, Poly)
-    return read
-
-
-def _conjunction(conditions: Sequence[Expr]) -> Expr | None:
-    if not conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+    return substitute(total, dict(zip(let.formals, base.positions, strict=True)))
 
 
 def _one_plus(p: Poly, sign: int) -> Poly | None:
@@ -379,3 +387,12 @@ def _known_log(lets: Lets, factor: Expr) -> Poly | None:
         return None
     known = _known_log(lets, t.factors[0])
     return None if known is None else scale(known, exponent)
+
+
+LOGARITHMS: Sequence[tuple[str, Callable[[Lets, Poly], Poly | None]]] = (
+    ("log Σₖ exp(f) = logsumexpₖ f", _as_logsumexp),
+    ("log(1 + exp(f)) = softplus(f)", _softplus),
+    ("log(1 + f) = log1p(f)", _log1p),
+    (_LOG_OF_SIGMOID, _logsigmoid),
+)
+"""The identities of logarithms, the first that applies."""

@@ -21,8 +21,6 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
-    Num,
-    Pow,
     Rel,
     Size,
     free_indices,
@@ -41,6 +39,7 @@ from derive.algebra.poly import (
     make_term,
     mul,
     poly,
+    raised,
     sum_over,
 )
 from derive.algebra.recursion import Recursion
@@ -48,11 +47,9 @@ from derive.algebra.rules import Rule, Step, SumRule
 from derive.algebra.simplify import Log, simplify
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import has_a_member
-from derive.calculus.emptiness import has_positions
 from derive.calculus.lets import Let, Lets, inline, tensors_of
 from derive.calculus.means import is_compared, sums_apart
-
-__all__ = ["total_rules"]
+from derive.calculus.safe import has_positions
 
 _NAMED = "a defining sum of products is its name"
 
@@ -394,7 +391,7 @@ def _divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
         if n * have <= 0 or abs(have) < abs(n):
             return None
         powers[base] = have - n
-    return [a if n == 1 else Pow(a, Num(n)) for a, n in powers.items() if n]
+    return [raised(a, n) for a, n in powers.items() if n]
 
 
 def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly | None:

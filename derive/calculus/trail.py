@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from derive.algebra.rules import Step
 
-__all__ = ["Trail"]
-
 
 @dataclass(frozen=True, eq=False)
 class Trail:

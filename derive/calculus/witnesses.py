@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from itertools import product
 
 from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, free_indices, sort_key
+from derive.algebra.logic import conditions_of
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.rules import Rule
 from derive.algebra.substitution import substitute
-from derive.calculus.conditions import conditions_of, rebuilt
+from derive.calculus.conditions import rebuilt
 from derive.calculus.lets import Lets
-
-__all__ = ["witness_rule"]
 
 _MOST = 200
 """More places than these are not tried."""

@@ -6,10 +6,11 @@ half of its values, or another tensor, as the gate.
 
 from __future__ import annotations
 
-from sympy import Abs, Eq, Float, IndexedBase, Piecewise, erf, pi, sign, sqrt, symbols, tanh
+from sympy import Abs, Float, IndexedBase, Piecewise, erf, pi, sign, sqrt, symbols, tanh
 
 from derive.notation.heads import (
     Composite,
+    Eq,
     axis,
     choice,
     expm1,

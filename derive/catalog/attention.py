@@ -6,10 +6,11 @@ features, as in torch.nn.functional.scaled_dot_product_attention.
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Piecewise, Sum, cos, exp, sin, sqrt, symbols
+from sympy import IndexedBase, Piecewise, Sum, cos, exp, sin, sqrt, symbols
 
 from derive.notation.heads import (
     Composite,
+    Eq,
     Holds,
     Softmax,
     Total,

@@ -6,9 +6,9 @@ torch. Around a padded input is 0.
 
 from __future__ import annotations
 
-from sympy import And, Eq, IndexedBase, Sum, floor, symbols
+from sympy import And, IndexedBase, Sum, floor, symbols
 
-from derive.notation.heads import Composite, Mean, ReduceMax, Total, group, optional, size
+from derive.notation.heads import Composite, Eq, Mean, ReduceMax, Total, group, optional, size
 from derive.notation.operation import Operation
 
 q = group("q")

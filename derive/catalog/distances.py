@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sympy import Abs, Eq, IndexedBase, Piecewise, Rational, Sum, exp, oo, sqrt, symbols, tanh
+from sympy import Abs, IndexedBase, Piecewise, Rational, Sum, exp, oo, sqrt, symbols, tanh
 
-from derive.notation.heads import Mean, axis, clamp, group, keep
+from derive.notation.heads import Eq, Mean, axis, clamp, group, keep
 from derive.notation.operation import Operation
 
 b, p, q = group("b"), group("p"), group("q")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sympy import (
     Abs,
-    Eq,
     IndexedBase,
     Symbol,
     acos,
@@ -29,6 +28,7 @@ from sympy import (
 )
 
 from derive.notation.heads import (
+    Eq,
     clamp,
     expm1,
     group,

@@ -5,11 +5,12 @@ Composite axes are in memory order.
 
 from __future__ import annotations
 
-from sympy import And, Eq, Idx, IndexedBase, Max, Piecewise, Sum, exp, floor, symbols
+from sympy import And, Idx, IndexedBase, Max, Piecewise, Sum, exp, floor, symbols
 
 from derive.notation.heads import (
     Composite,
     Concat,
+    Eq,
     Holds,
     Mean,
     ReduceAmax,

@@ -5,9 +5,10 @@ An ignored target counts for nothing, and ``mean`` divides by the weight of thos
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
+from sympy import IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
 
 from derive.notation.heads import (
+    Eq,
     LogSoftmax,
     LogSumExp,
     Mean,

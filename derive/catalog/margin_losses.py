@@ -6,9 +6,20 @@ passes the gradient on the margin itself, ``clamp`` does so too.
 
 from __future__ import annotations
 
-from sympy import Abs, Eq, Float, IndexedBase, Ne, Piecewise, Sum, oo, sqrt, symbols
+from sympy import Abs, Float, IndexedBase, Ne, Piecewise, Sum, oo, sqrt, symbols
 
-from derive.notation.heads import Mean, Total, choice, clamp, group, integer, optional, relu, size
+from derive.notation.heads import (
+    Eq,
+    Mean,
+    Total,
+    choice,
+    clamp,
+    group,
+    integer,
+    optional,
+    relu,
+    size,
+)
 from derive.notation.operation import Operation
 
 p = group("p")

@@ -6,9 +6,9 @@ and ``baddbmm`` have torch's names.
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, KroneckerDelta, Piecewise, Sum, symbols
+from sympy import IndexedBase, KroneckerDelta, Piecewise, Sum, symbols
 
-from derive.notation.heads import Composite, group, optional
+from derive.notation.heads import Composite, Eq, group, optional
 from derive.notation.operation import Operation
 
 b = group("b")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Rational, Sum, exp, log, symbols, tanh
+from sympy import IndexedBase, Rational, Sum, exp, log, symbols, tanh
 
-from derive.notation.heads import Composite, Mean, ReduceMax, integer, size
+from derive.notation.heads import Composite, Eq, Mean, ReduceMax, integer, size
 from derive.notation.operation import Operation
 
 n, t, v, d, k, j, c, o = symbols("n t v d k j c o", integer=True)

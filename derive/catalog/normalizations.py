@@ -5,10 +5,11 @@ The names and defaults are those of torch.nn.functional.
 
 from __future__ import annotations
 
-from sympy import And, Eq, IndexedBase, Rational, Sum, oo, sqrt, symbols
+from sympy import And, IndexedBase, Rational, Sum, oo, sqrt, symbols
 
 from derive.notation.heads import (
     Composite,
+    Eq,
     Mean,
     Total,
     axis,

@@ -5,9 +5,10 @@ The names and conventions are those of torch.nn.functional.
 
 from __future__ import annotations
 
-from sympy import Abs, Eq, IndexedBase, Piecewise, Rational, Sum, exp, log, oo, symbols
+from sympy import Abs, IndexedBase, Piecewise, Rational, Sum, exp, log, oo, symbols
 
 from derive.notation.heads import (
+    Eq,
     Mean,
     choice,
     clamp,

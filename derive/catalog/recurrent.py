@@ -6,9 +6,9 @@ other.
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Sum, symbols, tanh
+from sympy import IndexedBase, Sum, symbols, tanh
 
-from derive.notation.heads import Composite, optional, sigmoid, size
+from derive.notation.heads import Composite, Eq, optional, sigmoid, size
 from derive.notation.operation import Operation
 
 g, i, j, l, n = symbols("g i j l n", integer=True)  # noqa: E741

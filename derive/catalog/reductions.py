@@ -5,11 +5,12 @@ The cumulative ones reduce all that comes before, and keep the axis.
 
 from __future__ import annotations
 
-from sympy import Abs, Eq, IndexedBase, Piecewise, Product, Sum, sqrt, symbols
+from sympy import Abs, IndexedBase, Piecewise, Product, Sum, sqrt, symbols
 
 from derive.notation.heads import (
     ArgMax,
     ArgMin,
+    Eq,
     LogSumExp,
     Mean,
     ReduceAmax,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sympy import Eq, IndexedBase, Sum, exp, symbols
+from sympy import IndexedBase, Sum, exp, symbols
 
-from derive.notation.heads import LogSumExp, axis, group
+from derive.notation.heads import Eq, LogSumExp, axis, group
 from derive.notation.operation import Operation
 
 p, q = group("p"), group("q")

@@ -16,22 +16,6 @@ from derive.notation.operation import Operation
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "Function",
-    "Results",
-    "array",
-    "called",
-    "cotangents_of",
-    "derivatives",
-    "differs",
-    "directions_of",
-    "inputs_of",
-    "plain",
-    "pulled_back",
-    "smooth",
-    "tensors_of",
-    "weights_of",
-]
 
 Function = Callable[..., Any]
 

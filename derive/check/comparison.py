@@ -23,17 +23,6 @@ from derive.pipeline import options, value_and_grad
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "Compared",
-    "Comparison",
-    "Row",
-    "backwards",
-    "compare",
-    "compare_all",
-    "compare_generated",
-    "compare_gradients",
-    "every_output",
-]
 
 _WIDTH = 15
 _ROUNDING = 10

@@ -16,8 +16,6 @@ from derive.notation.operation import Operation
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["detaches", "unlike_reference"]
-
 
 def detaches(op: Operation) -> bool:
     """Whether an equation stops a gradient."""

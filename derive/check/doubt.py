@@ -35,8 +35,6 @@ from derive.check.samples import Case, Sample, sample
 from derive.errors import VerificationError
 from derive.notation.operation import Operation
 
-__all__ = ["Verdict", "rounding", "steadiest", "verdict"]
-
 _RTOL, _ATOL = 1e-6, 1e-8
 _MOST_LOOPS = 100_000
 """Many digits are asked of operations whose loops go round no more often than this."""

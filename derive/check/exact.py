@@ -21,8 +21,6 @@ from derive.check import oracle
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
-__all__ = ["Exact", "Unknown"]
-
 _DIGITS = 60
 _STEP = Fraction(1, 10**18)
 _KINK = 1e-9

@@ -41,7 +41,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS, RELATIONS
-from derive.check.points import EMPTY, Scope, digits, reduced, spread
+from derive.check.points import REDUCTIONS, Scope, digits, reduced, spread
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from derive.algebra.interpret import Extents
 
-__all__ = ["Grid"]
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 
@@ -224,9 +223,9 @@ class Grid:
             values = self.condition(body, points)
         else:
             values = self.arithmetic(body, points)
-        if kind in ("mean", "logsumexp"):
+        if kind in ("mean", "logsumexp", "norm2"):
             values = self.real(values)
-        if not values.is_floating_point() and math.isinf(EMPTY[kind]):
+        if not values.is_floating_point() and math.isinf(REDUCTIONS[kind].of_nothing):
             # Of nothing the result is infinite, which is no integer.
             bound = len(inner.shape) - len(scope.shape)
             count = inner.shape[:bound] if mask is None else mask.flatten(0, bound - 1).sum(0)

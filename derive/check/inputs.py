@@ -30,13 +30,11 @@ from derive.algebra.expr import (
     free_indices,
     walk,
 )
-from derive.algebra.interpret import Array
+from derive.algebra.interpret import Array, evaluate
 from derive.check import oracle, reference
 from derive.check.samples import Case, Sample, sample
 from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Choice, Operation, SizeOf, Tensor
-
-__all__ = ["Inputs", "random_inputs", "sizes_of"]
 
 Sizes = dict[str, "int | tuple[int, ...]"]
 
@@ -180,7 +178,7 @@ def _resized(
                 inside = list(walk(e.size))
                 sized = {s.extent for s in inside if isinstance(s, Size)} <= found.keys()
                 if sized and {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
-                    found[e.name] = int(oracle.evaluate(e.size, {}, found, {}, numbers))
+                    found[e.name] = int(evaluate(e.size, {}, found, {}, numbers))
         missing = [e.name for e in op.extents if e.name not in found and e.name in known]
         if count == len(found) and missing:
             # Sizes that follow from each other: one of them stays as it is.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Param, Size, accesses, walk
-from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, array, evaluate, every
+from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, evaluate, every
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -28,8 +28,6 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-
-__all__ = ["Judge", "array", "evaluate", "gradient", "outputs", "ran", "run", "sizes", "slopes"]
 
 _STEP = 1e-3
 """The first step of a difference, relative to max(1, |x|)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from derive.algebra.expr import Index
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from derive.algebra.interpret import Extents
-
-__all__ = ["EMPTY", "REDUCTIONS", "Scope", "digits", "reduced", "spread"]
 
 
 class Scope:
@@ -68,26 +66,6 @@ def spread(onto: Tensor, mask: Tensor, points: Tensor) -> Tensor:
     return onto.masked_scatter(mask, points.expand(int(mask.sum())).to(onto.dtype))
 
 
-EMPTY: Mapping[str, float | bool] = {
-    "sum": 0,
-    "prod": 1,
-    "mean": math.nan,
-    "max": -math.inf,
-    "amax": -math.inf,
-    "min": math.inf,
-    "amin": math.inf,
-    "argmax": 0,
-    "argmin": 0,
-    "logsumexp": -math.inf,
-    "any": False,
-    "all": True,
-}
-"""The reduction of nothing."""
-
-_NEUTRAL = {**EMPTY, "mean": 0, "argmax": -math.inf, "argmin": math.inf}
-"""What may stand where nothing is taken without a change of the result."""
-
-
 def reduced(
     kind: str, points: Tensor, mask: Tensor | None, shape: tuple[int, ...], rank: int
 ) -> Tensor:
@@ -100,20 +78,20 @@ def reduced(
 
     count, rest = math.prod(shape[: len(shape) - rank]), shape[len(shape) - rank :]
     if count == 0:
-        empty = EMPTY[kind]
+        empty = REDUCTIONS[kind].of_nothing
         whole = not points.is_floating_point() and math.isfinite(empty)
         return torch.full(rest, empty, dtype=points.dtype if whole else None, device=points.device)
     if mask is None:
-        return REDUCTIONS[kind](points.expand(shape).reshape(count, *rest), None)
+        return REDUCTIONS[kind].over(points.expand(shape).reshape(count, *rest), None)
     fill = torch.full(shape, _neutral(kind, points.dtype), dtype=points.dtype, device=mask.device)
     values, taken = spread(fill, mask, points), mask.reshape(count, *rest)
-    return REDUCTIONS[kind](values.reshape(count, *rest), taken)
+    return REDUCTIONS[kind].over(values.reshape(count, *rest), taken)
 
 
 def _neutral(kind: str, dtype: torch.dtype) -> float | bool:
     import torch
 
-    value = _NEUTRAL[kind]
+    value = REDUCTIONS[kind].neutral
     if dtype.is_floating_point or math.isfinite(value):
         return value
     return torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min
@@ -172,18 +150,37 @@ def _mean(values: Tensor, taken: Taken) -> Tensor:
     return values.mean(0) if taken is None else values.sum(0) / taken.sum(0)
 
 
-REDUCTIONS: Mapping[str, Callable[[Tensor, Taken], Tensor]] = {
-    "sum": lambda values, taken: values.sum(0),
-    "prod": lambda values, taken: values.prod(0),
-    "mean": _mean,
-    "max": _first(1),
-    "min": _first(-1),
-    "amax": _shared("amax"),
-    "amin": _shared("amin"),
-    "argmax": _winner(1),
-    "argmin": _winner(-1),
-    "logsumexp": lambda values, taken: values.logsumexp(0),
-    "any": lambda values, taken: values.any(0),
-    "all": lambda values, taken: values.all(0),
+def _norm(values: Tensor, taken: Taken) -> Tensor:
+    """torch's own, whose slope is 0 where all is 0."""
+    import torch
+
+    made: Tensor = torch.linalg.vector_norm(values, dim=0)
+    return made
+
+
+class Reduction(NamedTuple):
+    """The reduction of nothing, what may stand where nothing is taken, and that over axis 0."""
+
+    of_nothing: float | bool
+    neutral: float | bool
+    over: Callable[[Tensor, Taken], Tensor]
+
+
+_INF = math.inf
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": Reduction(0, 0, lambda values, taken: values.sum(0)),
+    "prod": Reduction(1, 1, lambda values, taken: values.prod(0)),
+    "mean": Reduction(math.nan, 0, _mean),
+    "max": Reduction(-_INF, -_INF, _first(1)),
+    "min": Reduction(_INF, _INF, _first(-1)),
+    "amax": Reduction(-_INF, -_INF, _shared("amax")),
+    "amin": Reduction(_INF, _INF, _shared("amin")),
+    "argmax": Reduction(0, -_INF, _winner(1)),
+    "argmin": Reduction(0, _INF, _winner(-1)),
+    "logsumexp": Reduction(-_INF, -_INF, lambda values, taken: values.logsumexp(0)),
+    "norm2": Reduction(0, 0, _norm),
+    "any": Reduction(False, False, lambda values, taken: values.any(0)),
+    "all": Reduction(True, True, lambda values, taken: values.all(0)),
 }
-"""Each over axis 0; values that are not taken are neutral already."""
+"""Values that are not taken are neutral already."""

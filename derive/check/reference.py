@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derive.algebra.expr import Expr, accesses, as_expr
+from derive.algebra.interpret import evaluate
 from derive.check import oracle
 from derive.check.grid import Grid
 from derive.check.points import Scope
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from derive.algebra.interpret import Extents
-
-__all__ = ["selected", "target", "values"]
 
 
 def values(
@@ -171,7 +170,7 @@ def _numbers(op: Operation, parameters: Mapping[str, Any], found: Extents) -> di
             elif p.default is None:
                 raise TypeError(f"{op.name} needs the parameter {p.name}")
             else:
-                numbers[p.name] = oracle.evaluate(_constant(p.default), {}, {}, {}, {})
+                numbers[p.name] = evaluate(_constant(p.default), {}, {}, {}, {})
     unknown = sorted(set(parameters) - {p.name for p in op.parameters})
     if unknown:
         raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")

@@ -26,8 +26,6 @@ from derive.check.calling import (
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
-__all__ = ["SHIFTS", "lost_digits"]
-
 SHIFTS = (
     ("float32 off the origin", 1.0, 100.0),
     ("float32 saturated", 20.0, 0.0),

@@ -43,7 +43,6 @@ from derive.notation.operation import Operation
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Check", "checks_of", "gradients_of", "load_source", "verify_source"]
 
 Checking = Callable[..., str]
 """What differs between a function at a sample and what it should be, or nothing."""

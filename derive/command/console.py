@@ -7,24 +7,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from derive.command.modules import Difference
-
-__all__ = [
-    "count",
-    "mends",
-    "print_differences",
-    "print_generated",
-    "print_json",
-    "print_note",
-    "print_warning",
-    "progress",
-    "shown",
-    "table",
-]
+if TYPE_CHECKING:
+    from derive.command.modules import Difference
 
 _Item = TypeVar("_Item")
 

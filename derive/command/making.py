@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from derive.command.lines import warnings_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.pipeline import costs, source
-from derive.report import warnings_of
 
 if TYPE_CHECKING:
     from derive.check.verify import Check
 
-__all__ = ["Made", "checked", "made", "text_of", "unverified", "warned"]
 
 _DERIVED = 12
 """So many operations are derived while a process starts."""

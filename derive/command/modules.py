@@ -12,8 +12,6 @@ from derive.command.marks import PACKAGE, foreign, ours, unified
 from derive.command.staging import replace
 from derive.errors import DeriveError
 
-__all__ = ["Difference", "compare", "files_of", "refuse_foreign", "write"]
-
 _PACKAGE = "__init__.py"
 
 

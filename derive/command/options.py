@@ -10,15 +10,17 @@ from typing import Annotated
 
 import typer
 
-from derive import catalog
-from derive.command.project import find_project, names_of
 from derive.errors import DeriveError, DeriveWarning
 
-__all__ = ["Json", "Limit", "Out", "Quiet", "Specs", "complete_name", "hush", "need_torch", "warn"]
+LIMIT = 30.0
+"""Seconds that one spec file may take."""
 
 
 def complete_name(incomplete: str) -> list[str]:
     """Names of operations; nothing is read but the texts of specs."""
+    from derive import catalog
+    from derive.command.project import find_project, names_of
+
     try:
         return [n for n in names_of(find_project(Path.cwd())) if n.startswith(incomplete)]
     except (DeriveError, OSError):

@@ -16,8 +16,6 @@ from typing import TypeVar
 
 from derive.errors import DeriveError
 
-__all__ = ["copies", "each", "end_with_parent"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

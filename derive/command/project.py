@@ -18,25 +18,16 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from os.path import realpath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive import catalog
-from derive.command.reading import LIMIT, read_all
+from derive.command.options import LIMIT
 from derive.errors import DeriveError, SpecError
-from derive.notation.operation import Operation
 
-__all__ = [
-    "SUFFIXES",
-    "Found",
-    "Project",
-    "find_project",
-    "folder_of",
-    "lookup",
-    "module_of",
-    "names_of",
-    "operations_of",
-    "spec_files",
-]
+if TYPE_CHECKING:
+    from derive.notation.operation import Operation
+
+_Known = TypeVar("_Known")
 
 SUFFIXES = (".derive", ".py")
 """Of a spec file."""
@@ -159,19 +150,42 @@ def _files(path: Path) -> Iterator[Path]:
 
 def operations_of(files: Sequence[Path], limit: float = LIMIT) -> dict[str, Found]:
     """Every operation of the files by name, in order; two of one name are an error."""
-    found: dict[str, Found] = {}
+    read = ((file, op.name, op) for file, found in _read(files, limit) for op in found)
+    return {name: Found(op, file) for name, (op, file) in _by_name(read).items()}
+
+
+def lines_of(files: Sequence[Path], limit: float = LIMIT) -> dict[str, tuple[catalog.Line, Path]]:
+    """The line of every operation of the files by name, and its file; the catalog is not read."""
+    known = {file: catalog.lines_of(file) for file in files}
+    unknown = [file for file, lines in known.items() if lines is None]
+    for file, operations in _read(unknown, limit):
+        from derive.command.lines import one_line
+
+        known[file] = [one_line(op) for op in operations]
+    return _by_name((file, line["name"], line) for file in files for line in known[file] or ())
+
+
+def _read(files: Sequence[Path], limit: float) -> Iterator[tuple[Path, tuple[Operation, ...]]]:
+    """(file, its operations) of each file, read in a process of its own."""
+    if files:
+        from derive.command.reading import read_all
+
+        yield from read_all(files, limit)
+
+
+def _by_name(
+    operations: Iterable[tuple[Path, str, _Known]],
+) -> dict[str, tuple[_Known, Path]]:
+    """What is known of each operation, and its file; two of one name are an error."""
+    found: dict[str, tuple[_Known, Path]] = {}
     lowered: dict[str, str] = {}
-    for file, operations in read_all(files, limit):
-        for op in operations:
-            if op.name in found:
-                raise SpecError(
-                    f"{file}: operation {op.name} is defined in {found[op.name].path} too; "
-                    "rename one"
-                )
-            other = lowered.setdefault(op.name.casefold(), op.name)
-            if other != op.name or op.name == "__init__":
-                raise SpecError(f"{file}: {op.name} gives no file of its own name; rename it")
-            found[op.name] = Found(op, file)
+    for file, name, known in operations:
+        if name in found:
+            other = found[name][1]
+            raise SpecError(f"{file}: operation {name} is defined in {other} too; rename one")
+        if lowered.setdefault(name.casefold(), name) != name or name == "__init__":
+            raise SpecError(f"{file}: {name} gives no file of its own name; rename it")
+        found[name] = known, file
     return found
 
 
@@ -197,7 +211,7 @@ def lookup(name: str, project: Project | None, limit: float = LIMIT) -> Found:
 
 
 def _all_of(path: Path, limit: float) -> dict[str, Found]:
-    return {op.name: Found(op, path) for _, found in read_all([path], limit) for op in found}
+    return {op.name: Found(op, path) for _, found in _read([path], limit) for op in found}
 
 
 def _named(name: str, project: Project | None, limit: float) -> Iterator[Found]:
@@ -211,7 +225,7 @@ def _named(name: str, project: Project | None, limit: float) -> Iterator[Found]:
     files = []
     for pattern in (rf"[\"']{word}[\"']|\bop\s+{word}\b", rf"\b{word}\b"):
         files += [f for f in texts if f not in files and re.search(pattern, texts[f])]
-    for file, operations in read_all(files, limit):
+    for file, operations in _read(files, limit):
         yield from (Found(op, file) for op in operations if op.name == name)
     shipped = catalog.find(name)
     if shipped is not None:

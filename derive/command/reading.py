@@ -17,16 +17,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pickle import PicklingError
 from time import monotonic
+from typing import TYPE_CHECKING
 
+from derive.command.options import LIMIT
 from derive.command.parallel import copies, end_with_parent
 from derive.errors import DeriveError, DeriveWarning, SpecError
-from derive.notation.operation import Operation
-from derive.notation.read import read
 
-__all__ = ["LIMIT", "read_all"]
+if TYPE_CHECKING:
+    from derive.notation.operation import Operation
 
-LIMIT = 30.0
-"""Seconds that one file may take."""
 _ENDLESS = 1e6
 """Seconds that are as good as no limit, and that a system can still count."""
 
@@ -104,6 +103,8 @@ def _answer(
 
 def _serve(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
     """In the process of its own: read file after file, and tell of each."""
+    from derive.notation.read import read
+
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setpgid"):

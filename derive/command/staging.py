@@ -21,8 +21,6 @@ from filelock import FileLock, Timeout
 from derive.command.marks import foreign
 from derive.errors import DeriveError
 
-__all__ = ["alone", "replace", "settle"]
-
 _SOON = 0.5
 """Seconds after which a generator says whom it waits for."""
 _MOMENT = 10

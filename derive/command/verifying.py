@@ -9,18 +9,10 @@ from typing import Annotated
 import typer
 
 from derive import catalog
-from derive.check.comparison import compare_all
-from derive.check.inputs import sizes_of
 from derive.command.console import print_json, print_note, progress, shown, table
-from derive.command.making import checked, text_of
-from derive.command.options import Json, Limit, Quiet, complete_name, hush, need_torch
+from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, need_torch
 from derive.command.project import Found, find_project, lookup, module_of, operations_of
-from derive.command.reading import LIMIT
-from derive.command.staging import settle
 from derive.errors import DeriveError
-from derive.report import comparison_as_json, comparison_title
-
-__all__ = ["compare", "verify"]
 
 
 class Dtype(StrEnum):
@@ -44,6 +36,9 @@ def verify(
     limit: Limit = LIMIT,
 ) -> None:
     """The gradcheck family on generated modules."""
+    from derive.command.making import checked
+    from derive.command.staging import settle
+
     hush(quiet)
     project = find_project(Path.cwd())
     if project is not None:
@@ -103,6 +98,12 @@ def compare(
 
     The gradients of inputs are those of the module on disk where there is one.
     """
+    from derive.check.comparison import compare_all
+    from derive.check.inputs import sizes_of
+    from derive.command.lines import comparison_as_json, comparison_title
+    from derive.command.making import text_of
+    from derive.command.staging import settle
+
     hush(quiet)
     project = find_project(Path.cwd())
     one = lookup(name, project, limit)

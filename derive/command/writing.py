@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import join
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,15 +19,12 @@ from derive.command.console import (
     progress,
     shown,
 )
-from derive.command.making import Made, made, unverified
-from derive.command.modules import compare, files_of, refuse_foreign, write
-from derive.command.options import Json, Limit, Out, Quiet, Specs, hush, need_torch, warn
+from derive.command.options import LIMIT, Json, Limit, Out, Quiet, Specs, hush, need_torch, warn
 from derive.command.project import Project, find_project, folder_of, operations_of, spec_files
-from derive.command.reading import LIMIT
-from derive.command.staging import alone, settle
-from derive.notation.operation import Operation
 
-__all__ = ["check", "generate"]
+if TYPE_CHECKING:
+    from derive.command.making import Made
+    from derive.notation.operation import Operation
 
 
 def generate(
@@ -42,6 +39,9 @@ def generate(
     limit: Limit = LIMIT,
 ) -> None:
     """Verify the gradients of every operation, then write its module."""
+    from derive.command.modules import files_of, refuse_foreign, write
+    from derive.command.staging import alone
+
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
@@ -89,6 +89,9 @@ def check(
     limit: Limit = LIMIT,
 ) -> None:
     """Whether the generated modules are what the specs say."""
+    from derive.command.modules import compare, files_of
+    from derive.command.staging import settle
+
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
@@ -140,6 +143,8 @@ def _modules(
     operations: dict[str, Operation], keep_going: bool, costed: bool = True
 ) -> tuple[list[Made], list[str]]:
     """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
+    from derive.command.making import Made, made
+
     modules, failures = [], []
     found = made(list(operations.values()), costed)
     for one in progress(found, "deriving", len(operations)):
@@ -154,6 +159,8 @@ def _modules(
 
 def _verified(modules: list[Made]) -> tuple[list[Made], list[str]]:
     """The modules that compute their operations and the gradients of them, and what others do."""
+    from derive.command.making import unverified
+
     found = list(progress(unverified(modules), "verifying", len(modules)))
     right = [module for module, wrong in zip(modules, found, strict=True) if wrong is None]
     return right, [str(wrong) for wrong in found if wrong is not None]

@@ -1,138 +1,155 @@
 """How the tensors of an operation look from outside and from inside, and lines between the two.
 
-A name in a line may hold a tensor in either layout. Where only composite axes differ one layout
-is a view of the other: each name holds the one that takes fewer views.
+Inside, each axis has one index: a composite axis (a b) is two, an axis of size 1 on the left of
+an equation is none, and a group may be one. A name in a line may hold a tensor in either layout.
+Where only composite axes differ one layout is a view of the other: each name holds the one that
+takes fewer views.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from derive.algebra.expr import Composite, Expr, Index, walk
-from derive.lowering.code import (
+from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
+from derive.lowering.ground.extents import Shapes, Source, axes_of
+from derive.lowering.ground.value import Axes, Frame
+from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
+from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axes, shape_name
+from derive.lowering.kept import kept_place
+from derive.notation.operation import Equation, KeepDim, Operation
+from derive.notation.split import is_plain, split_axes
+from derive.program.code import (
     Attribute,
-    Binary,
     Code,
     Conditional,
     Function,
-    Literal,
     Method,
     Name,
-    Subscript,
     Tuple,
     Unary,
     literal,
+    names_in,
     occurrences,
+    replaced,
     subexpressions,
     text,
 )
-from derive.lowering.groups import SizeFrame, groups_of, shape_name
-from derive.lowering.kept import kept_place
-from derive.lowering.program import WIDTH
-from derive.lowering.resolve import Shapes, Source, axes_of
-from derive.lowering.tidy import Line, cut, names_in, numbered
-from derive.lowering.value import Frame
-from derive.lowering.views import flattened, in_place_of, unflattened, unflattenings, views
-from derive.notation.operation import Equation, KeepDim, Operation, Parameter, Tensor
-from derive.notation.split import Inside
-
-__all__ = [
-    "Border",
-    "Piece",
-    "enter",
-    "finished",
-    "leave",
-    "lines_read",
-    "loses_axis",
-    "outer_shape",
-    "own_shapes",
-    "replaced",
-    "shapes_before",
-    "store",
-    "swapped",
-]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A line, and the part of the program that it belongs to: the gradients that need it."""
-
-    line: Line
-    part: tuple[str, ...] = ()
-
-    @cached_property
-    def reads(self) -> Counter[str]:
-        """The names that the line reads, and how often it does."""
-        return Counter(names_in(self.line.code))
+from derive.program.tidy import Line, numbered
 
 
 @dataclass
 class Border:
-    """How each tensor looks from outside and inside; sizes are read by ``shapes``."""
+    """The layouts of each tensor of an operation, and the names that hold the inner one.
+
+    What crosses the border reads sizes on shapes of inputs.
+    """
 
     op: Operation
     inside: Mapping[str, tuple[tuple[Index, ...], ...]]
+    """For each axis of each input and equation its indices inside."""
+    frame: Frame
+    """Positions on tensors that look the same from both sides."""
     shapes: Shapes
-    outside: dict[str, tuple[Expr, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.outside = {t.name: t.axes for t in self.op.inputs}
-        self.outside |= {e.name: e.axes for e in self.op.equations}
+    entered: set[str] = field(default_factory=set)
+    """The names that are given their inner axes before all else."""
 
     @classmethod
-    def of(cls, op: Operation, inside: Inside) -> Border:
-        """The border of an operation, every size read on the shape of an input."""
+    def of(cls, op: Operation, flat: bool = False) -> Border:
+        """The border of an operation, every size read on the shape of an input.
+
+        ``flat`` says that each group is one axis inside.
+        """
+        inside = split_axes(op).axes
+        if flat:
+            inside = {
+                name: tuple(tuple(Index(i.name, i.extent) for i in own) for own in axes)
+                for name, axes in inside.items()
+            }
         sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in op.inputs]
         named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
         extents = {e.name: e for e in op.extents}
-        return cls(op, inside.axes, Shapes(extents, SizeFrame(), (), sources, groups=named))
+        shapes = Shapes(extents, SizeFrame(), (), sources, groups=named)
+        return cls(op, inside, Frame(named_axes(op)), shapes)
 
     def again(self) -> Border:
-        """The same, no shape being read so far."""
-        shapes = self.shapes
-        fresh = Shapes(shapes.extents, shapes.frame, (), shapes.kept, groups=shapes.groups)
-        return replace(self, shapes=fresh)
+        """The same, no name being entered and no shape being read so far."""
+        return replace(self, shapes=replace(self.shapes, used={}), entered=set())
 
-    def changes(self, tensor: str) -> bool:
-        """Whether the tensor has other axes inside."""
-        return self._flat(tensor) or any(len(inner) != 1 for inner in self.inside[tensor])
+    @cached_property
+    def outside(self) -> dict[str, tuple[Expr, ...]]:
+        """The axes of each input and equation."""
+        axes = {t.name: t.axes for t in self.op.inputs}
+        return axes | {e.name: e.axes for e in self.op.equations}
 
-    def reshapes(self, tensor: str) -> bool:
+    @cached_property
+    def is_crossed(self) -> bool:
+        """Whether anything looks different from the two sides."""
+        return not is_plain(self.op) or any(map(self._flat, self.outside))
+
+    @cached_property
+    def groups(self) -> list[Line]:
+        """The shapes of groups."""
+        return group_shapes(self.op) if self.is_crossed else []
+
+    def axes_outside(self, tensor: str) -> Axes:
+        """The indices of the axes of an input or an equation."""
+        for t in self.op.inputs:
+            if t.name == tensor:
+                return axes_of(self.op, t)
+        return tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
+
+    def changes(self, tensor: str, kept: bool = False) -> bool:
+        """Whether the tensor has other axes inside; ``kept`` says that it has those of flags."""
+        if not self.is_crossed or tensor not in self.outside:
+            return False
+        return self.reshapes(tensor, kept) or any(len(own) > 1 for own in self.inside[tensor])
+
+    def reshapes(self, tensor: str, kept: bool = False) -> bool:
         """Whether more than composite axes differs."""
-        kept = any(e.name == tensor and loses_axis(self.op, e) for e in self.op.equations)
-        return kept or self._flat(tensor) or any(not inner for inner in self.inside[tensor])
+        lost = kept and any(e.name == tensor and self._lost(e) for e in self.op.equations)
+        return lost or self._flat(tensor) or not all(self.inside[tensor])
+
+    def _lost(self, equation: Equation) -> list[KeepDim]:
+        """The flags that may keep an axis that the equation has neither whole nor as a part."""
+        flags = [p for p in self.op.parameters if isinstance(p, KeepDim)]
+        return [p for p in flags if all(p.index not in walk(axis) for axis in equation.axes)]
 
     def _flat(self, tensor: str) -> bool:
         """Whether a group is one axis inside."""
         outer, inner = self.outside[tensor], self.inside[tensor]
         return any(_group(a) and not _group(b[0]) for a, b in zip(outer, inner, strict=True) if b)
 
-    def single(self, tensor: str, shape: Code) -> dict[Code, Code]:
-        """What reads one size of the inner shape, and the size."""
-        axes = tuple(i for axis in self.inside[tensor] for i in axis)
-        return {
-            Subscript(shape, (Frame().position(axes, n),)): self.shapes.size(i.extent)
-            for n, i in enumerate(axes)
-            if not i.group
-        }
+    def shape(self, tensor: str, kept: bool) -> Code:
+        """The shape outside: of an input as it is, of an equation from the sizes of its axes."""
+        owner = next((e for e in self.op.equations if e.name == tensor), None)
+        if owner is None:
+            self.shapes.used[tensor] = None
+            return Name(f"{tensor}_shape")
+        items = [self._size(axis) for axis in owner.axes]
+        lost = [(kept_place(self.op, owner.axes, p), p) for p in self._lost(owner) if kept]
+        for at, p in reversed(sorted(lost, key=lambda pair: pair[0])):
+            items.insert(at, Unary("*", Conditional(Name(p.name), Tuple((literal(1),)), Tuple(()))))
+        return Tuple(tuple(items))
 
-    def sizes(self, tensor: str) -> Tuple:
-        """The inner shape."""
-        inner = [i for axis in self.inside[tensor] for i in axis]
-        sizes = self.shapes
-        return Tuple(
-            tuple(
-                Unary("*", Name(shape_name(i))) if i.group else sizes.size(i.extent) for i in inner
-            )
-        )
+    def _size(self, axis: Expr) -> Code:
+        match axis:
+            case Index(_, _, True):
+                return Unary("*", Name(shape_name(axis)))
+            case Index(_, extent):
+                return self.shapes.size(extent)
+            case Composite(parts):
+                sizes = tuple(Size(p.extent) for p in parts if isinstance(p, Index))
+                return self.shapes.number(Mul(sizes))
+        return literal(1)
 
-    def entered(self, tensor: str, code: Code) -> Code:
+    def inner(self, tensor: str, code: Code, kept: bool = False) -> Code:
         """What the tensor is inside, the code being what it is outside."""
-        if self.reshapes(tensor):
-            return Method(code, "reshape", (self.sizes(tensor),))
+        if self.reshapes(tensor, kept):
+            sizes = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
+            return Method(code, "reshape", (sizes,))
         # The last first, where places count from the start; the first first, from the end.
         before, after = self._composites(tensor)
         for place, axis in (*reversed(before), *after):
@@ -140,7 +157,7 @@ class Border:
             code = unflattened(code, place, sizes)
         return code
 
-    def left(self, tensor: str, code: Code) -> Code:
+    def outer(self, tensor: str, code: Code) -> Code:
         """What the tensor is outside, the code being what it is inside."""
         before, after = self._composites(tensor)
         for place, axis in (*before, *reversed(after)):
@@ -166,119 +183,113 @@ def _group(i: Expr) -> bool:
     return isinstance(i, Index) and i.group
 
 
-def loses_axis(op: Operation, equation: Equation) -> bool:
-    """Whether a flag may keep an axis that the equation lacks."""
-    return any(_loses(equation, p) for p in op.parameters)
-
-
-def _loses(equation: Equation, p: Parameter) -> bool:
-    """Whether it is a flag, and no axis is that of the index, nor has it as a part."""
-    return isinstance(p, KeepDim) and all(p.index not in walk(axis) for axis in equation.axes)
-
-
 def enter(
-    border: Border, pieces: list[Piece], name: str, tensor: str, part: tuple[str, ...]
-) -> tuple[list[Piece], list[Piece]]:
-    """The lines, and the line that gives the tensor its inner axes where they need one."""
-    whole = Name(name)
-    if not border.reshapes(tensor):
-        shape = Attribute(whole, "shape")
-        seen: dict[Code, Code] = {whole: border.entered(tensor, whole)}
-        tried = swapped(pieces, border.single(tensor, shape))
-        sliced = any(_slices(p.line.code, shape) for p in tried)
-        tried = swapped(tried, {shape: border.sizes(tensor)})
-        tried = _mapped(tried, lambda code: in_place_of(code, seen))
-        if not sliced and sum(unflattenings(p.line.code, name) for p in tried) <= 1:
-            return tried, []
-    return pieces, [Piece(Line(name, border.entered(tensor, whole)), part)]
+    border: Border, lines: list[Line], held: Mapping[str, str]
+) -> tuple[list[Line], list[Line]]:
+    """The lines, and those before them that give names the inner axes of the tensors they hold.
+
+    A name whose inner axes are a view that one line reads needs none: the line makes the view.
+    """
+    entry = []
+    for name, tensor in held.items():
+        if not border.changes(tensor, kept=True):
+            continue
+        inner = border.inner(tensor, Name(name), kept=True)
+        if not border.reshapes(tensor, kept=True):
+            tried = _seen(lines, name, inner)
+            if _readers(tried)[inner] <= 1:
+                lines = tried
+                continue
+        border.entered.add(name)
+        entry.append(Line(name, inner))
+    return lines, entry
 
 
-def _slices(code: Code, shape: Code) -> bool:
-    """Whether the code reads a part of the shape."""
-    if isinstance(code, Subscript) and code.obj is shape:
-        return True
-    return any(_slices(part, shape) for part in code.parts())
-
-
-def store(border: Border, pieces: list[Piece], owners: Mapping[str, str]) -> list[Piece]:
+def store(border: Border, lines: list[Line], held: Mapping[str, str]) -> list[Line]:
     """Names that hold a tensor hold it as it looks outside, unless that takes more views.
 
     A tensor that the operation does not have looks only one way.
     """
-    for name, tensor in owners.items():
-        seen = tensor in border.outside and border.changes(tensor)
-        if seen and not border.reshapes(tensor):
-            tried = _outside(border, pieces, name, tensor)
-            if sum(views(p.line.code) for p in tried) <= sum(views(p.line.code) for p in pieces):
-                pieces = tried
-    return pieces
-
-
-def _outside(border: Border, pieces: Sequence[Piece], name: str, tensor: str) -> list[Piece]:
-    """The lines with the name holding the tensor as it looks outside."""
-    seen: dict[Code, Code] = {Name(name): border.entered(tensor, Name(name))}
-    made = _mapped(pieces, lambda code: in_place_of(code, seen))
-    return _redefined(made, name, lambda code: border.left(tensor, code))
+    for name, tensor in held.items():
+        if border.changes(tensor) and not border.reshapes(tensor):
+            tried = _outside(border, lines, name, tensor)
+            if _cost(tried) <= _cost(lines):
+                lines = tried
+    return lines
 
 
 def leave(
-    border: Border, pieces: list[Piece], name: str, tensor: str, shape: Code
-) -> tuple[list[Piece], Code]:
-    """The lines, and what is at their end the tensor that the name holds as it looks outside."""
-    if not border.reshapes(tensor):
-        tried = _outside(border, pieces, name, tensor)
-        if sum(unflattenings(p.line.code, name) for p in tried) <= 1:
-            return tried, Name(name)
-        return pieces, border.left(tensor, Name(name))
-    if any(name in p.reads for p in pieces):
-        return pieces, Method(Name(name), "reshape", (shape,))
-    made = _redefined(pieces, name, lambda code: Method(code, "reshape", (shape,)))
-    return made, Name(name)
+    border: Border, lines: list[Line], name: str, tensor: str, kept: bool = False
+) -> tuple[list[Line], Code]:
+    """The lines, and what is at their end the tensor that the name holds as it looks outside.
 
-
-def _redefined(pieces: Sequence[Piece], name: str, f: Callable[[Code], Code]) -> list[Piece]:
-    """The lines with f of what the name was."""
-    return [_with(p, f(p.line.code)) if p.line.name == name else p for p in pieces]
-
-
-def finished(
-    pieces: list[Piece], own: set[str], taken: set[str], order: Sequence[str] = ()
-) -> list[Piece]:
-    """The lines without superfluous names, none too long, names of the engine's numbered anew.
-
-    ``own`` are the names that are not the engine's, ``taken`` others that stand around the lines,
-    ``order`` that of the parts of the program.
+    ``kept`` says that it has the axes that flags keep.
     """
-    pieces = _multiplied_once(pieces, own | taken, order)
-    made = {p.line.name for p in pieces} - own
-    reserved = own | (taken.union(*(p.reads for p in pieces)) - made)
-    pieces = _read(pieces, own)
-    named = [p.line.name for p in pieces if p.line.name not in own]
-    pieces = _renumbered(_cleared(pieces, named), own, reserved)
-    while True:
-        lines = [p.line for p in pieces]
-        names = reserved | {line.name for line in lines}
-        parts = [Piece(line, p.part) for p in pieces for line in cut([p.line], names, WIDTH, lines)]
-        if parts == pieces:
-            return pieces
-        # The new numbers may make a line too long.
-        pieces = _renumbered(parts, own, reserved)
+    if not border.changes(tensor, kept):
+        return lines, Name(name)
+    if not border.reshapes(tensor, kept):
+        tried = _outside(border, lines, name, tensor)
+        if _readers(tried)[border.inner(tensor, Name(name))] <= 1:
+            return tried, Name(name)
+        return lines, border.outer(tensor, Name(name))
+    shape = border.shape(tensor, kept)
+    if any(name in names_in(line.code) for line in lines):
+        return lines, Method(Name(name), "reshape", (shape,))
+    return _redefined(lines, name, lambda code: Method(code, "reshape", (shape,))), Name(name)
 
 
-def _multiplied_once(pieces: list[Piece], taken: set[str], order: Sequence[str]) -> list[Piece]:
+def _readers(lines: Sequence[Line]) -> Counter[Code]:
+    """How often each view is read, where equal expressions are computed once."""
+    met = {part for line in lines for part in subexpressions(line.code)}
+    codes = [line.code for line in lines] + [part for x in met for part in x.parts()]
+    return Counter(code for code in codes if is_view(code))
+
+
+def _cost(lines: Sequence[Line]) -> int:
+    """The number of views, and of names for those that are read more than once."""
+    return sum(min(count, 2) for count in _readers(lines).values())
+
+
+def _outside(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
+    """The lines with the name holding the tensor as it looks outside."""
+    made = _seen(lines, name, border.inner(tensor, Name(name)))
+    return _redefined(made, name, lambda code: border.outer(tensor, code))
+
+
+def _seen(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
+    """The lines with the code in place of the name, no view being made to be taken back."""
+    return _mapped(lines, lambda part: in_place_of(part, {Name(name): code}))
+
+
+def _redefined(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
+    """The lines with f of what the name was."""
+    return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
+
+
+def sized(
+    border: Border, lines: Sequence[Line], sources: Sequence[Source], kept: Sequence[Source] = ()
+) -> list[Line]:
+    """The lines with every size read on tensors at hand, else on shapes that are kept."""
+    frame = SizeFrame() if border.is_crossed else border.frame
+    groups = border.shapes.groups if border.is_crossed else {}
+    shapes = Shapes(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
+    return _mapped(lines, shapes.resolve)
+
+
+def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> list[Line]:
     """The lines with the size of a group that several reads have made before the first of them."""
+    if not border.is_crossed:
+        return lines
+    names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
     counted = Counter[Code]()
-    for p in pieces:
-        counted.update({c: n for c, n in occurrences(p.line.code).items() if _is_size(c)})
-    names = taken.union(*(p.reads for p in pieces), (p.line.name for p in pieces))
+    for x in lines:
+        counted.update({c: n for c, n in occurrences(x.code).items() if _is_size(c)})
     for code in [c for c, n in counted.items() if n > 1]:
-        readers = [p for p in pieces if code in subexpressions(p.line.code)]
-        part = tuple(name for name in order if any(name in p.part for p in readers))
+        first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
         size = Line(numbered("size", names), code, kept=False)
-        before = pieces.index(readers[0])
-        pieces = swapped(pieces, {code: Name(size.name)})
-        pieces.insert(before, Piece(size, part))
-    return pieces
+        lines = swapped(lines, {code: Name(size.name)})
+        lines.insert(first, size)
+    return lines
 
 
 def _is_size(code: Code) -> bool:
@@ -286,62 +297,16 @@ def _is_size(code: Code) -> bool:
     return isinstance(code, Function) and code.name == "math.prod"
 
 
-def _read(pieces: Sequence[Piece], own: set[str]) -> list[Piece]:
-    """The lines that a later one reads, and those whose names are not the engine's."""
-    read: set[str] = set()
-    kept: list[Piece] = []
-    for p in reversed(pieces):
-        if p.line.name in own or p.line.name in read:
-            kept.insert(0, p)
-            read.update(p.reads)
-    return kept
-
-
-def _cleared(pieces: list[Piece], named: Sequence[str]) -> list[Piece]:
-    """The lines without names that only stand for another, or whose one reader has room."""
-    for name in named:
-        own = next(p for p in pieces if p.line.name == name)
-        new: dict[Code, Code] = {Name(name): own.line.code}
-        if not isinstance(own.line.code, Name):
-            readers = [p for p in pieces if name in p.reads]
-            if sum(p.reads[name] for p in readers) != 1 or readers[0].part != own.part:
-                continue
-            whole = text(replaced(readers[0].line.code, new))
-            if len(f"{readers[0].line.name} = {whole}") > WIDTH:
-                continue
-        pieces = [
-            _with(p, replaced(p.line.code, new)) if name in p.reads else p
-            for p in pieces
-            if p is not own
-        ]
-    return pieces
-
-
-def _renumbered(pieces: list[Piece], own: set[str], reserved: set[str]) -> list[Piece]:
-    """The lines with the names of the engine's numbered by appearance."""
-    used = set(reserved)
-    made = dict.fromkeys(p.line.name for p in pieces if p.line.name not in own)
-    new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
-    codes: dict[Code, Code] = {Name(name): Name(other) for name, other in new.items()}
-    return [
-        replace(p, line=replace(p.line, name=new.get(p.line.name, p.line.name)))
-        for p in swapped(pieces, codes)
-    ]
-
-
-def own_shapes(pieces: Sequence[Piece], tensors: set[str]) -> list[Piece]:
+def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:
     """The lines with the shapes of the tensors read on the tensors."""
-    return swapped(pieces, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
+    return swapped(lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors})
 
 
 def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:
-    """The shapes of inputs that later lines read, before the tensors change theirs."""
-    names = {name for line in later for name in names_in(line.code)}
-    return [
-        Line(f"{name}_shape", Attribute(Name(name), "shape"))
-        for name in border.shapes.used
-        if f"{name}_shape" in names
-    ]
+    """The shapes of groups and of inputs that later lines read, before tensors change theirs."""
+    whole = [Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in border.shapes.used]
+    whole = lines_read(whole, later)
+    return [*lines_read(border.groups, [*whole, *later]), *whole]
 
 
 def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
@@ -355,47 +320,10 @@ def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
     return kept
 
 
-def swapped(pieces: Sequence[Piece], new: Mapping[Code, Code]) -> list[Piece]:
+def swapped(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
     """The lines with codes replaced."""
-    return _mapped(pieces, lambda code: replaced(code, new))
+    return _mapped(lines, lambda code: replaced(code, new))
 
 
-def _mapped(pieces: Sequence[Piece], f: Callable[[Code], Code]) -> list[Piece]:
-    return [_with(p, f(p.line.code)) for p in pieces]
-
-
-def _with(p: Piece, code: Code) -> Piece:
-    return p if code is p.line.code else replace(p, line=replace(p.line, code=code))
-
-
-def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
-    """The code with parts replaced."""
-    if code in new:
-        return new[code]
-    return code.map(lambda part: replaced(part, new))  # type: ignore[no-any-return]
-
-
-def outer_shape(op: Operation, shapes: Shapes, owner: Equation | Tensor, name: str) -> Code:
-    """The shape that a person sees, from the sizes of the inner axes."""
-    items: list[Code] = []
-    lost = [p for p in op.parameters if isinstance(owner, Equation) and _loses(owner, p)]
-    for n, axis in enumerate((*owner.axes, None)):
-        for p in lost:
-            if isinstance(p, KeepDim) and kept_place(op, owner.axes, p) == n:
-                flag = Conditional(Name(p.name), Literal("(1,)"), Literal("()"))
-                items.append(Unary("*", flag))
-        if axis is None:
-            continue
-        if isinstance(axis, Index) and axis.group:
-            items.append(Unary("*", Name(shape_name(axis))))
-        elif isinstance(axis, Index):
-            items.append(shapes.size(axis.extent))
-        elif isinstance(axis, Composite):
-            parts = [shapes.size(i.extent) for i in axis.args if isinstance(i, Index)]
-            code: Code = parts[0] if parts else literal(1)
-            for part in parts[1:]:
-                code = Binary("*", code, part)
-            items.append(code)
-        else:
-            items.append(literal(1))
-    return Tuple(tuple(items))
+def _mapped(lines: Sequence[Line], f: Callable[[Code], Code]) -> list[Line]:
+    return [replace(x, code=f(x.code)) for x in lines]

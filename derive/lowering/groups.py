@@ -7,28 +7,32 @@ parameter splits the two around it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from derive.algebra.expr import Expr, Index
+from derive.algebra.substitution import replace_inside_out
+from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
-from derive.lowering.code import (
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
+from derive.notation.operation import AxisOf, KeepDim, Operation, Tensor
+from derive.program.code import (
     Attribute,
     Binary,
     Code,
     Function,
-    Literal,
     Method,
     Name,
+    Slice,
     Subscript,
     literal,
-    text,
 )
-from derive.lowering.tidy import Line
-from derive.lowering.value import Axes, Frame, NeedsFlatGroups
-from derive.notation.operation import AxisOf, Operation, Tensor
+from derive.program.tidy import Line
 
-__all__ = ["OuterFrame", "SizeFrame", "colon", "group_shapes", "groups_of", "shape_name"]
+_Expr = TypeVar("_Expr", bound=Expr)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,17 @@ class SizeFrame(OuterFrame):
             return Frame.position(self, axes, n)
         except NeedsFlatGroups:
             return OuterFrame.position(self, axes, n)
+
+
+def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
+    """(parameter, index, axes of the first input that has it) for each axis named at run time."""
+    named = []
+    for p in op.parameters:
+        if isinstance(p, AxisOf):
+            home = next(t.axes for t in op.inputs if p.index in t.axes)
+            axes = tuple(i if isinstance(i, Index) else None for i in home)
+            named.append((p.name, p.index, axes))
+    return tuple(named)
 
 
 def _total(single: int, groups: Sequence[Index]) -> Code:
@@ -104,35 +119,26 @@ def groups_of(t: Tensor) -> list[Index]:
 def _slice(t: Tensor, group: Index) -> Line:
     """shape[before : dim - after] for the one group whose length the rest leaves."""
     n = t.axes.index(group)
-    before = _total(*_counts(t.axes[:n]))
-    after_single, after_groups = _counts(t.axes[n + 1 :])
-    shape = Attribute(Name(t.name), "shape")
-    start = "" if _is_zero(before) else text(before)
-    end = ""
-    if after_groups:
-        end = text(_before(t, _total(after_single, after_groups)))
-    elif after_single:
-        end = f"-{after_single}"
-    if not start and not end:
-        return Line(shape_name(group), shape)
-    return Line(shape_name(group), Subscript(shape, (Literal(colon(start, end)),)))
+    start = _unless_zero(_total(*_counts(t.axes[:n])))
+    return Line(shape_name(group), part_of_shape(t.name, start, _end(t, n)))
 
 
-def _before(t: Tensor, after: Code) -> Code:
-    """The place of the first of the last axes, given how many these are."""
-    return Binary("-", Method(Name(t.name), "dim"), after)
+def _end(t: Tensor, n: int) -> Code | None:
+    """The place of the first axis after axis n; None where there is none."""
+    single, groups = _counts(t.axes[n + 1 :])
+    if groups:
+        return Binary("-", Method(Name(t.name), "dim"), _total(single, groups))
+    return literal(-single) if single else None
 
 
-def colon(start: str, end: str) -> str:
-    """The slice from start to end, either of which may be left out, as a formatter writes it."""
-    simple = all(s.lstrip("-").isidentifier() or s.lstrip("-").isdigit() for s in (start, end) if s)
-    if simple:
-        return f"{start}:{end}"
-    return f"{start} : {end}".strip()
+def part_of_shape(tensor: str, start: Code | None, stop: Code | None) -> Code:
+    """The sizes of the axes from start to stop, either of which may be left out."""
+    shape = Attribute(Name(tensor), "shape")
+    return Subscript(shape, (Slice(start, stop),)) if start or stop else shape
 
 
-def _is_zero(code: Code) -> bool:
-    return isinstance(code, Literal) and code.text == "0"
+def _unless_zero(code: Code) -> Code | None:
+    return None if code is literal(0) else code
 
 
 def _counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
@@ -145,8 +151,8 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
     rank = Method(Name(t.name), "dim")
     lines: list[Line] = []
     places = [t.axes.index(i) for i in unknown]
-    starts = [_plain(_total(*_counts(t.axes[: places[0]])))]
-    stops: list[str] = []
+    starts = [_unless_zero(_total(*_counts(t.axes[: places[0]])))]
+    stops: list[Code | None] = []
     for left, right in pairwise(places):
         p = next(
             (
@@ -159,23 +165,61 @@ def _split(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | N
         if p is None:
             return None
         n = t.axes.index(p.index)
-        name = f"{p.name}_axis"
-        lines.append(Line(name, Binary("%", Name(p.name), rank)))
-        back = _total(*_counts(t.axes[left + 1 : n]))
-        ahead = _total(*_counts(t.axes[n + 1 : right]))
-        stops.append(name if _is_zero(back) else text(Binary("-", Name(name), back)))
-        next_ = literal(1) if _is_zero(ahead) else Binary("+", ahead, literal(1))
-        starts.append(text(Binary("+", Name(name), next_)))
-    single, groups = _counts(t.axes[places[-1] + 1 :])
-    if groups:
-        stops.append(text(_before(t, _total(single, groups))))
-    else:
-        stops.append(f"-{single}" if single else "")
-    shape = Attribute(Name(t.name), "shape")
+        at = Name(f"{p.name}_axis")
+        lines.append(Line(at.id, Binary("%", Name(p.name), rank)))
+        back = _unless_zero(_total(*_counts(t.axes[left + 1 : n])))
+        ahead = _unless_zero(_total(*_counts(t.axes[n + 1 : right])))
+        stops.append(Binary("-", at, back) if back else at)
+        starts.append(Binary("+", at, Binary("+", ahead, literal(1)) if ahead else literal(1)))
+    stops.append(_end(t, places[-1]))
     for group, start, stop in zip(unknown, starts, stops, strict=True):
-        lines.append(Line(shape_name(group), Subscript(shape, (Literal(colon(start, stop)),))))
+        lines.append(Line(shape_name(group), part_of_shape(t.name, start, stop)))
     return lines
 
 
-def _plain(code: Code) -> str:
-    return "" if _is_zero(code) else text(code)
+def with_flat_groups(
+    op: Operation, lets: Lets, backward: Backward
+) -> tuple[Operation, Lets, Backward]:
+    """What was derived from an operation, each group as one axis."""
+
+    def let(x: Let) -> Let:
+        condition = None if x.condition is None else _flat(x.condition)
+        body, formals, binders = _flat(x.body), _all_flat(x.formals), _all_flat(x.binders)
+        return replace(x, formals=formals, body=body, binders=binders, condition=condition)
+
+    def adjoints(found: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
+        return tuple(replace(a, formals=_all_flat(a.formals), body=_flat(a.body)) for a in found)
+
+    made = flat_operation(op)
+    own = replace(lets, by_name={x.name: let(x) for x in lets}, bounds=bounds_of(made))
+    whole = replace(
+        backward,
+        lets=own,
+        adjoints=adjoints(backward.adjoints),
+        gradients=adjoints(backward.gradients),
+        bounds=own.bounds,
+    )
+    return made, own, whole
+
+
+def flat_operation(op: Operation) -> Operation:
+    """An operation with one axis for each group, as large as the axes that it stands for."""
+    return Operation.resolved(
+        op.name,
+        tuple(replace(t, axes=_all_flat(t.axes)) for t in op.inputs),
+        tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim)),
+        tuple(replace(e, axes=_all_flat(e.axes), body=_flat(e.body)) for e in op.equations),
+        op.outputs,
+        tuple(replace(e, group=False) for e in op.extents),
+        op.stable,
+    )
+
+
+def _all_flat(every: tuple[_Expr, ...]) -> tuple[_Expr, ...]:
+    return tuple(map(_flat, every))
+
+
+def _flat(e: _Expr) -> _Expr:
+    made = replace_inside_out(e, lambda i: Index(i.name, i.extent) if isinstance(i, Index) else i)
+    assert isinstance(made, type(e))
+    return made

@@ -6,14 +6,24 @@ computed again; what neither needs is not computed at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.lowering.code import Attribute, Code, Conditional, Method, Name
+from derive.lowering.border import (
+    Border,
+    enter,
+    leave,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
+from derive.lowering.ground.value import Frame, Value
 from derive.lowering.kept import added_axes, entered_axes
-from derive.lowering.lower import Lowering
+from derive.lowering.nodes.lower import Lowering
 from derive.lowering.program import (
     WIDTH,
     frame_of,
@@ -22,14 +32,12 @@ from derive.lowering.program import (
     like_input,
     sources_of,
     spoken_lines,
-    with_winners,
+    statements,
+    tensors_of,
 )
-from derive.lowering.resolve import Shapes
-from derive.lowering.tidy import Line, names_in, tidy
-from derive.lowering.value import Frame, Value
 from derive.notation.operation import Operation
-
-__all__ = ["Cotangent", "Joint", "joint"]
+from derive.program.code import Attribute, Code, Conditional, Method, Name, names_in
+from derive.program.tidy import Line, tidy
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Joint:
     """(input or equation, the variable of its gradient, what is returned for it)."""
 
 
-def joint(op: Operation, lets: Lets, backward: Backward) -> Joint:
+def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Joint:
     """Lower the outputs of ``op`` and the gradients that are wanted, in this order."""
     frame, say = frame_of(op), lets.say
     tensors = input_values(op)
@@ -69,39 +77,58 @@ def joint(op: Operation, lets: Lets, backward: Backward) -> Joint:
 
     at_hand = dict(tensors)
     entered: list[Line] = []
-    cotangents = []
     for output, name in backward.cotangents:
-        value, narrow = _cotangent(op, frame, lets[output], name)
-        at_hand[name] = value
+        at_hand[name], narrow = _cotangent(op, frame, lets[output], name)
         entered += narrow
-        shape = Attribute(_result(op, frame, lets[output]), "shape")
-        cotangents.append(Cotangent(say(name), say(output), shape))
     known = frozenset(adjoints)
-    scope = Lowering(find, frame, at_hand, like_input(op), integers_of(op), adjoints=known)
-    for name in op.outputs:
+    scope = Lowering(find, frame, dict(at_hand), like_input(op), integers_of(op), adjoints=known)
+    for name in (*op.outputs, *(a.name for a in wanted)):
         scope.tensor(name)
+    lines = spoken_lines(statements(scope), lets)
+    read = {name for line in lines for name in names_in(line.code)}
+    given = {n: t for n, t in tensors_of(lets, at_hand).items() if n in read}
+    lines, entry = enter(border, lines, given)
+    named = [*lets.given, *(a.name for a in backward.adjoints)]
+    left = {*op.outputs, *(a.name for a in wanted)}
+    lines = store(border, lines, tensors_of(lets, [name for name in named if name not in left]))
+    results: dict[str, Code] = {}
+    shapes: dict[str, Code] = {}
+    for line in spoken_lines([Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets):
+        name = line.name
+        results[name], shapes[name] = line.code, Attribute(line.code, "shape")
+        if border.changes(name, kept=True):
+            shapes[name] = border.shape(name, kept=True)
+            lines, results[name] = leave(border, lines, name, name, kept=True)
+    returned: dict[str, Code] = {}
     for a in wanted:
-        scope.tensor(a.name)
-    shapes = Shapes({e.name: e for e in op.extents}, frame, sources_of(tensors))
-    lines = []
-    for s in scope.statements:
-        let = find(s.name)
-        assert let is not None
-        lines.append(Line(s.name, shapes.resolve(s.code), kept=not let.internal))
+        lines, returned[say(a.name)] = leave(border, lines, say(a.name), say(a.tensor))
+    lines = sized(border, lines, sources_of(border, lets, tensors))
+    first, second = _halves(lines, set(results))
+    before = [line for line in entry if line.name in border.outside]
+    after = [line for line in entry if line not in before]
     taken = {*lets.reserved, *(say(let.name) for let in lets)}
-    whole = tidy(spoken_lines(with_winners(lines), lets), taken, WIDTH)
-    first, second = _halves(whole, {say(name) for name in op.outputs})
+    plain = {t.name for t in border.op.inputs} - border.entered
+    lines = own_shapes([*before, *first, *after, *second], plain)
+    first, second = _halves(tidy(multiplied_once(border, lines, taken), taken, WIDTH), set(results))
     read = {name for line in second for name in names_in(line.code)}
-    entry = [line for line in spoken_lines(entered, lets) if line.name in read]
-    results = spoken_lines([Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets)
+    second = [*(line for line in spoken_lines(entered, lets) if line.name in read), *second]
+
+    def own(codes: Mapping[str, Code]) -> dict[str, Code]:
+        lines = own_shapes([Line(name, code) for name, code in codes.items()], plain)
+        return {line.name: line.code for line in lines}
+
+    results, shapes, returned = own(results), own(shapes), own(returned)
+    codes = (*results.values(), *shapes.values(), *returned.values())
+    whole = [*first, *second, *(Line("", code) for code in codes)]
     return Joint(
-        forward=tuple(first),
-        results=tuple((line.name, line.code) for line in results),
+        forward=(*shapes_before(border, whole), *first),
+        results=tuple(results.items()),
         cotangents=tuple(
-            replace(c, shape=spoken_lines([Line("", c.shape)], lets)[0].code) for c in cotangents
+            Cotangent(say(name), say(output), shapes[say(output)])
+            for output, name in backward.cotangents
         ),
-        backward=(*entry, *second),
-        gradients=tuple((say(a.tensor), say(a.name), Name(say(a.name))) for a in wanted),
+        backward=tuple(second),
+        gradients=tuple((say(a.tensor), say(a.name), returned[say(a.name)]) for a in wanted),
     )
 
 

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 
 from derive.algebra.expr import Expr, Index
 from derive.errors import LoweringError
-from derive.lowering.code import Code, Name
-from derive.lowering.value import Axes, Frame
+from derive.lowering.ground.value import Axes, Frame
 from derive.notation.operation import KeepDim, Operation
-
-__all__ = ["added_axes", "entered_axes", "kept_place"]
+from derive.program.code import Code, Name
 
 
 def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:

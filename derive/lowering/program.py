@@ -6,47 +6,46 @@ else is computed again. A backward line says which gradients need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Index
 from derive.calculus.adjoint import Backward
-from derive.calculus.bounds import Bounds
 from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
-from derive.lowering.code import (
+from derive.lowering.border import (
+    Border,
+    enter,
+    leave,
+    lines_read,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
+from derive.lowering.ground.extents import Source
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.groups import named_axes
+from derive.lowering.kept import added_axes, entered_axes
+from derive.lowering.nodes.lower import Lowering
+from derive.notation.operation import Operation, SizeOf, Tensor
+from derive.program.code import (
     Attribute,
     Code,
     Conditional,
+    Dim,
     Function,
     Keyword,
     Method,
     Name,
+    names_in,
 )
-from derive.lowering.kept import added_axes, entered_axes
-from derive.lowering.lower import Lowering
-from derive.lowering.needs import needed_by, ordered
-from derive.lowering.resolve import Shapes, Source
-from derive.lowering.scope import Scope
-from derive.lowering.softmaxes import softmaxes_shared
-from derive.lowering.tidy import Line, names_in, tidy
-from derive.lowering.value import Axes, Frame, Value
-from derive.notation.operation import AxisOf, Operation, SizeOf
-
-__all__ = [
-    "WIDTH",
-    "BackwardLine",
-    "Program",
-    "Saved",
-    "frame_of",
-    "input_values",
-    "integers_of",
-    "like_input",
-    "program",
-    "sources_of",
-    "spoken_lines",
-    "with_winners",
-]
+from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.tidy import Line, tidy
+from derive.program.torch_ops import torch_op
 
 WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
@@ -66,6 +65,15 @@ class BackwardLine:
 
     line: Line
     needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A pattern that made code of an equation."""
+
+    equation: str
+    pattern: str
+    states: str
 
 
 @dataclass(frozen=True)
@@ -91,15 +99,23 @@ class Program:
     """What is computed from the inputs when the backward is prepared."""
     kept_groups: tuple[str, ...] = ()
     """The names of ``setup`` that the backward reads."""
+    recognised: tuple[Recognised, ...] = ()
+    """The patterns of the forward, then those of the backward."""
 
 
-def program(op: Operation, lets: Lets, backward: Backward) -> Program:
-    """Lower the forward and the backward of ``op``."""
+def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Program:
+    """Lower the forward and the backward of ``op``, whose tensors look as the border says."""
     frame = frame_of(op)
     integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
-    forward = _forward(op, lets, frame, integers, set(taken))
-    return _backward(op, lets, backward, frame, integers, set(taken), forward)
+    forward, noted = _forward(op, lets, frame, integers, set(taken), border)
+    again = border.again()
+    made = _backward(op, lets, backward, frame, integers, set(taken), again, forward)
+    return replace(made, recognised=(*noted, *made.recognised))
+
+
+def _noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
+    return tuple(Recognised(lets.say(name), *row) for name, *row in scope.noted)
 
 
 def integers_of(op: Operation) -> frozenset[str]:
@@ -112,17 +128,7 @@ def integers_of(op: Operation) -> frozenset[str]:
 def frame_of(op: Operation) -> Frame:
     """The positions that parameters name at run time, and what is certain of all."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
-    return Frame(tuple(_named_axes(op)), Bounds.of(op), given)
-
-
-def _named_axes(op: Operation) -> list[tuple[str, Index, Axes]]:
-    named = []
-    for p in op.parameters:
-        if isinstance(p, AxisOf):
-            homes = [t.axes for t in op.inputs if p.index in t.axes]
-            axes = tuple(i if isinstance(i, Index) else None for i in homes[0])
-            named.append((p.name, p.index, axes))
-    return named
+    return Frame(named_axes(op), bounds_of(op), given)
 
 
 def input_values(op: Operation) -> dict[str, Value]:
@@ -143,33 +149,77 @@ def like_input(op: Operation) -> Code:
     return Name(floats[0].name)
 
 
-def sources_of(tensors: Mapping[str, Value]) -> list[Source]:
-    """The shapes of tensors at hand."""
-    return [Source(name, Attribute(v.code, "shape"), v.axes) for name, v in tensors.items()]
+def sources_of(border: Border, lets: Lets, tensors: Mapping[str, Value]) -> list[Source]:
+    """The shapes of tensors at hand, each by the name that a reader knows."""
+    found = []
+    for name, value in tensors.items():
+        ((said, tensor),) = tensors_of(lets, [name]).items()
+        axes = tuple(i and Index(i.name, lets.say(i.extent), i.group) for i in value.axes)
+        if border.changes(tensor) and said not in border.entered:
+            axes = border.axes_outside(tensor)
+        found.append(Source(said, Attribute(Name(said), "shape"), axes))
+    return found
+
+
+def tensors_of(lets: Lets, names: Iterable[str]) -> dict[str, str]:
+    """Each name and the tensor whose axes it has, as a reader knows them."""
+    return {lets.say(n): lets.say(lets.derived_from.get(n, n)) for n in names}
+
+
+def statements(scope: Scope) -> list[Line]:
+    """What was written, in lines."""
+    lines = []
+    for s in scope.statements:
+        let = scope.find(s.name)
+        assert let is not None
+        lines.append(Line(s.name, s.code, kept=not let.internal))
+    return with_winners(lines)
 
 
 def _forward(
-    op: Operation, lets: Lets, frame: Frame, integers: frozenset[str], taken: set[str]
-) -> tuple[Line, ...]:
+    op: Operation,
+    lets: Lets,
+    frame: Frame,
+    integers: frozenset[str],
+    taken: set[str],
+    border: Border,
+) -> tuple[tuple[Line, ...], tuple[Recognised, ...]]:
     tensors = input_values(op)
     scope = Lowering(lets.get, frame, dict(tensors), like_input(op), integers)
     for name in op.outputs:
         scope.tensor(name)
-    shapes = Shapes({e.name: e for e in op.extents}, frame, sources_of(tensors))
-    lines = []
-    same = set(tensors)
-    """Names of inputs as they are: autograd has no output that is one."""
-    for s in scope.statements:
-        code = shapes.resolve(s.code)
-        if s.name in op.outputs:
-            code = _apart(code, same)
-        elif _apart(code, same) != code:
-            same.add(s.name)
-        lines.append(Line(s.name, code, kept=not lets[s.name].internal))
-    lines = with_winners(lines)
+    lines = _copied(statements(scope), set(tensors), op.outputs)
     for name in op.outputs:
         lines = _keep_axes(op, lets[name], frame, lines)
-    return tuple(tidy(spoken_lines(lines, lets), taken, WIDTH))
+    lines = spoken_lines(lines, lets)
+    read = {name for x in lines for name in names_in(x.code)}
+    inputs, outputs = ([lets.say(name) for name in names] for names in (tensors, op.outputs))
+    lines, entry = enter(border, lines, {t: t for t in inputs if t in read})
+    inside = (e.name for e in border.op.equations if e.name not in outputs)
+    lines = store(border, lines, {name: name for name in inside})
+    for name in outputs:
+        lines, code = leave(border, lines, name, name, kept=True)
+        lines += [Line(name, code)] if code is not Name(name) else []
+    lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
+    lines = own_shapes(lines, set(inputs) - border.entered)
+    lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
+    return (*shapes_before(border, lines), *lines), _noted(scope, lets)
+
+
+def _copied(lines: Sequence[Line], same: set[str], outputs: Collection[str]) -> list[Line]:
+    """The lines with copies of inputs as outputs: autograd has no output that is an input.
+
+    ``same`` are the names of inputs as they are.
+    """
+    result = []
+    for line in lines:
+        code = _apart(line.code, same)
+        if line.name in outputs:
+            line = replace(line, code=code)
+        elif code != line.code:
+            same.add(line.name)
+        result.append(line)
+    return result
 
 
 def _apart(code: Code, same: Collection[str]) -> Code:
@@ -189,6 +239,8 @@ def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
         if isinstance(code, Name):
             bare = code.id.removesuffix("_shape")
             return Name(lets.say(bare) + code.id[len(bare) :])
+        if isinstance(code, Dim):
+            return Dim(lets.say(code.extent))
         return code.map(say)  # type: ignore[no-any-return]
 
     return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
@@ -222,20 +274,14 @@ def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
     """The reduction over one axis that keeps it where the flag says so."""
     keyword = Keyword("keepdim", flag)
     match code:
-        case Method(obj, name, args) if name in _KEEPING and args == (place,):
+        case Method(obj, name, args) if torch_op(code).keeps and args == (place,):
             return Method(obj, name, (*args, keyword))
-        case Function(name, (obj, at)) if name in _KEEPING and at is place:
-            return Function(name, (obj, at, keyword))
+        case Function(name, (*before, at)) if torch_op(code).keeps and at is place:
+            return Function(name, (*before, at, keyword))
         case Attribute(inner, ("values" | "indices") as which):
             kept = _with_keepdim(inner, place, flag)
             return None if kept is None else Attribute(kept, which)
     return None
-
-
-_KEEPING = (
-    *("sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all"),
-    "torch.logsumexp",
-)
 
 
 def _backward(
@@ -245,20 +291,14 @@ def _backward(
     frame: Frame,
     integers: frozenset[str],
     taken: set[str],
+    border: Border,
     forward: tuple[Line, ...],
 ) -> Program:
-    cotangents = dict(backward.cotangents)
-    tensors = input_values(op)
-    for name in op.outputs:
-        let = lets[name]
-        tensors[name] = Value(Name(name), let.formals, let.dtype)
-        if name in cotangents:
-            tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
+    say, cotangents = lets.say, dict(backward.cotangents)
+    tensors = _at_hand(op, lets, cotangents)
     entry = _enter_kept(op, lets, frame, cotangents, tensors)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-    like: Code = like_input(op)
-    if cotangents:
-        like = Name(next(iter(cotangents.values())))
+    like = _like(op, cotangents)
 
     def find(name: str) -> Let | None:
         return adjoints.get(name) or lets.get(name)
@@ -266,44 +306,109 @@ def _backward(
     scope = Lowering(find, frame, dict(tensors), like, integers, adjoints=frozenset(adjoints))
     for g in backward.gradients:
         scope.tensor(g.name)
-    say = lets.say
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
-    resolved, shape_names = _resolved(op, frame, tensors, scope, lets, find)
-    lines = tidy(spoken_lines(resolved, lets), taken, WIDTH)
-    entry = spoken_lines(entry, lets)
-    used = {name for line in lines for name in names_in(line.code)}
-    lines = [e for e in entry if e.name in used] + lines
+    lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
+    lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
+    lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
     lines = ordered(lines, needed_by(lines, gradients))
     needs = needed_by(lines, gradients)
     places = {say(t.name): n for n, t in enumerate(op.inputs)}
+    outputs = {name: say(name) for name in op.outputs}
+    names = (*places, *outputs.values())
+    lines = _with_saved_shapes(lines, needs, [n for n in names if n not in border.entered])
+    readers = _readers(lines, needs)
+    shared = softmaxes_shared(lines, needs, places, WIDTH)
+    setup = lines_read(border.groups, lines)
+    parameters = tuple(p.name for p in border.op.parameters)
+    return Program(
+        inputs=tuple(t.name for t in border.op.inputs),
+        parameters=parameters,
+        outputs=border.op.outputs,
+        forward=forward,
+        differentiable=tuple(gradients),
+        cotangents=tuple(
+            (spoken, say(cotangents[name]) if name in cotangents else None)
+            for name, spoken in outputs.items()
+        ),
+        saved=_saved(names, gradients, readers),
+        kept_parameters=tuple(name for name in parameters if name in readers),
+        kept_shapes=tuple(t for t in border.shapes.used if f"{t}_shape" in readers),
+        backward=tuple(BackwardLine(line, wanted) for line, wanted in shared),
+        gradients=gradients,
+        setup=tuple(setup),
+        kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
+        recognised=_noted(scope, lets),
+    )
+
+
+def _like(op: Operation, cotangents: Mapping[str, str]) -> Code:
+    """The tensor that new ones take dtype and device from: a cotangent, where one is given."""
+    return Name(next(iter(cotangents.values()))) if cotangents else like_input(op)
+
+
+def _at_hand(op: Operation, lets: Lets, cotangents: Mapping[str, str]) -> dict[str, Value]:
+    """Inputs, outputs and cotangents."""
+    tensors = input_values(op)
+    for name in op.outputs:
+        let = lets[name]
+        tensors[name] = Value(Name(name), let.formals, let.dtype)
+        if name in cotangents:
+            tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
+    return tensors
+
+
+def _crossed(
+    inputs: Sequence[Tensor],
+    lets: Lets,
+    backward: Backward,
+    border: Border,
+    scope: Scope,
+    tensors: Mapping[str, Value],
+    gradients: Mapping[str, str],
+) -> list[Line]:
+    """The statements between tensors as they look outside, with sizes read from what is saved."""
+    read = {name for s in scope.statements for name in names_in(s.code)}
+    lines = spoken_lines(statements(scope), lets)
+    known = tensors_of(lets, [name for name in tensors if name in read])
+    lines, first = enter(border, lines, known)
+    made = [e for e in lets.given if e not in tensors]
+    lines = store(border, lines, tensors_of(lets, [*made, *(a.name for a in backward.adjoints)]))
+    for tensor, name in gradients.items():
+        lines, code = leave(border, lines, name, tensor)
+        lines += [Line(name, code)] if code is not Name(name) else []
+    at_hand = {name: value for name, value in tensors.items() if name in read}
+    others = {t.name: tensors[t.name] for t in inputs if t.name not in read}
+    kept = [
+        replace(source, shape=Name(f"{source.tensor}_shape"))
+        for source in sources_of(border, lets, others)
+    ]
+    return [*first, *sized(border, lines, sources_of(border, lets, at_hand), kept)]
+
+
+def _with_saved_shapes(
+    lines: Sequence[Line], needs: Sequence[Needs], at_hand: Sequence[str]
+) -> list[Line]:
+    """The lines with shapes read on tensors that are saved anyway where they are needed."""
+    readers = _readers(lines, needs)
+    saved = [n for n in at_hand if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]]
+    return own_shapes(lines, saved)
+
+
+def _saved(
+    names: Sequence[str], gradients: Mapping[str, str], readers: Mapping[str, Collection[str]]
+) -> tuple[Saved, ...]:
+    """Those of the names that are read, each with the gradients that read it."""
+    read = [name for name in names if name in readers]
+    return tuple(Saved(n, tuple(g for g in gradients if g in readers[n])) for n in read)
+
+
+def _readers(lines: Sequence[Line], needs: Sequence[Needs]) -> dict[str, set[str]]:
+    """The gradients whose lines read each name."""
     readers: dict[str, set[str]] = {}
     for line, wanted in zip(lines, needs, strict=True):
         for name in names_in(line.code):
             readers.setdefault(name, set()).update(wanted)
-    at_hand = [say(name) for name in (*(t.name for t in op.inputs), *op.outputs)]
-    saved = [
-        Saved(name, tuple(g for g in gradients if g in readers[name]))
-        for name in at_hand
-        if name in readers
-    ]
-    return Program(
-        inputs=tuple(say(t.name) for t in op.inputs),
-        parameters=tuple(say(p.name) for p in op.parameters),
-        outputs=tuple(say(name) for name in op.outputs),
-        forward=forward,
-        differentiable=tuple(gradients),
-        cotangents=tuple(
-            (say(name), say(cotangents[name]) if name in cotangents else None)
-            for name in op.outputs
-        ),
-        saved=tuple(saved),
-        kept_parameters=tuple(say(p.name) for p in op.parameters if say(p.name) in readers),
-        kept_shapes=tuple(say(name) for name in shape_names if f"{say(name)}_shape" in readers),
-        backward=tuple(
-            BackwardLine(line, wanted) for line, wanted in softmaxes_shared(lines, needs, places)
-        ),
-        gradients=gradients,
-    )
+    return readers
 
 
 def _enter_kept(
@@ -325,29 +430,3 @@ def _enter_kept(
                     wide = Method(whole, "unsqueeze", (place,))
                     entry.append(Line(name, Conditional(flag, whole, wide)))
     return entry
-
-
-def _resolved(
-    op: Operation,
-    frame: Frame,
-    tensors: Mapping[str, Value],
-    scope: Scope,
-    lets: Lets,
-    find: Callable[[str], Let | None],
-) -> tuple[list[Line], list[str]]:
-    """The statements with sizes read from what is saved anyway, or from kept shapes."""
-    read = {name for s in scope.statements for name in names_in(s.code)}
-    at_hand = sources_of({name: v for name, v in tensors.items() if name in read})
-    inputs = {t.name for t in op.inputs}
-    kept = [
-        Source(name, Name(f"{name}_shape"), v.axes)
-        for name, v in tensors.items()
-        if name in inputs and name not in read
-    ]
-    shapes = Shapes({e.name: e for e in op.extents}, frame, at_hand, kept)
-    lines = []
-    for s in scope.statements:
-        let = find(s.name)
-        assert let is not None
-        lines.append(Line(s.name, shapes.resolve(s.code), kept=not let.internal))
-    return lines, list(shapes.used)

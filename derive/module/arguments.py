@@ -6,19 +6,24 @@ integer or a number of another type is looked at by a function of its own.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
-from derive.lowering.code import text
-from derive.lowering.resolve import Shapes
-from derive.lowering.value import NeedsFlatGroups
+from derive.lowering.ground.extents import Shapes
+from derive.lowering.ground.value import NeedsFlatGroups
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf
-
-__all__ = ["Check", "divisors", "is_tensor", "parameter_kinds", "steps"]
-
+from derive.program.code import (
+    Code,
+    Keyword,
+    Name,
+    Slice,
+    Tuple,
+    operands,
+    subexpressions,
+    text,
+)
 
 WIDTH = 84
 """Columns of a line in the public function."""
@@ -35,10 +40,21 @@ class Check:
     then: tuple[str, ...] = ()
 
 
+def refused(
+    op: Operation,
+    test: str,
+    message: str,
+    error: str = "ValueError",
+    prepare: tuple[str, ...] = (),
+) -> Check:
+    """What is wrong with an argument of the operation."""
+    return Check(prepare, test, error, f"{op.name}: {message}")
+
+
 def is_tensor(op: Operation, name: str) -> Check:
     """What is given by that name is a tensor: no list, no array of another library, not None."""
-    message = f"{op.name}: {name} must be a tensor, not {{type({name}).__name__}}"
-    return Check((), f"not isinstance({name}, torch.Tensor)", "TypeError", message)
+    message = f"{name} must be a tensor, not {{type({name}).__name__}}"
+    return refused(op, f"not isinstance({name}, torch.Tensor)", message, "TypeError")
 
 
 def parameter_kinds(op: Operation) -> list[Check]:
@@ -52,8 +68,8 @@ def parameter_kinds(op: Operation) -> list[Check]:
             continue
         name = p.name
         if isinstance(p, KeepDim):
-            message = f"{op.name}: {name} must be True or False, not {{{name}!r:.60}}"
-            result.append(Check((), f"type({name}) is not bool", "TypeError", message))
+            message = f"{name} must be True or False, not {{{name}!r:.60}}"
+            result.append(refused(op, f"type({name}) is not bool", message, "TypeError"))
         elif isinstance(p, AxisOf | SizeOf) or p.integer:
             result.append(_taken(op, name, "is not int", "_integer"))
         else:
@@ -84,27 +100,37 @@ def divisors(op: Operation, shapes: Shapes) -> list[Check]:
                 code = text(shapes.number(divisor))
             except (LoweringError, NeedsFlatGroups):
                 continue
-            message = f"{op.name}: {code.replace(' ', '')} must be positive, not {{{code}}}"
-            result.append(Check((), f"{code} < 1", message=message))
+            message = f"{code.replace(' ', '')} must be positive, not {{{code}}}"
+            result.append(refused(op, f"{code} < 1", message))
     return result
 
 
-def steps(op: Operation, lines: Sequence[str]) -> list[Check]:
+def steps(op: Operation, codes: Iterable[Code], known: Sequence[Check]) -> list[Check]:
     """What torch takes as a stride or a dilation is positive, and as padding not negative.
 
-    ``lines`` are those of the code. Elsewhere a parameter may be any integer.
+    Elsewhere a parameter may be any integer. What is ``known`` is not asked again.
     """
-    whole = "\n".join(lines)
+    positive, counted = set[Code](), set[Code]()
+    for code in (part for whole in codes for part in subexpressions(whole)):
+        match code:
+            case Keyword("stride" | "dilation", value) | Slice(_, _, Code() as value):
+                positive |= _factors(value)
+            case Keyword("padding", value):
+                counted |= _factors(value)
     result: list[Check] = []
-    for p in op.parameters:
-        if isinstance(p, Number) and p.integer:
-            forms = (rf"\b(stride|dilation)=(\([^()]*)?\b{p.name}\b", rf"::{p.name}\b")
-            for least, words, patterns in (
-                (1, "must be positive", forms),
-                (0, "must not be negative", (rf"\bpadding=(\([^()]*)?\b{p.name}\b",)),
-            ):
-                if any(re.search(pattern, whole) for pattern in patterns):
-                    message = f"{op.name}: {p.name} {words}, not {{{p.name}}}"
-                    result.append(Check((), f"{p.name} < {least}", message=message))
-                    break
-    return result
+    for name in [p.name for p in op.parameters if isinstance(p, Number) and p.integer]:
+        for least, words, names in (
+            (1, "must be positive", positive),
+            (0, "must not be negative", counted - positive),
+        ):
+            if Name(name) in names:
+                message = f"{name} {words}, not {{{name}}}"
+                result.append(refused(op, f"{name} < {least}", message))
+    asked = {check.test for check in known}
+    return [check for check in result if check.test not in asked]
+
+
+def _factors(code: Code) -> set[Code]:
+    """What is multiplied, in each item of a tuple."""
+    items = code.items if isinstance(code, Tuple) else (code,)
+    return {factor for item in items for factor in operands(item, "*")}

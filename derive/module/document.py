@@ -8,9 +8,7 @@ from textwrap import wrap
 
 from derive.algebra.expr import Composite, Expr, Index, Num
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
-from derive.result import Formula, Formulas
-
-__all__ = ["Doc", "document", "document_joint", "title"]
+from derive.report.result import Formula, Formulas
 
 _COLUMNS = 88
 """Columns that a sentence may take; formulas have lines of their own, of any length."""

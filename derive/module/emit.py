@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-
-from jinja2 import BaseLoader, Environment, StrictUndefined
+from typing import TYPE_CHECKING
 
 from derive.errors import LoweringError
-from derive.lowering.needs import conditions
 from derive.lowering.program import Program
-from derive.lowering.tidy import names_in
-from derive.module.arguments import Check, steps
+from derive.module.arguments import Check, refused, steps
 from derive.module.checks import constant_text
 from derive.module.document import Doc
+from derive.module.naming import Coded, with_own_meanings
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, KeepDim, Operation
+from derive.program.code import Code, names_in
+from derive.program.needs import conditions
 
-__all__ = [
-    "Variant",
-    "checked",
-    "declared",
-    "docstring",
-    "emit",
-    "environment",
-    "helpers_in",
-    "imports_of",
-]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -70,28 +62,37 @@ class _Module:
     body: tuple[str, ...]
 
 
-def emit(op: Operation, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
-    """The source of the module of ``op``; the lines of ``doc`` are placed as they are."""
+def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
+    """The source of a module; the lines of ``doc`` are placed as they are."""
+    op = code.operation
     functions = tuple(_function(op, v) for v in variants)
     lines = [line for f in functions for line in (*f.forward, *f.setup, *f.backward)]
-    known = {check.test for check in checks}
-    more = [check for check in steps(op, lines) if check.test not in known]
-    body = tuple(_body(op, variants, [*checks, *more]))
-    code = "\n".join([*body, *lines])
-    helpers = tuple(helpers_in([code]))
-    imports = imports_of([code, *helpers, *_signature(op)])
+    whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
+    helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
+    signature = called(f"def {op.name}(", declared(code), "):", 0)
+    imports = imports_of([*whole, *lines, *helpers, *signature])
+    every = [x.name for x in (*op.inputs, *op.parameters)]
+    before, body = code.public(op.name, every, whole)
     imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         helpers=helpers,
         functions=functions,
-        options=tuple(_options(op, variants)),
-        signature=tuple(_signature(op)),
+        options=(*_options(op, variants), *before),
+        signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
     )
-    return environment().get_template("module.py.jinja").render(module=module)
+    text = environment().get_template("module.py.jinja").render(module=module)
+    return with_own_meanings(text, op.name)
+
+
+def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
+    """All that is computed."""
+    for program in (v.program for v in variants):
+        backward = (entry.line for entry in program.backward)
+        yield from (line.code for line in (*program.forward, *program.setup, *backward))
 
 
 def imports_of(lines: Sequence[str]) -> list[str]:
@@ -104,15 +105,9 @@ def imports_of(lines: Sequence[str]) -> list[str]:
 # -------------------------------------------------------------------- templates
 
 
-class _Templates(BaseLoader):
-    """The templates beside the package: in the wheel inside it, in the repository next to it."""
-
-    def get_source(self, environment: Environment, template: str) -> tuple[str, None, None]:
-        return _template(template), None, None
-
-
 @cache
 def _template(name: str) -> str:
+    """A template beside the package: in the wheel inside it, in the repository next to it."""
     inside = files("derive").joinpath("templates", name)
     if inside.is_file():
         return inside.read_text(encoding="utf-8")
@@ -123,8 +118,10 @@ def _template(name: str) -> str:
 @cache
 def environment() -> Environment:
     """Where templates are found and how they are read."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     return Environment(
-        loader=_Templates(),
+        loader=FunctionLoader(_template),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -133,29 +130,22 @@ def environment() -> Environment:
     )
 
 
-def _helper_names() -> tuple[str, ...]:
-    """Functions that lowered code may call, each in a template of its own."""
-    return (
-        "_integer",
-        "_number",
-        "_product_of_others",
-        "_product_before",
-        "_decayed_sum",
-        "_recurrence",
-    )
+@cache
+def _helpers() -> dict[str, list[str]]:
+    """Functions that lowered code may call, each before those that it calls: name -> lines."""
+    files = (_template(f"helpers/{name}.py") for name in ("parameters", "scans"))
+    parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
+    functions = (part for part in parts if part.startswith("def "))
+    return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
 
 
 def helpers_in(lines: Sequence[str]) -> list[str]:
-    """The source of the functions that the code calls; each comes before those that it calls."""
+    """The source of the functions that the code calls."""
     found: list[str] = []
-    for name in _helper_names():
-        if any(name + "(" in line for line in (*lines, *found)):
-            found += _helper(name)
+    for name, own in _helpers().items():
+        if any(f"{name}(" in line for line in (*lines, *found)):
+            found += [*own, "", ""]
     return found
-
-
-def _helper(name: str) -> list[str]:
-    return [*_template(f"{name.lstrip('_')}.py.jinja").rstrip("\n").split("\n"), "", ""]
 
 
 # -------------------------------------------------------------------- functions
@@ -227,18 +217,13 @@ def _setup(op: Operation, program: Program) -> list[str]:
     saved = {s.name for s in program.saved}
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
     read |= {name for line in program.setup for name in names_in(line.code)}
-    lines = []
-    arguments = _arguments(op)
-    if any(a in read for a in arguments):
-        lines += _unpacked([a if a in read else "_" for a in arguments], "inputs")
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
-    wanted = {o for o in program.outputs if o in saved or o in silent}
-    if wanted:
-        names = [o if o in wanted else "_" for o in program.outputs]
-        if len(names) > 1:
-            lines += _unpacked(names, _outcome(program))
-        else:
-            lines.append(f"{names[0]} = {_outcome(program)}")
+    lines = _unpacked(_arguments(op), read, "inputs")
+    wanted = {*saved, *silent}
+    if len(program.outputs) > 1:
+        lines += _unpacked(program.outputs, wanted, _outcome(program))
+    elif wanted.intersection(program.outputs):
+        lines.append(f"{program.outputs[0]} = {_outcome(program)}")
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
     lines += [s for line in program.setup for s in assigned(line, 8)]
@@ -246,23 +231,27 @@ def _setup(op: Operation, program: Program) -> list[str]:
     lines += [f"ctx.{name} = {name}" for name in kept]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in program.kept_shapes]
     if program.saved:
-        places = {t.name: n for n, t in enumerate(op.inputs)}
-        entries = []
-        for s in program.saved:
-            condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
-            entry = f"{s.name} if {condition} else None"
-            short = len(entry) + 13 <= COLUMNS and len(s.needs) < len(program.differentiable)
-            entries.append(entry if short else s.name)
-        lines += called("ctx.save_for_backward(", entries, ")", 8)
+        lines += called("ctx.save_for_backward(", _entries(op, program), ")", 8)
     return lines or ["pass"]
 
 
-def _unpacked(names: Sequence[str], source: str) -> list[str]:
+def _entries(op: Operation, program: Program) -> list[str]:
+    """Each tensor that is saved, only where a gradient is asked for that reads it."""
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    entries = []
+    for s in program.saved:
+        condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
+        entry = f"{s.name} if {condition} else None"
+        short = len(entry) + 13 <= COLUMNS and len(s.needs) < len(program.differentiable)
+        entries.append(entry if short else s.name)
+    return entries
+
+
+def _unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
     """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
-    whole = _unpack(names, source)
-    if len(whole) + 8 <= COLUMNS:
-        return [whole]
-    return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
+    found = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name in wanted]
+    whole = _unpack([name if name in wanted else "_" for name in names], source)
+    return [whole] if found and len(whole) + 8 <= COLUMNS else found
 
 
 def _unpacked_all(names: Sequence[str], source: str) -> list[str]:
@@ -329,30 +318,26 @@ def _all_none(names: Sequence[str]) -> list[str]:
 # -------------------------------------------------------------------- the public function
 
 
-def _signature(op: Operation) -> list[str]:
-    """The def line(s) of the public function."""
-    return called(f"def {op.name}(", declared(op), "):", 0)
-
-
-def declared(op: Operation) -> list[str]:
+def declared(code: Coded) -> list[str]:
     """The arguments of the public function with their defaults."""
+    op, say = code.operation, code.say
     arguments: list[str] = []
     optional_from = len(op.inputs)
     while optional_from and op.inputs[optional_from - 1].default is not None:
         optional_from -= 1
     for n, t in enumerate(op.inputs):
-        arguments.append(f"{t.name}=None" if n >= optional_from else t.name)
+        arguments.append(f"{say(t.name)}=None" if n >= optional_from else say(t.name))
     if op.parameters:
         arguments.append("*")
     for p in op.parameters:
         if isinstance(p, Choice):
-            arguments.append(f'{p.name}="{p.outputs[0][0]}"')
+            arguments.append(f'{say(p.name)}="{p.outputs[0][0]}"')
         elif isinstance(p, KeepDim):
-            arguments.append(f"{p.name}=False")
+            arguments.append(f"{say(p.name)}=False")
         elif p.default is None:
-            arguments.append(p.name)
+            arguments.append(say(p.name))
         else:
-            arguments.append(f"{p.name}={constant_text(p.default)}")
+            arguments.append(f"{say(p.name)}={constant_text(p.default)}")
     return arguments
 
 
@@ -382,16 +367,17 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     return [*lines, "}", "", ""]
 
 
-def _body(op: Operation, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
+def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
     """The lines of the public function after its docstring."""
-    lines = [line for check in checks for line in checked(check)]
+    op = code.operation
+    lines = [line for check in checks for line in checked(code.said(check))]
     function, forward = _names(op, variants[0].option)
     for p in op.parameters:
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
-            message = f"{op.name}: {p.name} must be one of {names}, not {{{p.name}!r}}"
+            message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-            lines += checked(Check((), test, "ValueError", message))
+            lines += checked(code.said(refused(op, test, message)))
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     arguments = _arguments(op)

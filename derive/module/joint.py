@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from derive.lowering.code import text
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import Check, is_tensor, steps
+from derive.module.arguments import Check, is_tensor, refused, steps
 from derive.module.document import Doc
 from derive.module.emit import (
     checked,
@@ -17,10 +16,10 @@ from derive.module.emit import (
     helpers_in,
     imports_of,
 )
+from derive.module.naming import Coded
 from derive.module.statements import assigned, called, indented
 from derive.notation.operation import Operation
-
-__all__ = ["emit_joint"]
+from derive.program.code import text
 
 
 @dataclass(frozen=True)
@@ -35,25 +34,28 @@ class _Module:
     body: tuple[str, ...]
 
 
-def emit_joint(name: str, op: Operation, joint: Joint, checks: Sequence[Check], doc: Doc) -> str:
+def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module with one function, of that name."""
+    op = code.operation
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
-    known = {check.test for check in checks}
-    more = [check for check in steps(op, [*forward, *backward]) if check.test not in known]
-    body = [line for check in (*checks, *more) for line in checked(check)]
+    codes = [line.code for line in (*joint.forward, *joint.backward)]
+    asked = (*checks, *steps(op, codes, checks))
+    body = [line for check in asked for line in checked(code.said(check))]
     body += forward
     for cotangent in joint.cotangents:
         body += checked(is_tensor(op, cotangent.name))
-        body += checked(_shape_check(op, cotangent))
+        body += checked(code.said(_shape_check(op, cotangent)))
     body += backward
     body += _results(joint)
     helpers = tuple(helpers_in(body))
-    signature = called(f"def {name}(", list(_arguments(op, joint)), "):", 0)
+    every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
+    before, body = code.public(name, every, body)
+    signature = called(f"def {name}(", list(_arguments(code, joint)), "):", 0)
     module = _Module(
         title=tuple(docstring(doc.module)),
-        imports=tuple(imports_of([*body, *helpers, *signature])),
-        helpers=helpers,
+        imports=tuple(imports_of([*before, *body, *helpers, *signature])),
+        helpers=(*helpers, *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
@@ -61,8 +63,8 @@ def emit_joint(name: str, op: Operation, joint: Joint, checks: Sequence[Check], 
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
 
 
-def _arguments(op: Operation, joint: Joint) -> Iterator[str]:
-    given = declared(op)
+def _arguments(code: Coded, joint: Joint) -> Iterator[str]:
+    given = declared(code)
     yield from given
     if joint.cotangents and "*" not in given:
         yield "*"
@@ -72,12 +74,11 @@ def _arguments(op: Operation, joint: Joint) -> Iterator[str]:
 
 def _shape_check(op: Operation, c: Cotangent) -> Check:
     shape = text(c.shape)
-    message = f"{op.name}: {c.name} has shape {{tuple({c.name}.shape)}}, not that of {c.output}"
+    message = f"{c.name} has shape {{tuple({c.name}.shape)}}, not that of {c.output}"
     if len(shape) > 40:
-        return Check(
-            (f"{c.name}_shape = {shape}",), f"{c.name}.shape != {c.name}_shape", message=message
-        )
-    return Check((), f"{c.name}.shape != {shape}", message=message)
+        prepare = (f"{c.name}_shape = {shape}",)
+        return refused(op, f"{c.name}.shape != {c.name}_shape", message, prepare=prepare)
+    return refused(op, f"{c.name}.shape != {shape}", message)
 
 
 def _results(joint: Joint) -> list[str]:

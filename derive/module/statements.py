@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from derive.lowering.code import Code, Conditional, Function, Method, Name, text
-from derive.lowering.tidy import Line
-
-__all__ = ["COLUMNS", "assigned", "called", "indented", "stated"]
+from derive.program.code import Code, Conditional, Function, Method, Name, text
+from derive.program.tidy import Line
 
 COLUMNS = 88
 """Columns that a line may take."""

@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "ADVICE",
-    "CONTINUED",
-    "IN_SYMPY",
-    "IN_TEXT",
-    "KEYWORDS",
-    "LISTED",
-    "RECURRENCE",
-    "RESULT",
-    "SIGNS",
-    "Declaring",
-    "no_number",
-]
-
 _ORDER = (
     "the order of values is no index expression: sort outside, with torch.sort or torch.topk, and "
     "pass the positions as an integer tensor T, read as x[T[k]]; max and argmax are in the notation"
@@ -62,7 +48,7 @@ ADVICE: Mapping[str, str] = {
     "logcumsumexp": _CUMULATIVE.format("y[k] = logsumexp[l | l<=k](x[l])"),
     "var": "write it: m = mean[k](x[k]), v = mean[k]((x[k] - m)**2)",
     "std": "write it: m = mean[k](x[k]), s = sqrt(mean[k]((x[k] - m)**2))",
-    "norm": "write it: sqrt(sum[k](x[k]**2)), or sum[k](abs(x[k]))",
+    "norm": "write norm2[k](x[k]), or sum[k](abs(x[k]))",
     "einsum": "the notation is that itself: C[i,j] = sum[k](A[i,k]*B[k,j])",
     "matmul": "write it: C[i,j] = sum[k](A[i,k]*B[k,j])",
     "dot": "write it: sum[k](x[k]*y[k])",
@@ -140,6 +126,14 @@ _COMPONENTS = (
 
 RESULT = "the result of {} has no positions: give it an equation, S[i,j] = ..., and read S[i,j]"
 """What is said of ``f(x)[i]``."""
+
+
+INFINITE = (
+    "inf stands only in a comparison, as a bound of clamp, or as the branch that max, min, "
+    "logsumexp or softmax leaves out, max[k](where(c, x, -inf)); elsewhere a condition says what "
+    "is left out, [c]*x or max[k | c](x)"
+)
+"""What is said of an infinity that would be computed with."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import POWERS
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import fresh
 from derive.notation import advice, raw
 from derive.notation.build import LARGEST, flat, power, product, total, whole
@@ -40,18 +41,16 @@ from derive.notation.names import (
     ALIASES,
     CONSTANTS,
     KEEPING,
-    REDUCTIONS,
     SCALAR,
     arity,
     nearest,
     plural,
 )
-from derive.notation.numbers import check_number, number_of
+from derive.notation.numbers import check_number, infinity, number_of, taken
 from derive.notation.raw import Place, Raw, fail, show
 from derive.notation.scope import Env, Reading, enter, in_either, letter_of
+from derive.notation.shapes import axis_of
 from derive.notation.unknown import no_function, no_reduction
-
-__all__ = ["Bodies"]
 
 
 class Bodies:
@@ -102,35 +101,24 @@ class Bodies:
             self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
-        def new(name: str, group: bool, at: Place | None) -> Index:
-            if name in env:
-                fail(at, f"index {name} stands twice on the left of {self._equation.name}")
-            env[name] = Index(name, name, group)
-            return env[name]
-
-        match axis:
-            case raw.Name(name):
-                return new(name, False, axis.at)
-            case raw.Star(name):
-                return new(name, True, axis.at)
-            case raw.Number(value) if value == 0:
-                return num(0)
-            case raw.Composite(args):
-                parts: list[Expr] = []
-                for part in args:
-                    if isinstance(part, raw.Name):
-                        parts.append(new(part.name, False, part.at))
-                    elif not (isinstance(part, raw.Number) and part.value == 0):
-                        fail(part.at, f"{show(part)} on the left: a part is an index or 0")
-                if len(parts) > 1:
-                    return Composite(tuple(parts))
-                return parts[0] if parts else num(0)
-        fail(
-            axis.at or self._equation.at,
-            f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups *p, "
-            "composites (a b) and 0"
-            + (f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""),
-        )
+        for part in axis.args if isinstance(axis, raw.Composite) else (axis,):
+            own = axis_of(part)
+            if part is not axis and (own is None or isinstance(part, raw.Star)):
+                fail(part.at, f"{show(part)} on the left: a part is an index or 0")
+            if isinstance(own, Index):
+                if own.name in env:
+                    name = self._equation.name
+                    fail(part.at, f"index {own.name} stands twice on the left of {name}")
+                env[own.name] = own
+        made = axis_of(axis)
+        if made is None:
+            how = f"; {self.declared.how.components()}" if isinstance(axis, raw.Number) else ""
+            fail(
+                axis.at or self._equation.at,
+                f"axis {show(axis)} of {self._equation.name}: on the left stand indices, groups "
+                f"*p, composites (a b) and 0{how}",
+            )
+        return made
 
     # conditions
 
@@ -139,7 +127,7 @@ class Bodies:
             case raw.Compare() | raw.Both() | raw.Either() | raw.Negation():
                 return True
             case raw.Bind(kind):
-                return kind in ("any", "all")
+                return kind in CONDITIONS
             case raw.Item(name) | raw.Name(name):
                 return name in self.truths
         return isinstance(e, raw.Apply) and e.function in ("true", "false")
@@ -148,7 +136,8 @@ class Bodies:
         """e where true or false is meant."""
         match e:
             case raw.Compare(first, rest):
-                sides = [self.value(s, env, guarded) for s in (first, *(s for _, s in rest))]
+                written = (first, *(side for _, side in rest))
+                sides = [infinity(side) or self.value(side, env, guarded) for side in written]
                 parts = [
                     self._relation(op, a, b)
                     for (op, _), a, b in zip(rest, sides, sides[1:], strict=False)
@@ -161,7 +150,7 @@ class Bodies:
                 return Or(tuple(flat([self.condition(a, env, guarded) for a in args], Or)))
             case raw.Negation(arg):
                 return Not(self.condition(arg, env, guarded))
-            case raw.Bind(kind) if kind in ("any", "all"):
+            case raw.Bind(kind) if kind in CONDITIONS:
                 return self._reduction(e, env, guarded)
             case raw.Item(name) | raw.Name(name) if name in self.truths:
                 return self._access(e, env, guarded)
@@ -169,12 +158,9 @@ class Bodies:
                 return And(())
             case raw.Apply("false", ()):
                 return Or(())
-        if not self._is_tensor(e):
+        if not (isinstance(e, raw.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
         fail(e.at, f"{show(e)} is a number and no condition; compare it, {show(e)} != 0")
-
-    def _is_tensor(self, e: Raw) -> bool:
-        return isinstance(e, raw.Item) and e.name in self.declared.tensors
 
     def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
         """left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
@@ -226,6 +212,8 @@ class Bodies:
         name = e.name
         d = self.declared
         if isinstance(e, raw.Name):
+            if name == "inf":
+                fail(e.at, advice.INFINITE)
             if name in CONSTANTS:
                 return Const(name)
             if name in d.letters:
@@ -245,11 +233,10 @@ class Bodies:
 
     def _parameter(self, e: raw.Name) -> Expr:
         parameter = self.declared.parameters[e.name]
-        match parameter.value:
-            case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
-                return Size(letter)
-            case raw.Apply("axis" | "keep"):
-                fail(e.at, f"parameter {e.name} is no number and cannot stand in an expression")
+        if parameter.sized is not None:
+            return Size(parameter.sized)
+        if isinstance(parameter.value, raw.Apply) and parameter.value.function in ("axis", "keep"):
+            fail(e.at, f"parameter {e.name} is no number and cannot stand in an expression")
         if parameter.options:
             fail(e.at, f"parameter {e.name} is a choice and cannot stand in an expression")
         return Param(e.name)
@@ -339,7 +326,9 @@ class Bodies:
         if name not in SCALAR:
             no_function(e, self.declared)
         self._arguments(e, arity(name))
-        values = tuple(self.value(a, env, guarded) for a in args)
+        bounds = [infinity(a) if name == "clamp" and n else None for n, a in enumerate(args)]
+        pairs = zip(bounds, args, strict=True)
+        values = tuple(bound or self.value(a, env, guarded) for bound, a in pairs)
         if name in POWERS:
             return power(values[0], num(POWERS[name]))
         return Call(ALIASES.get(name, name), values)
@@ -359,13 +348,14 @@ class Bodies:
 
     def _bind(self, e: Raw, env: Env, guarded: bool) -> Expr:
         assert isinstance(e, raw.Bind)
+        e = taken(e)
         if e.kind in KEEPING:
             return self._keeping(e, env, guarded)
         if e.kind == "concat":
             return self._concat(e, env, guarded)
         if e.kind in REDUCTIONS:
             reduced = self._reduction(e, env, guarded)
-            return Iverson(reduced) if e.kind in ("any", "all") else reduced
+            return Iverson(reduced) if e.kind in CONDITIONS else reduced
         no_reduction(e, self.declared)
 
     def _bound(self, e: raw.Bind, arguments: bool = True) -> tuple[raw.Name | raw.Star, ...]:
@@ -395,7 +385,7 @@ class Bodies:
         if e.condition is not None:
             condition = self.condition(e.condition, inner, guarded)
             guarded = True
-        translate = self.condition if e.kind in ("any", "all") else self.value
+        translate = self.condition if e.kind in CONDITIONS else self.value
         body = translate(e.args[0], inner, guarded)
         return Reduce(e.kind, tuple(bound), body, condition)
 

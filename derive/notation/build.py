@@ -27,8 +27,6 @@ from derive.algebra.expr import (
     num,
 )
 
-__all__ = ["LARGEST", "difference", "flat", "power", "product", "total", "whole"]
-
 _BEYOND = "the number is beyond float64, above 1.8e308 or below 1/1.8e308; write inf or 0"
 _LARGEST = 64
 LARGEST = 2**62

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import log10
-from typing import Any
-
-from lark import Token
+from typing import TYPE_CHECKING, Any
 
 from derive.errors import SpecError
 from derive.notation.raw import Item, Number, Operation, Place, Power, fail
 
-__all__ = [
-    "AXES",
-    "DEPTH",
-    "JOINED",
-    "check_count",
-    "check_depth",
-    "check_length",
-    "check_size",
-    "check_statement",
-]
+if TYPE_CHECKING:
+    from lark import Token
 
 DEPTH = 64
 """Levels of one expression. A sum, a product or a chain of ``and`` is one level, however long."""
@@ -105,6 +95,8 @@ def check_depth(
 
     What is shared counts as often as it stands there.
     """
+    if _is_small(e, parts, min(limit, DEPTH)):
+        return
     levels: dict[int, int] = {}
     nodes: dict[int, int] = {}
     powers: dict[int, int] = {}
@@ -143,6 +135,17 @@ def check_depth(
             f"the expression is too long ({_said(nodes[id(e)])} parts; the limit is {NODES}): "
             "name what stands there again and again by an equation of its own",
         )
+
+
+def _is_small(e: Any, parts: Callable[[Any], Iterable[Any]], limit: int) -> bool:
+    """Whether e has fewer parts than it may have levels, and no more powers than in one another."""
+    pending, met, powers = [e], 0, 0
+    while pending and met <= limit and powers <= POWERS:
+        part = pending.pop()
+        pending += parts(part)
+        met += 1
+        powers += isinstance(part, Power)
+    return not pending and met <= limit and powers <= POWERS
 
 
 def _said(n: int) -> str:

@@ -13,8 +13,6 @@ from derive.notation.classes import Known
 from derive.notation.measure import composed, composition, letters, places, shown
 from derive.notation.raw import Place, fail
 
-__all__ = ["not_by_themselves", "not_of_themselves"]
-
 
 def not_of_themselves(
     known: Known, composites: Sequence[tuple[str, Composite, Place | None]]

@@ -10,8 +10,6 @@ from derive.algebra.substitution import replace
 from derive.notation.measure import places, shown
 from derive.notation.raw import Place, fail
 
-__all__ = ["Classes", "Known"]
-
 
 class Classes:
     """Each class is known by its first key, in the order in which keys were added."""

@@ -24,8 +24,6 @@ from derive.algebra.substitution import fresh, substitute
 from derive.notation.build import difference, product, total
 from derive.notation.raw import Place, fail
 
-__all__ = ["joined", "normalised"]
-
 
 def normalised(
     x: Expr, outer: Sequence[Index], condition: Expr | None, scope: Iterable[Index], *, log: bool

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from derive.algebra.expr import Const, Expr, Num, num
+from derive.algebra.reductions import CONDITIONS
 from derive.notation import raw
 from derive.notation.advice import IN_SYMPY, IN_TEXT, Declaring
 from derive.notation.build import power, product, total
 from derive.notation.names import CONSTANTS, WORDS, check_name
 from derive.notation.raw import Place, Raw, fail, show
-
-__all__ = ["Declared", "Letter", "constant", "declare"]
 
 
 @dataclass
@@ -204,57 +203,53 @@ class _Survey:
             self.d.as_condition.setdefault(name, e)
 
     def visit(self, e: Raw, context: str) -> None:
+        """Note e and its parts, which stand where a value, a condition, a position .. is meant."""
         d = self.d
         match e:
-            case raw.Name(name):
-                if name in CONSTANTS and context != "axis":
-                    pass
-                elif context == "axis" or (context == "position" and not self._tensor_like(name)):
-                    known = d.letters.get(name)
-                    if known is None or context == "axis":
-                        _letter(d, name, False, e.at)
-                else:
+            case raw.Name(name) if name not in CONSTANTS or context == "axis":
+                bare = context == "position" and not self._tensor_like(name)
+                if context == "axis" or (bare and name not in d.letters):
+                    _letter(d, name, False, e.at)
+                elif not bare:
                     self._seen(name, context, e)
                     self.scalars.setdefault(name, e.at)
             case raw.Star(name):
                 _letter(d, name, True, e.at)
-            case raw.Composite(args):
-                for part in args:
-                    if isinstance(part, raw.Name):
-                        _letter(d, part.name, False, part.at)
-            case raw.Item(name, positions):
-                if name not in WORDS or name in d.tensors or name in d.equations:
-                    self._seen(name, context, e)
-                    self.used.setdefault(name, e.at)
-                for position in positions:
-                    self.visit(position, "position")
-            case raw.Both(args) | raw.Either(args):
-                for arg in args:
-                    self.visit(arg, "condition")
-            case raw.Negation(arg) | raw.Bracket(arg):
-                self.visit(arg, "condition")
-            case raw.Apply("where", args) if args:
-                self.visit(args[0], "condition")
-                for arg in args[1:]:
-                    self.visit(arg, "value")
+            case raw.Item(name) if name not in WORDS or name in (*d.tensors, *d.equations):
+                self._seen(name, context, e)
+                self.used.setdefault(name, e.at)
             case raw.Apply("size", args):
                 for arg in args:
                     if isinstance(arg, raw.Name) and not self._tensor_like(arg.name):
                         self.measured.setdefault(arg.name, arg.at)
-            case raw.Bind(kind, indices, condition, args):
-                for index in indices:
-                    if isinstance(index, raw.Name | raw.Star):
-                        _letter(d, index.name, isinstance(index, raw.Star), index.at)
-                if condition is not None:
-                    self.visit(condition, "condition")
-                for arg in args:
-                    self.visit(arg, "condition" if kind in ("any", "all") else "value")
-            case raw.Sum() | raw.Product() | raw.Negative() if context == "position":
-                for part in e.parts():
-                    self.visit(part, context)
-            case _:
-                for part in e.parts():
-                    self.visit(part, "value")
+                return
+        for part, within in _parts(e, context):
+            self.visit(part, within)
+
+
+def _parts(e: Raw, context: str) -> Iterator[tuple[Raw, str]]:
+    """The parts of e, and what each is meant as."""
+    within = "value"
+    match e:
+        case raw.Composite():
+            within = "axis"
+        case raw.Item():
+            within = "position"
+        case raw.Both() | raw.Either() | raw.Negation() | raw.Bracket():
+            within = "condition"
+        case raw.Apply("where", (test, *branches)):
+            yield test, "condition"
+            yield from ((branch, "value") for branch in branches)
+            return
+        case raw.Bind(kind, indices, condition, args):
+            yield from ((index, "axis") for index in indices)
+            if condition is not None:
+                yield condition, "condition"
+            yield from ((a, "condition" if kind in CONDITIONS else "value") for a in args)
+            return
+        case raw.Sum() | raw.Product() | raw.Negative() if context == "position":
+            within = context
+    yield from ((part, within) for part in e.parts())
 
 
 def constant(e: Raw, what: str) -> Expr:

@@ -23,11 +23,10 @@ from derive.algebra.expr import (
     num,
     walk,
 )
+from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import fresh, replace_inside_out
 from derive.notation.operation import Operation
 from derive.notation.split import in_parts, split_axes, splits
-
-__all__ = ["Given", "as_given", "given_axes", "letters_of", "on_given_axes", "with_letters"]
 
 Given = tuple[tuple[Expr, int], ...]
 """Each axis as it was given, and the number of indices that it became."""
@@ -136,7 +135,7 @@ def _only_within(index: Index, composite: Composite, every: Sequence[Expr]) -> b
     for e in every:
         own = sum(part is index for part in e.parts())
         if isinstance(e, Reduce) and index in e.indices:
-            order = e.kind in ("argmax", "argmin")
+            order = e.kind in POSITIONS
             if order or not set(composite.args) <= set(e.indices):
                 return False
             own -= 1

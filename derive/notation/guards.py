@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from derive.algebra.connected import connected
+from derive.algebra.affine import Affine, Polynomial, affine, room
 from derive.algebra.expr import (
     Access,
     And,
@@ -33,12 +33,10 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import RELATIONS
+from derive.algebra.logic import conjunction, connected
 from derive.algebra.substitution import substitute
-from derive.notation.affine import Affine, Polynomial, affine, room
 from derive.notation.build import difference
 from derive.notation.operation import Extent, Kind
-
-__all__ = ["Guards"]
 
 _MOST_TRIED = 16
 """So many positions of an index are tried for one that meets conditions."""
@@ -113,7 +111,7 @@ class Guards:
             return made
         if position is None or position.tensors or isinstance(e, Num):
             asked = self._asked(e, over)
-            return Guard(_conjunction(asked), made) if asked else made
+            return Guard(conjunction(asked), made) if asked else made
         qualified = [c for c in over if free_indices(c) <= free_indices(e)]
         below, above = self.within(position, axis)
         if below and above:
@@ -122,7 +120,7 @@ class Guards:
             bounds = [] if below else [Rel("<=", num(0), made)]
             bounds += [] if above else [Rel("<", made, Size(axis))]
             qualified = [self._said(b, qualified) for b in bounds]
-        return Guard(_conjunction(qualified), made)
+        return Guard(conjunction(qualified), made)
 
     def _said(self, bound: Expr, conditions: Sequence[Expr]) -> Expr:
         """The bound as one of these conditions says it, or more; else as it is."""
@@ -161,7 +159,7 @@ class Guards:
             binders = tuple(sorted(others, key=sort_key))
             if self._some(binders, members):
                 continue
-            asked.append(Reduce("any", binders, _conjunction(members)))
+            asked.append(Reduce("any", binders, conjunction(members)))
         return asked
 
     def _some(self, binders: Sequence[Index], conditions: Sequence[Expr]) -> bool:
@@ -196,19 +194,21 @@ class Guards:
         return self._inside(position, self._expand(Size(axis)))
 
     def _inside(self, position: Affine, size: Polynomial) -> tuple[bool, bool]:
-        least, gap = self._margins(position, size)
-        return least is not None and least >= 0, gap is not None and gap >= 0
+        numbers = [None if m is None else m.number for m in self._margins(position, size)]
+        below, above = (n is not None and n >= 0 for n in numbers)
+        return below, above
 
-    def margins(self, position: Affine, axis: str) -> tuple[int | None, int | None]:
-        """min(position) and size(axis) - 1 - max(position), where they are numbers."""
+    def margins(self, position: Affine, axis: str) -> tuple[Polynomial | None, Polynomial | None]:
+        """min(position) and size(axis) - 1 - max(position), where signs are known."""
         return self._margins(position, self._expand(Size(axis)))
 
-    def _margins(self, position: Affine, size: Polynomial) -> tuple[int | None, int | None]:
+    def _margins(
+        self, position: Affine, size: Polynomial
+    ) -> tuple[Polynomial | None, Polynomial | None]:
         low, high = position.least(self._size), position.greatest(self._size)
         last = size - Polynomial.of(1)
-        least = None if low is None else self._simple(low).number
-        gap = None if high is None else (self._simple(last) - self._simple(high)).number
-        return None if least is None else int(least), None if gap is None else int(gap)
+        gap = None if high is None else self._simple(last) - self._simple(high)
+        return None if low is None else self._simple(low), gap
 
     def _size(self, index: Index) -> Polynomial:
         return self._expand(Size(index.extent))
@@ -261,8 +261,8 @@ def _within(e: Expr, value: Expr, range_: tuple[Expr, ...]) -> Expr:
         if not any(part is value for part in walk(made)):
             return made
         if isinstance(made, Guard):
-            return Guard(_conjunction(_and(range_, made.condition)), made.position)
-        return Guard(_conjunction(range_), made)
+            return Guard(conjunction(_and(range_, made.condition)), made.position)
+        return Guard(conjunction(range_), made)
 
     if isinstance(e, Access):
         return Access(e.tensor, tuple(map(guarded, e.positions)))
@@ -281,7 +281,3 @@ def _and(over: tuple[Expr, ...], *more: Expr) -> tuple[Expr, ...]:
 
 def _not(condition: Expr) -> Expr:
     return condition.arg if isinstance(condition, Not) else Not(condition)
-
-
-def _conjunction(conditions: Sequence[Expr]) -> Expr:
-    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))

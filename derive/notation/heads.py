@@ -8,63 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import new_class
 from typing import Any
 
+import sympy
 from sympy import Basic, Expr, Function, Symbol, Tuple
 from sympy.core.sympify import _sympify  # strict: a string is refused, never evaluated
 from sympy.logic.boolalg import Boolean
 
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "ArgMax",
-    "ArgMin",
-    "Composite",
-    "Concat",
-    "Group",
-    "Head",
-    "Holds",
-    "Iverson",
-    "LogSoftmax",
-    "LogSumExp",
-    "Mean",
-    "OfIndex",
-    "Options",
-    "Prod",
-    "ReduceAmax",
-    "ReduceAmin",
-    "ReduceMax",
-    "ReduceMin",
-    "SizeSymbol",
-    "Softmax",
-    "SpecialInput",
-    "Total",
-    "axis",
-    "boolean",
-    "choice",
-    "clamp",
-    "detach",
-    "exp2",
-    "expm1",
-    "group",
-    "hypot",
-    "integer",
-    "keep",
-    "lgamma",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logsigmoid",
-    "maximum",
-    "minimum",
-    "optional",
-    "relu",
-    "sigmoid",
-    "size",
-    "softplus",
-    "to_int",
-]
+from derive.algebra.functions import FUNCTIONS
+from derive.algebra.functions import Function as Scalar
+from derive.algebra.reductions import POSITIONS, REDUCTIONS, Reduction
 
 
 class Head:
@@ -87,78 +41,6 @@ class Head:
         return f"{type(self).__name__}({text}{where})"
 
 
-class Mean(Head, Expr):  # type: ignore[misc]
-    """The mean; of the values taken, under a condition."""
-
-    kind = "mean"
-    is_commutative = True
-
-
-class Total(Head, Expr):  # type: ignore[misc]
-    """The sum under a condition; without one SymPy's ``Sum`` says the same."""
-
-    kind = "sum"
-    is_commutative = True
-
-
-class Prod(Head, Expr):  # type: ignore[misc]
-    """The product under a condition; without one SymPy's ``Product`` says the same."""
-
-    kind = "prod"
-    is_commutative = True
-
-
-class ReduceMax(Head, Expr):  # type: ignore[misc]
-    """The maximum; its gradient goes to the first winner (torch.max)."""
-
-    kind = "max"
-    is_commutative = True
-
-
-class ReduceMin(Head, Expr):  # type: ignore[misc]
-    """The minimum; its gradient goes to the first winner (torch.min)."""
-
-    kind = "min"
-    is_commutative = True
-
-
-class ReduceAmax(Head, Expr):  # type: ignore[misc]
-    """The maximum; ties share its gradient evenly (torch.amax)."""
-
-    kind = "amax"
-    is_commutative = True
-
-
-class ReduceAmin(Head, Expr):  # type: ignore[misc]
-    """The minimum; ties share its gradient evenly (torch.amin)."""
-
-    kind = "amin"
-    is_commutative = True
-
-
-class LogSumExp(Head, Expr):  # type: ignore[misc]
-    """log Sum exp."""
-
-    kind = "logsumexp"
-    is_commutative = True
-
-
-class ArgMax(Head, Expr):  # type: ignore[misc]
-    """The position of the first maximum."""
-
-    kind = "argmax"
-    is_commutative = True
-    is_integer = True
-
-
-class ArgMin(Head, Expr):  # type: ignore[misc]
-    """The position of the first minimum."""
-
-    kind = "argmin"
-    is_commutative = True
-    is_integer = True
-
-
 class Softmax(Head, Expr):  # type: ignore[misc]
     """exp(f)/Sum exp(f); keeps its index."""
 
@@ -171,18 +53,6 @@ class LogSoftmax(Head, Expr):  # type: ignore[misc]
 
     kind = "log_softmax"
     is_commutative = True
-
-
-class AnyOf(Head, Boolean):  # type: ignore[misc]
-    """Whether the condition holds for one value of the indices."""
-
-    kind = "any"
-
-
-class AllOf(Head, Boolean):  # type: ignore[misc]
-    """Whether the condition holds for all values of the indices."""
-
-    kind = "all"
 
 
 class Iverson(Expr):  # type: ignore[misc]
@@ -219,107 +89,33 @@ class Concat(Expr):  # type: ignore[misc]
         return Expr.__new__(cls, _sympify(index), *map(_sympify, parts))
 
 
-class expm1(Function):  # type: ignore[misc]
-    """exp(x) - 1."""
-
-    nargs = 1
-
-
-class log1p(Function):  # type: ignore[misc]
-    """log(1 + x)."""
-
-    nargs = 1
-
-
-class sigmoid(Function):  # type: ignore[misc]
-    """1/(1 + exp(-x))."""
-
-    nargs = 1
-
-
-class softplus(Function):  # type: ignore[misc]
-    """log(1 + exp(x))."""
-
-    nargs = 1
+def __getattr__(name: str) -> Any:
+    """The class of a reduction, or of a function, that SymPy lacks: made of its row."""
+    row: Reduction | Scalar
+    bases: tuple[Any, ...]
+    facts: dict[str, Any]
+    if name in _REDUCTIONS:
+        row = _REDUCTIONS[name]
+        bases = (Head, Boolean if row.dtype == "bool" else Expr)
+        facts = {"kind": row.name} | ({} if row.dtype == "bool" else {"is_commutative": True})
+    elif name in _FUNCTIONS:
+        row = _FUNCTIONS[name]
+        bases, facts = (Function,), {"nargs": row.arity}
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _WHOLE:
+        facts["is_integer"] = True
+    facts |= {"__doc__": row.about, "__module__": __name__}
+    made = new_class(name, bases, exec_body=lambda body: body.update(facts))
+    return globals().setdefault(name, made)
 
 
-class logsigmoid(Function):  # type: ignore[misc]
-    """log sigmoid(x)."""
+_REDUCTIONS = {row.head: row for row in REDUCTIONS.values()}
+_FUNCTIONS = {row.head: row for row in FUNCTIONS.values() if row.head}
+_WHOLE = (FUNCTIONS["int"].head, *(REDUCTIONS[name].head for name in POSITIONS))
 
-    nargs = 1
-
-
-class relu(Function):  # type: ignore[misc]
-    """max(x, 0), with slope 0 at 0."""
-
-    nargs = 1
-
-
-class lgamma(Function):  # type: ignore[misc]
-    """log |Gamma(x)|; SymPy's loggamma says the same."""
-
-    nargs = 1
-
-
-class maximum(Function):  # type: ignore[misc]
-    """The larger of two numbers; a tie shares the gradient."""
-
-    nargs = 2
-
-
-class minimum(Function):  # type: ignore[misc]
-    """The smaller of two numbers; a tie shares the gradient."""
-
-    nargs = 2
-
-
-class clamp(Function):  # type: ignore[misc]
-    """x kept within lo and hi: clamp(x, lo, hi)."""
-
-    nargs = 3
-
-
-class detach(Function):  # type: ignore[misc]
-    """x, with no gradient."""
-
-    nargs = 1
-
-
-class exp2(Function):  # type: ignore[misc]
-    """2**x."""
-
-    nargs = 1
-
-
-class log2(Function):  # type: ignore[misc]
-    """The logarithm of x to the base 2."""
-
-    nargs = 1
-
-
-class log10(Function):  # type: ignore[misc]
-    """The logarithm of x to the base 10."""
-
-    nargs = 1
-
-
-class hypot(Function):  # type: ignore[misc]
-    """sqrt(x**2 + y**2)."""
-
-    nargs = 2
-
-
-class logaddexp(Function):  # type: ignore[misc]
-    """log(exp(a) + exp(b))."""
-
-    nargs = 2
-
-
-class to_int(Function):  # type: ignore[misc]
-    """``int`` of the text: a whole number, to_int(floor(x)), as an integer that is a position."""
-
-    nargs = 1
-    is_integer = True
+MADE = (*_REDUCTIONS, *_FUNCTIONS)
+"""The classes that are made of rows."""
 
 
 class Group(Symbol):  # type: ignore[misc]
@@ -388,6 +184,11 @@ def size(index: Any, default: int | None = None) -> Any:
         return OfIndex("size", index, default)
     label = getattr(index, "label", index)
     return SizeSymbol(f"size({label})", integer=True, nonnegative=True)
+
+
+def Eq(left: Any, right: Any) -> Any:
+    """SymPy's, as it stands: whether an equation holds is not asked, which takes SymPy a while."""
+    return sympy.Eq(left, right, evaluate=False)
 
 
 def choice(*options: str) -> Options:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from derive.algebra.affine import Affine, affine
 from derive.algebra.expr import (
     Access,
     Add,
     And,
     Call,
-    Const,
     Expr,
     Index,
     Iverson,
@@ -27,13 +27,11 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.functions import OF_INTEGERS
-from derive.notation.affine import affine
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.notation.declare import Declared, constant
 from derive.notation.operation import Equation, Kind
 from derive.notation.raw import fail, show
 from derive.notation.scope import Reading
-
-__all__ = ["Kinds", "lost_gradients"]
 
 
 class Kinds:
@@ -53,10 +51,11 @@ class Kinds:
         self._bodies = bodies
         self._must: dict[str, None] = {}
         self._floors: dict[str, str] = {}
-        truths = set(truths)
+        self._truths = set(truths)
         self._positions(readings)
         self._demand()
-        self._inputs(truths)
+        self._labels = self._compared_with_positions()
+        self._inputs()
         self._compared()
         for name, body in bodies.items():
             self.of[name] = self._kind(body)
@@ -92,13 +91,30 @@ class Kinds:
                     elif isinstance(part, Param):
                         self.integers.add(part.name)
 
-    def _inputs(self, truths: set[str]) -> None:
+    def _compared_with_positions(self) -> set[str]:
+        """Undeclared inputs that are only compared, with positions and what is whole: [T[n] == c].
+
+        They hold integers, unless the operation then has no tensor of numbers left.
+        """
+        inputs = self._declared.tensors
+        compared, elsewhere = _comparisons(self._bodies.values())
+        only = {n for n in compared if n in inputs and inputs[n].kind is None} - elsewhere
+        whole = {_POSITION, *self._must, *(n for n, t in inputs.items() if t.kind == "int")}
+        while other := {n for n in only if not all(map((whole | only).issuperset, compared[n]))}:
+            only -= other
+        found = {n for n in only if _POSITION in set().union(*compared[n])}
+        while more := {n for n in only - found if found & set().union(*compared[n])}:
+            found |= more
+        numbers = {n for n, t in inputs.items() if t.kind in (None, "float")}
+        return found if numbers - found - self._must.keys() - self._truths else set()
+
+    def _inputs(self) -> None:
         for tensor in self._declared.tensors.values():
             name = tensor.name
             kind: Kind = "float"
-            if name in truths:
+            if name in self._truths:
                 kind = "bool"
-            elif name in self._must or tensor.kind == "int":
+            elif name in self._must or name in self._labels or tensor.kind == "int":
                 kind = "int"
             if name in self._must and (tensor.kind in ("bool", "float") or kind == "bool"):
                 what = tensor.kind or "bool"
@@ -162,65 +178,49 @@ class Kinds:
 
     def _kind(self, e: Expr) -> Kind:
         match e:
-            case Num(value):
-                return "int" if value.denominator == 1 else "float"
-            case Index() | Size() | Iverson():
-                return "int"
-            case Param(name):
-                return "int" if name in self.integers else "float"
             case Access(tensor):
                 return self.of[tensor]
             case Rel() | And() | Or() | Not():
                 return "bool"
-            case Add(args) | Mul(args):
-                return self._common(args)
-            case Where(_, then, other):
-                return self._common((then, other))
-            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
-                return self._kind(base)
-            case Call("int"):
-                return "int"
+            case Reduce(kind) if kind in CONDITIONS:
+                return "bool"
+        return "int" if self._integral(e) else "float"
+
+    def _integral(self, e: Expr, whole: bool = False) -> bool:
+        """Whether e is an integer, or with ``whole`` a number that is one in any case."""
+        match e:
+            case Num(value):
+                return value.denominator == 1
+            case Param(name):
+                return name in self.integers
+            case Access(tensor):
+                made = self._bodies.get(tensor) if whole and self.of[tensor] == "float" else None
+                return self.of[tensor] != "float" if made is None else self._integral(made, True)
             case Call(function, args) if function in OF_INTEGERS:
-                return self._common(args)
+                known = whole and function in ("floor", "sign")
+                return known or all(self._integral(a, whole) for a in args)
+            case Add(args) | Mul(args):
+                return all(self._integral(a, whole) for a in args)
+            case Where(_, then, other):
+                return self._integral(then, whole) and self._integral(other, whole)
+            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+                return self._integral(base, whole)
             case Reduce(kind, _, body):
-                if kind in ("any", "all"):
-                    return "bool"
-                if kind in ("argmax", "argmin"):
-                    return "int"
-                return "float" if kind in ("mean", "logsumexp") else self._kind(body)
-        assert isinstance(e, Const | Call | Pow)
-        return "float"
+                dtype = REDUCTIONS[kind].dtype
+                return dtype != "float" if dtype else self._integral(body, whole)
+        always = Index | Size | Iverson | Rel | And | Or | Not
+        return isinstance(e, always) or (isinstance(e, Call) and e.function == "int")
 
     def _check_whole(self, name: str, body: Expr) -> None:
         """``int`` is asked of what is whole: which way another number is rounded is said."""
         for part in walk(body):
-            if isinstance(part, Call) and part.function == "int" and not self._whole(part.args[0]):
-                fail(
-                    self._declared.equations[name].at,
-                    f"int(...) in {name} is of a number that need not be whole; write "
-                    "int(floor(...)), or int(-floor(-...)) to round up",
-                )
-
-    def _whole(self, e: Expr) -> bool:
-        match e:
-            case Call("floor" | "sign"):
-                return True
-            case Add(args) | Mul(args):
-                return all(map(self._whole, args))
-            case Call(function, args) if function in OF_INTEGERS:
-                return all(map(self._whole, args))
-            case Where(_, then, other):
-                return self._whole(then) and self._whole(other)
-            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
-                return self._whole(base)
-            case Reduce("sum" | "prod" | "max" | "min" | "amax" | "amin", _, body):
-                return self._whole(body)
-            case Access(tensor) if tensor in self._bodies and self.of[tensor] == "float":
-                return self._whole(self._bodies[tensor])
-        return self._kind(e) in ("int", "bool")
-
-    def _common(self, args: Iterable[Expr]) -> Kind:
-        return "int" if all(self._kind(a) in ("int", "bool") for a in args) else "float"
+            if isinstance(part, Call) and part.function == "int":
+                if not self._integral(part.args[0], whole=True):
+                    fail(
+                        self._declared.equations[name].at,
+                        f"int(...) in {name} is of a number that need not be whole; write "
+                        "int(floor(...)), or int(-floor(-...)) to round up",
+                    )
 
 
 def _outside(e: Expr) -> Iterator[Expr]:
@@ -229,6 +229,39 @@ def _outside(e: Expr) -> Iterator[Expr]:
     if not (isinstance(e, Call) and e.function == "int"):
         for part in e.parts():
             yield from _outside(part)
+
+
+_POSITION, _NOT_WHOLE = "a position", "not whole"
+
+
+def _comparisons(bodies: Iterable[Expr]) -> tuple[dict[str, list[set[str]]], set[str]]:
+    """What the sides are made of that tensors are compared with, and the tensors read elsewhere."""
+    compared: dict[str, list[set[str]]] = {}
+    elsewhere: set[str] = set()
+    pending = list(bodies)
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Access):
+            elsewhere.add(part.tensor)
+        if not isinstance(part, Rel):
+            pending += part.parts()
+            continue
+        sides = [(part.left, affine(part.left)), (part.right, affine(part.right))]
+        for (side, own), (_, other) in zip(sides, reversed(sides), strict=True):
+            reads = [] if own is None else [a for a in own.tensors if isinstance(a, Access)]
+            pending += [p for a in reads for p in a.positions]
+            pending += (side,) if own is None else [e for e in own.tensors if e not in reads]
+            for access in reads:
+                compared.setdefault(access.tensor, []).append(_made_of(other))
+    return compared, elsewhere
+
+
+def _made_of(e: Affine | None) -> set[str]:
+    """The tensors in e, and whether it has a position or is not whole."""
+    if e is None:
+        return {_NOT_WHOLE}
+    position = {_POSITION} if e.coefficients else set()
+    return position | {a.tensor for part in e.tensors for a in accesses(part)}
 
 
 def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
@@ -241,7 +274,7 @@ def _values(e: Expr) -> Iterator[Expr]:
         case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
             return
         case Reduce(kind, _, body):
-            if kind not in ("argmax", "argmin", "any", "all"):
+            if REDUCTIONS[kind].is_smooth:
                 yield from _values(body)
         case Where(_, then, other):
             yield from _values(then)

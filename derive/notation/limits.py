@@ -16,9 +16,7 @@ from typing import Any
 from sympy import Dummy, Expr, Idx, Piecewise, Product, Sum, Symbol, preorder_traversal
 from sympy.core.containers import Tuple
 
-from derive.notation.heads import Concat, Head, size
-
-__all__ = ["whole_range"]
+from derive.notation import heads  # which may be at its own import of SymPy yet
 
 
 def whole_range(limit: Any) -> Any:
@@ -27,21 +25,21 @@ def whole_range(limit: Any) -> Any:
     if isinstance(limit, tuple | list | Tuple) and len(limit) == 1:
         index = limit[0]
     if isinstance(index, Symbol) or (isinstance(index, Idx) and index.lower is None):
-        return Tuple(index, 0, size(index) - 1)
+        return Tuple(index, 0, heads.size(index) - 1)
     return limit
 
 
 def _binders(e: Expr) -> Iterator[Any]:
     """Every sum, product, head and concatenation within e."""
-    kinds = Sum | Product | Head | Concat
+    kinds = Sum | Product | heads.Head | heads.Concat
     return (node for node in preorder_traversal(e) if isinstance(node, kinds))
 
 
 def _conditional(binder: Any) -> bool:
     """Whether a Piecewise under the binder asks for an index that it binds."""
-    if isinstance(binder, Head):
+    if isinstance(binder, heads.Head):
         bound = {s for index in binder.args[1] for s in index.free_symbols}
-    elif isinstance(binder, Concat):
+    elif isinstance(binder, heads.Concat):
         bound = binder.args[0].free_symbols
     else:
         bound = {s for limit in binder.limits for s in limit[0].free_symbols}

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from derive.algebra.affine import Affine
 from derive.algebra.expr import (
     Add,
     Call,
     Composite,
+    Const,
     Expr,
     Index,
     Mul,
     Num,
     Param,
     Size,
+    num,
     sort_key,
     walk,
 )
 from derive.algebra.substitution import replace
 from derive.notation import raw
-from derive.notation.affine import Affine
 from derive.notation.build import product
 from derive.notation.declare import Declared
 from derive.notation.shapes import Shapes
-
-__all__ = [
-    "atoms",
-    "compared",
-    "composed",
-    "composition",
-    "factors",
-    "letters",
-    "pinned",
-    "places",
-    "shown",
-]
 
 
 def atoms(position: Affine) -> Iterable[Size]:
@@ -67,7 +57,7 @@ def composed(composite: Composite) -> Expr:
 
 def composition(composite: Composite) -> str:
     """(t d), for messages."""
-    parts = (p.name if isinstance(p, Index) else shown(p, str) for p in composite.args)
+    parts = (p.name if isinstance(p, Index) else shown(p) for p in composite.args)
     return f"({' '.join(parts)})"
 
 
@@ -96,22 +86,39 @@ def factors(size: Expr, known: Callable[[str], Expr | None]) -> list[Expr]:
     return sorted(whole.args if isinstance(whole, Mul) else (whole,), key=sort_key)
 
 
-def shown(size: Expr, say: Callable[[str], str]) -> str:
-    """The text of a size, for messages."""
+def shown(size: Expr, say: Callable[[str], str] = str) -> str:
+    """The text of a size, of a number or of a constant."""
+    return raw.show(_written(size, say))
+
+
+def _written(size: Expr, say: Callable[[str], str]) -> raw.Raw:
+    def each(args: Iterable[Expr]) -> list[raw.Raw]:
+        return [_written(arg, say) for arg in args]
+
     match size:
-        case Num(value) if value.denominator == 1:
-            return str(value.numerator)
+        case Num(value) if value < 0:
+            return raw.Negative(_written(Num(-value), say))
+        case Num(value):
+            return raw.Number(value, value.denominator == 1)
         case Size(extent):
-            return f"size({say(extent)})"
-        case Param(name):
-            return name
+            return raw.Apply("size", (raw.Name(say(extent)),))
+        case Mul((Num(value), *_)) if value < 0:
+            return raw.Negative(_written(product((num(-1), size)), say))
         case Mul(args):
-            return "*".join(shown(a, say) for a in args)
+            return raw.Product(tuple((False, arg) for arg in each(args)))
         case Add(args):
-            return f"({' + '.join(shown(a, say) for a in args)})"
+            return raw.Sum(tuple(map(_signed, each(args))))
+        case Call("floordiv", args):
+            above, below = each(args)
+            return raw.Apply("floor", (raw.Product(((False, above), (True, below))),))
         case Call(name, args):
-            return f"{name}({', '.join(shown(a, say) for a in args)})"
-    return "another"
+            return raw.Apply(name, tuple(each(args)))
+    assert isinstance(size, Param | Const)
+    return raw.Name(size.name)
+
+
+def _signed(e: raw.Raw) -> tuple[bool, raw.Raw]:
+    return (True, e.arg) if isinstance(e, raw.Negative) else (False, e)
 
 
 def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr | None]:
@@ -121,14 +128,14 @@ def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, Expr 
         for axis in shapes.declared.get(tensor, ()):
             found.update({i.name: None for i in walk(axis) if isinstance(i, Index)})
     for name, parameter in d.parameters.items():
-        match parameter.value:
-            case raw.Apply("size", (raw.Name(letter) | raw.Star(letter), *_)):
-                other = found.get(letter)
-                if other is not None or letter in d.fixed:
-                    one = shown(other, str) if other is not None else f"size({letter})=..."
-                    text = f"index {letter} has two sizes, {one} and {name}; remove one"
-                    raw.fail(parameter.at, text)
-                found[letter] = Param(name)
+        letter = parameter.sized
+        if letter is None:
+            continue
+        other = found.get(letter)
+        if other is not None or letter in d.fixed:
+            one = f"size({letter})=..." if other is None else shown(other)
+            raw.fail(parameter.at, f"index {letter} has two sizes, {one} and {name}; remove one")
+        found[letter] = Param(name)
     for letter in given:
         found.setdefault(letter, None)
     return found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-
-from lark import Token
-from lark.exceptions import UnexpectedToken
+from typing import TYPE_CHECKING
 
 from derive.errors import SpecError
 from derive.notation.advice import ADVICE, CONTINUED, KEYWORDS, LISTED, RESULT, SIGNS
 
-__all__ = ["around", "unexpected"]
+if TYPE_CHECKING:
+    from lark import Token
+    from lark.exceptions import UnexpectedToken
 
 
 def _at(token: Token, message: str) -> SpecError:

@@ -6,40 +6,19 @@ import difflib
 import keyword
 from collections.abc import Iterable
 
-from derive.algebra.functions import FUNCTIONS, POWERS
+from derive.algebra.functions import FUNCTIONS, POWERS, WRITTEN
+from derive.algebra.reductions import REDUCTIONS
 from derive.notation.advice import ADVICE
 from derive.notation.raw import Place, fail
-
-__all__ = [
-    "ALIASES",
-    "CONSTANTS",
-    "FORMS",
-    "REDUCTIONS",
-    "RESERVED",
-    "SCALAR",
-    "WORDS",
-    "arity",
-    "check_name",
-    "nearest",
-    "plural",
-]
-
-REDUCTIONS = "sum mean prod max min amax amin logsumexp argmax argmin any all".split()
-"""Heads that take indices and give one value."""
 
 KEEPING = ("softmax", "log_softmax")
 """Heads that take indices and keep them."""
 
-SCALAR = (
-    *("exp log log1p expm1 sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh".split()),
-    *("sigmoid softplus logsigmoid relu erf erfc lgamma digamma abs sign floor".split()),
-    *("exp2 log2 log10 erfinv expit maximum minimum clamp atan2 hypot logaddexp".split()),
-    *("detach int".split()),
-)
-"""The scalar functions that a spec may call."""
-
 ALIASES = {"expit": "sigmoid"}
 """Second names of scalar functions."""
+
+SCALAR = (*WRITTEN, *ALIASES)
+"""The scalar functions that a spec may call."""
 
 FORMS = ("where", "size", "concat", "axis", "keep")
 """The other words that are written like functions."""
@@ -50,23 +29,6 @@ WORDS = frozenset((*REDUCTIONS, *KEEPING, *SCALAR, *FORMS, *CONSTANTS))
 """Every word with a meaning of its own: no index or parameter has it, and a tensor is one of the
 name where no parenthesis follows, ``mean[i]*mean[i](x[i])``.
 """
-
-RESERVED = frozenset(
-    (
-        *keyword.kwlist,
-        *("torch math ctx Function forward_ad Tensor Any".split()),
-        *("ValueError TypeError IndexError RuntimeError NotImplementedError".split()),
-        *("isinstance issubclass type object super property staticmethod classmethod".split()),
-        *("len range tuple list dict set slice zip enumerate sorted reversed map".split()),
-        *("int float bool str repr getattr setattr hasattr callable print round divmod".split()),
-        *("math NotImplemented Ellipsis saved derive".split()),
-    )
-)
-"""Names that the generated code needs for itself."""
-
-
-_CALLED = ("max", "min", "any", "all")
-"""Functions of Python's that the generated code calls."""
 
 
 def arity(function: str) -> int:
@@ -82,11 +44,9 @@ def check_name(name: str, what: str, at: Place | None) -> None:
         fail(at, f"{name} is a Python keyword and cannot name {what}; choose another name")
     if name.startswith("_"):
         fail(at, f"{name} cannot name {what}: names beginning with _ are kept for generated code")
-    if name in RESERVED:
-        fail(at, f"{name} cannot name {what}: the generated code uses it; choose another name")
     if name in WORDS and what not in ("an operation", "a tensor"):
         fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
-    if name in (*CONSTANTS, *_CALLED) and what == "a tensor":
+    if name in CONSTANTS and what == "a tensor":
         fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
 
 

@@ -1,20 +1,27 @@
-"""The values of what is made of numbers alone: sqrt(-1) and log(0) are none."""
+"""The values of what is made of numbers alone, of which sqrt(-1) and log(0) are none, and inf.
+
+An infinite branch is what a reduction leaves out: max[k](where(c, x, -inf)) is max[k | c](x).
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isinf, isnan
 
-from derive.algebra.expr import Add, Call, Const, Expr, Mul, Num, Pow, walk
-from derive.algebra.interpret import evaluate
+from derive.algebra.expr import Add, Call, Const, Expr, Mul, Num, Pow, num, walk
+from derive.notation import raw
+from derive.notation.build import product
 from derive.notation.raw import Raw, fail, show
-
-__all__ = ["check_number", "number_of"]
 
 
 def number_of(e: Expr) -> float | None:
     """The value of what is made of numbers and functions of them alone: sqrt(-1), inf - inf."""
+    if isinstance(e, Num):
+        return float(e.value)
     if not all(isinstance(part, Num | Const | Call | Pow | Add | Mul) for part in walk(e)):
         return None
+    from derive.algebra.interpret import evaluate
+
     return float(evaluate(e, {}, {}, {}, {}))
 
 
@@ -24,5 +31,40 @@ def check_number(e: Expr, written: Raw) -> None:
     if value is not None and isnan(value):
         fail(written.at, f"{show(written)} is no real number")
     if value is not None and isinf(value) and isinstance(e, Call | Pow):
-        sign = "-" * (value < 0)
-        fail(written.at, f"{show(written)} is infinite or beyond float64; write {sign}inf")
+        fail(written.at, f"{show(written)} is infinite or beyond float64")
+
+
+_INFINITY = Const("inf")
+_LEFT_OUT = {
+    **dict.fromkeys(
+        "max amax argmax logsumexp softmax log_softmax".split(), product((num(-1), _INFINITY))
+    ),
+    **dict.fromkeys("min amin argmin".split(), _INFINITY),
+}
+"""What a head takes as nothing."""
+
+
+def infinity(e: Raw) -> Expr | None:
+    """The node of inf or -inf."""
+    match e:
+        case raw.Name("inf"):
+            return _INFINITY
+        case raw.Negative(arg):
+            inner = infinity(arg)
+            return None if inner is None else product((num(-1), inner))
+    return None
+
+
+def taken(e: raw.Bind) -> raw.Bind:
+    """The head, what an infinite branch leaves out being left out by its condition."""
+    match e.args:
+        case (raw.Apply("where", (test, then, other)),):
+            for value, branch, holds in (
+                (then, other, test),
+                (other, then, raw.Negation(test, at=test.at)),
+            ):
+                if e.kind in _LEFT_OUT and infinity(branch) is _LEFT_OUT[e.kind]:
+                    both = (holds,) if e.condition is None else (e.condition, holds)
+                    condition = both[0] if len(both) == 1 else raw.Both(both, at=both[0].at)
+                    return taken(replace(e, condition=condition, args=(value,)))
+    return e

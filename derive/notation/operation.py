@@ -12,22 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from derive.algebra.expr import Expr, Index
-from derive.formula import equation, sides
-from derive.typeset import in_display
+from derive.show.formula import equation, sides
+from derive.show.typeset import in_display
 
-__all__ = [
-    "AxisOf",
-    "Choice",
-    "Equation",
-    "Extent",
-    "KeepDim",
-    "Kind",
-    "Number",
-    "Operation",
-    "Parameter",
-    "SizeOf",
-    "Tensor",
-]
 if TYPE_CHECKING:
     from sympy import Basic
 
@@ -120,7 +107,8 @@ class Equation:
     """``name[axes] = body``.
 
     ``axes`` has an `Index`, a `Num` 0 (an axis of size 1) or a `Composite` for each axis. Every
-    free index of ``body`` is in ``axes``. ``line`` and ``column`` are 1-based, for text.
+    free index of ``body`` is in ``axes``. ``line`` and ``column`` are 1-based, for text;
+    ``text`` is the equation as it was written.
     """
 
     name: str
@@ -129,6 +117,7 @@ class Equation:
     kind: Kind = "float"
     line: int | None = field(default=None, compare=False)
     column: int | None = field(default=None, compare=False)
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -23,8 +23,6 @@ from derive.notation.operation import (
 from derive.notation.raw import fail, show
 from derive.notation.sizes import Sizes
 
-__all__ = ["check_groups", "default", "outputs", "parameters"]
-
 
 def default(value: raw.Raw | None, what: str) -> Fraction | Expr | None:
     """The default of a parameter or of an optional tensor."""
@@ -172,37 +170,25 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
                 f"{p.name} is the position of axis {p.index.name}, and no input has an axis of "
                 f"that name; call it so {d.how.axes}",
             )
-    known: set[str] = set()
     named = {p.index.extent for p in made if isinstance(p, AxisOf)}
     segments: list[list[str]] = []
     for tensor in tensors:
-        segment: list[str] = []
-        whole = segments.append
-        pieces: list[list[str]] = [segment]
+        pieces: list[list[str]] = [[]]
         for axis in tensor.axes:
             if isinstance(axis, Index) and axis.group:
-                segment.append(axis.extent)
+                pieces[-1].append(axis.extent)
             elif isinstance(axis, Index) and axis.extent in named:
-                segment = []
-                pieces.append(segment)
-        whole([g for piece in pieces for g in piece])
-        segments.extend(pieces)
-    changed = True
-    while changed:
-        changed = False
-        for segment in segments:
-            unknown = [g for g in segment if g not in known]
-            if unknown and len(set(unknown)) == 1:
-                known.add(unknown[0])
-                changed = True
+                pieces.append([])
+        segments += [*pieces, [group for piece in pieces for group in piece]]
+    known: set[str] = set()
+    while found := {rest.pop() for s in segments if len(rest := set(s) - known) == 1}:
+        known |= found
     for tensor in tensors:
-        groups = [a.name for a in tensor.axes if isinstance(a, Index) and a.group]
-        unknown = [a.extent for a in tensor.axes if isinstance(a, Index) and a.group]
-        if any(g not in known for g in unknown):
-            shown = " and ".join(f"*{g}" for g in groups)
-            single = next(
-                (a.name for a in tensor.axes if isinstance(a, Index) and not a.group), None
-            )
+        plain = [a for a in tensor.axes if isinstance(a, Index)]
+        groups = [a for a in plain if a.group]
+        if not known.issuperset(a.extent for a in groups):
+            shown = " and ".join(f"*{g.name}" for g in groups)
+            single = next((a.name for a in plain if not a.group), None)
             hint = f"give dim=axis({single})" if single else "put an index between them"
             fail(
                 d.tensors[tensor.name].at,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Size, num, walk
-from derive.notation.affine import Affine, Polynomial
 from derive.notation.build import total
 from derive.notation.operation import Extent
 from derive.notation.raw import Place, fail
-
-__all__ = ["Bound", "bound", "ordered", "smallest"]
 
 
 @dataclass(frozen=True)

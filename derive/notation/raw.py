@@ -6,42 +6,13 @@ A node says nothing about sizes, kinds or which names are indices; `derive.notat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from math import log10
-from typing import NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from derive.errors import SpecError
-
-__all__ = [
-    "Apply",
-    "Bind",
-    "Both",
-    "Bracket",
-    "Compare",
-    "Composite",
-    "Either",
-    "Equation",
-    "Item",
-    "Name",
-    "Negation",
-    "Negative",
-    "Number",
-    "Operation",
-    "Parameter",
-    "Place",
-    "Power",
-    "Product",
-    "Raw",
-    "Star",
-    "Sum",
-    "Tensor",
-    "decimal",
-    "factors",
-    "fail",
-    "show",
-]
 
 
 @dataclass(frozen=True)
@@ -57,12 +28,27 @@ class Place:
 class Raw:
     """Base of what was written; ``at`` is None where there is no text."""
 
+    __match_args__: ClassVar[tuple[str, ...]]
     at: Place | None = field(default=None, kw_only=True, compare=False)
 
     def parts(self) -> Iterator[Raw]:
         """The children, in the order in which they were written."""
-        for f in fields(self):
-            yield from _within(getattr(self, f.name))
+        for name in self.__match_args__:
+            yield from _within(getattr(self, name))
+
+
+def placed(e: _Kind, at: Place) -> _Kind:
+    """The same, all of it at one place."""
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return placed(value, at) if isinstance(value, Raw) else value
+
+    return replace(e, at=at, **{f.name: inside(getattr(e, f.name)) for f in fields(e)[1:]})
+
+
+_Kind = TypeVar("_Kind", bound=Raw)
 
 
 def _within(value: object) -> Iterator[Raw]:
@@ -212,6 +198,14 @@ class Parameter(Raw):
     options: tuple[str, ...] = ()
     fixes: bool = False
 
+    @property
+    def sized(self) -> str | None:
+        """The index whose size it is."""
+        match self.value:
+            case Apply("size", (Name(letter) | Star(letter), *_)):
+                return letter
+        return None
+
 
 @dataclass(frozen=True)
 class Equation(Raw):
@@ -276,6 +270,8 @@ def show(e: Raw, level: int = 0) -> str:
     """The text of e, for messages."""
     own = _LEVEL.get(type(e), 9)
     text = _text(e, own)
+    if isinstance(e, Number):
+        own = 6 if "/" in text else 7 if text[0] == "-" else own
     return f"({text})" if own < level else text
 
 
@@ -315,6 +311,8 @@ def _text(e: Raw, own: int) -> str:
         case Bind(kind, indices, condition, args):
             where = "" if condition is None else f" | {show(condition)}"
             return f"{kind}[{_list(indices)}{where}]({_list(args)})"
+        case Equation(name, axes, body):
+            return f"{name}[{_list(axes)}] = {show(body)}" if axes else f"{name} = {show(body)}"
     return type(e).__name__.lower()
 
 

@@ -18,9 +18,6 @@ from types import FrameType, ModuleType
 
 from derive.errors import DeriveError, SpecError
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse_all
-
-__all__ = ["read"]
 
 
 def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
@@ -35,6 +32,8 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
         raise SpecError(f"{path}: a spec is a .derive text or a .py module")
     if path.suffix == ".py":
         return _of_python(path)
+    from derive.notation.text_form import parse_all
+
     try:
         return parse_all(path.read_text(encoding="utf-8-sig"))
     except SpecError as error:

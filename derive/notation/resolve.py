@@ -11,23 +11,23 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 
+from derive.algebra.affine import Polynomial, affine
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
+from derive.algebra.substitution import primed
 from derive.errors import DeriveWarning
 from derive.notation import raw
-from derive.notation.affine import affine
 from derive.notation.body import Bodies
 from derive.notation.build import product, total
 from derive.notation.declare import Declared, declare
 from derive.notation.guards import Guards
 from derive.notation.kinds import Kinds, lost_gradients
+from derive.notation.measure import shown
 from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.notation.parameters import check_groups, default, outputs, parameters
-from derive.notation.raw import Place, fail
+from derive.notation.raw import Place, fail, show
 from derive.notation.scope import Reading
 from derive.notation.shapes import Shapes
 from derive.notation.sizes import Sizes
-
-__all__ = ["resolve"]
 
 
 def resolve(written: raw.Operation) -> Operation:
@@ -51,7 +51,7 @@ def resolve(written: raw.Operation) -> Operation:
     tensors = tuple(_tensor(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
     extents = tuple(_required_first(d, e) for e in sizes.extents())
     guards = Guards(extents, sizes.axis, kinds.of)
-    _check_bounds(guards, sizes, readings)
+    _check_bounds(d, guards, extents, sizes, readings)
     equations = []
     for name, body in bodies.items():
         at = d.equations[name].at
@@ -63,6 +63,7 @@ def resolve(written: raw.Operation) -> Operation:
                 kinds.of[name],
                 (at and at.line) or None,
                 (at and at.column) or None,
+                show(d.equations[name]),
             )
         )
     made = parameters(d, sizes, kinds.integers, tensors, equations, results)
@@ -88,11 +89,10 @@ def _stand(
     given = {letter: fixed.at for letter, fixed in d.fixed.items()}
     said = _letters_said(d)
     for parameter in d.parameters.values():
-        if isinstance(parameter.value, raw.Apply) and parameter.value.function == "size":
-            names = [a.name for a in parameter.value.args if isinstance(a, raw.Name | raw.Star)]
-            given |= dict.fromkeys(names, parameter.at)
+        if parameter.sized is not None:
+            given[parameter.sized] = parameter.at
             # The parameter is that size by another name.
-            seen -= {name for name in names if name not in said}
+            seen -= {parameter.sized} - said
     for letter, at in given.items():
         if letter in d.letters and letter not in seen:
             fail(
@@ -127,9 +127,7 @@ def _tensor(
     taken: set[str] = set()
 
     def distinct(index: Index) -> Index:
-        label = index.name
-        while label in taken:
-            label += "'"
+        label = primed(index.name, taken)
         taken.add(label)
         return Index(label, index.extent, index.group)
 
@@ -226,7 +224,13 @@ def _row_major(
     return total(terms)
 
 
-def _check_bounds(guards: Guards, sizes: Sizes, readings: Sequence[Reading]) -> None:
+def _check_bounds(
+    d: Declared,
+    guards: Guards,
+    extents: Sequence[Extent],
+    sizes: Sizes,
+    readings: Sequence[Reading],
+) -> None:
     """An unguarded position that is out of bounds for every size is an error."""
     for reading in readings:
         for n, position in enumerate(reading.positions):
@@ -236,13 +240,23 @@ def _check_bounds(guards: Guards, sizes: Sizes, readings: Sequence[Reading]) -> 
             if found is None or found.tensors or isinstance(position, Num):
                 continue
             least, gap = guards.margins(found, sizes.axis(reading.tensor, n))
-            for number, side in ((least, "begins before"), (gap, "runs past the end of")):
-                if number is not None and number < 0:
+            for margin, side in ((least, "begins before"), (gap, "runs past the end of")):
+                if margin is not None and _is_negative(margin, d, extents):
+                    by = shown((-margin).expr(), str)
                     fail(
                         reading.at,
                         f"{reading.tensor} is read out of bounds: the position {side} axis {n} by "
-                        f"{-number}; guard the access, or give its index a range of its own",
+                        f"{by}; guard the access, or give its index a range of its own",
                     )
+
+
+def _is_negative(margin: Polynomial, d: Declared, extents: Sequence[Extent]) -> bool:
+    """Whether it is below 0 for all sizes, but perhaps where each of them is 1 or none."""
+    varying = {key: value for key, value in margin.terms.items() if key}
+    free: set[Expr] = {Size(e.name) for e in extents if e.sources}
+    free |= {Param(n) for n, p in d.parameters.items() if p.sized is not None}
+    falls = all(value < 0 and free.issuperset(key) for key, value in varying.items())
+    return falls and sum(margin.terms.values()) < (1 if varying else 0)
 
 
 def _warn(

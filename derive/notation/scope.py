@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from derive.algebra.expr import Expr, Index
 from derive.notation.raw import Place
 
-__all__ = ["Env", "Reading", "enter", "in_either", "letter_of"]
-
 Env = Mapping[str, Index]
 
 

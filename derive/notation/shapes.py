@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.expr import Composite, Expr, Index, walk
+from derive.algebra.expr import Composite, Expr, Index, num, walk
 from derive.notation import raw
 from derive.notation.capacity import AXES
 from derive.notation.declare import Declared
 from derive.notation.raw import fail
 from derive.notation.scope import Reading
-
-__all__ = ["Shapes"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Shapes:
         known: dict[str, tuple[Expr, ...]] = {}
         for tensor in declared.tensors.values():
             if tensor.axes is not None:
-                known[tensor.name] = tuple(_axis(axis) for axis in tensor.axes)
+                known[tensor.name] = tuple(filter(None, map(axis_of, tensor.axes)))
         known.update(left)
         axes = dict(known)
         for reading in readings:
@@ -62,15 +60,19 @@ class Shapes:
         return {i.extent for e in self.axes[equation] for i in walk(e) if isinstance(i, Index)}
 
 
-def _axis(axis: raw.Raw) -> Expr:
+def axis_of(axis: raw.Raw) -> Expr | None:
+    """The axis of an op line or a left side; None for what is none."""
     match axis:
         case raw.Name(name):
             return Index(name, name)
         case raw.Star(name):
             return Index(name, name, True)
+        case raw.Number(value) if value == 0:
+            return num(0)
         case raw.Composite(args):
-            return Composite(tuple(_axis(part) for part in args))
-    raise AssertionError(axis)
+            parts = tuple(p for p in map(axis_of, args) if isinstance(p, Index))
+            return Composite(parts) if len(parts) > 1 else parts[0] if parts else num(0)
+    return None
 
 
 def _group(e: Expr) -> bool:

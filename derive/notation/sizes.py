@@ -7,13 +7,13 @@ x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from derive.algebra.affine import Affine, Polynomial, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size, num, walk
 from derive.algebra.substitution import replace
 from derive.notation.advice import no_number
-from derive.notation.affine import Affine, Polynomial, affine
 from derive.notation.build import LARGEST, product
 from derive.notation.circular import not_by_themselves, not_of_themselves
 from derive.notation.classes import Known
@@ -34,8 +34,6 @@ from derive.notation.ranges import Bound, bound, ordered, smallest
 from derive.notation.raw import Place, fail
 from derive.notation.scope import Reading
 from derive.notation.shapes import Shapes
-
-__all__ = ["Sizes"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ class Sizes:
             loose = [x for x in letters if x not in anchored]
             if not loose:
                 left = self.shapes.letters(found.reading.equation)
-                loose = [x for x in letters if x in left]
-                if len(loose) != 1:
+                loose = _shortened(letters, found.axis, anchored, left)
+                if not loose:
                     continue
             undecided = [x for x in loose if x not in derived]
             if len(undecided) > 1:
@@ -145,17 +143,17 @@ class Sizes:
         letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
         return _Affine(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
 
-    def _anchored(self) -> set[str]:
-        """Letters that stand alone on an axis which does not have its size from them."""
-        found = set()
+    def _anchored(self) -> dict[str, set[str]]:
+        """Letters that stand alone on axes which do not have their size from them, and those."""
+        found: dict[str, set[str]] = {}
         for reading in self.readings:
             own = self.shapes.axes[reading.tensor]
             equation = reading.tensor in self.declared.equations
-            for position, axis in zip(reading.positions, own, strict=True):
+            for n, (position, axis) in enumerate(zip(reading.positions, own, strict=True)):
                 if isinstance(position, Index):
                     same = isinstance(axis, Index) and axis.extent == position.extent
                     if not (equation and same):
-                        found.add(position.extent)
+                        found.setdefault(position.extent, set()).add(f"{reading.tensor}@{n}")
         return found
 
     def _unify(self, derived: dict[str, list[_Affine]]) -> None:
@@ -434,3 +432,14 @@ class Sizes:
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
         return tuple(ordered(result))
+
+
+def _shortened(
+    letters: Sequence[str], axis: str, anchored: Mapping[str, set[str]], left: Collection[str]
+) -> list[str]:
+    """Of letters that stand alone on axes the one that a window on this axis makes shorter.
+
+    In x[u]*x[u+k] it is u, whose own axis this is; in x[t+k]*w[k] that of the left side, t.
+    """
+    on_axis = [x for x in letters if axis in anchored[x]]
+    return next((one for one in (on_axis, [x for x in letters if x in left]) if len(one) == 1), [])

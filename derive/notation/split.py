@@ -2,7 +2,7 @@
 
 A composite axis (t d) becomes two axes, t and d. An index that runs over such an axis as a whole,
 k of size(t)*size(d) values, becomes the two of them: side by side on an axis, and as a number
-t*size(d) + d. A group becomes one axis, and an axis of size 1 disappears.
+t*size(d) + d. An axis of size 1 disappears.
 """
 
 from __future__ import annotations
@@ -27,22 +27,13 @@ from derive.algebra.expr import (
     num,
     walk,
 )
+from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import fresh, substitute
 from derive.errors import LoweringError
 from derive.notation.build import product, total
 from derive.notation.measure import factors
 from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation
 from derive.notation.ranges import ordered
-
-__all__ = [
-    "Inside",
-    "composites",
-    "in_parts",
-    "inner_operation",
-    "is_plain",
-    "split_axes",
-    "splits",
-]
 
 Parts = Mapping[str, tuple[str, ...]]
 
@@ -65,12 +56,7 @@ class Inside:
 
 def split_axes(op: Operation) -> Inside:
     """The same operation with one index or one group for each axis."""
-    return _Split(op, lambda i: i).inside()
-
-
-def inner_operation(op: Operation) -> Inside:
-    """The same operation with one plain index for each axis."""
-    return _Split(op, lambda i: Index(i.name, i.extent)).inside()
+    return _Split(op).inside()
 
 
 @lru_cache(maxsize=32)
@@ -158,10 +144,9 @@ def _leaves(extent: str, found: Parts) -> Iterator[str]:
 
 @dataclass
 class _Split:
-    """One rewriting of an operation; ``one`` is what a single index or group becomes."""
+    """One rewriting of an operation."""
 
     op: Operation
-    one: Callable[[Index], Index]
     parts: Parts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,8 +172,7 @@ class _Split:
                 if isinstance(i, Index) and i.extent == extent.name
             )
             size = extent.size if not sources or isinstance(extent.size, Num) else None
-            group = self.one(Index(extent.name, extent.name, extent.group)).group
-            extents.append(Extent(extent.name, group, sources, size))
+            extents.append(Extent(extent.name, extent.group, sources, size))
         parameters = tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim))
         made = Operation.resolved(
             *(op.name, inputs, parameters, equations, op.outputs, tuple(ordered(extents))),
@@ -222,7 +206,7 @@ class _Body:
                 made.append(fresh(part, taken))
                 taken.append(made[-1])
             if made:
-                self.names[i] = tuple(map(split.one, made))
+                self.names[i] = tuple(made)
 
     # axes
 
@@ -254,7 +238,7 @@ class _Body:
     def whole(self, e: Expr) -> list[Index]:
         """The indices side by side that an index or a composite of indices stands for."""
         if isinstance(e, Index):
-            return list(self.names.get(e, (self.split.one(e),)))
+            return list(self.names.get(e, (e,)))
         assert isinstance(e, Composite)
         return [i for part in e.args if isinstance(part, Index) for i in self.whole(part)]
 
@@ -279,7 +263,7 @@ class _Body:
             case Reduce(kind, indices, body, condition):
                 condition = None if condition is None else self.value(condition)
                 every = tuple(i for index in indices for i in self.whole(index))
-                if kind in ("argmax", "argmin") and len(every) > 1:
+                if kind in POSITIONS and len(every) > 1:
                     return _winner(kind, every, self.value(body), condition)
                 return Reduce(kind, every, self.value(body), condition)
         mapped: Expr = e.map(self.value)
@@ -307,7 +291,7 @@ class _Body:
             leaves = [p.extent for p in axis.args if isinstance(p, Index)]
             parts = tuple(x for p in leaves for x in self.split.parts.get(p, (p,)))
         if isinstance(position, Index) and position.group:
-            return [self.split.one(position)]
+            return [position]
         return self._digits(position, parts)
 
     def _digits(self, position: Expr, parts: Sequence[str]) -> list[Expr]:

@@ -16,15 +16,11 @@ from sympy import Basic, Idx, Indexed, IndexedBase, Symbol
 from derive.errors import SpecError
 from derive.notation import heads, raw
 from derive.notation.capacity import DEPTH, check_depth, check_size
-from derive.notation.limits import whole_range
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
-from derive.notation.sympy_names import Names
+from derive.notation.sympy_names import Names, text_of
 from derive.notation.sympy_order import Order
 from derive.notation.sympy_terms import Terms, number
-from derive.notation.to_sympy import to_sympy
-
-__all__ = ["operation", "to_sympy", "whole_range"]
 
 _LEVELS = 2 * DEPTH
 """Levels of a SymPy expression, which has one more for a sign, a quotient and limits."""
@@ -87,11 +83,8 @@ def _check_equation(name: str, equation: Any) -> None:
 
 def _equation(terms: Terms, name: str, e: Any) -> raw.Equation:
     terms.at = _place(name, e)
-    left = e.lhs
-    if isinstance(left, Symbol):
-        return raw.Equation(_name_of(left), (), terms.value(e.rhs), at=terms.at)
-    axes = tuple(terms.position(index) for index in left.indices)
-    return raw.Equation(_name_of(left), axes, terms.value(e.rhs), at=terms.at)
+    axes = () if isinstance(e.lhs, Symbol) else tuple(map(terms.position, e.lhs.indices))
+    return raw.placed(raw.Equation(_name_of(e.lhs), axes, terms.value(e.rhs)), terms.at)
 
 
 def _place(name: str, e: Any) -> raw.Place:
@@ -129,7 +122,7 @@ def _parameter(terms: Terms, key: Any, value: Any) -> raw.Parameter:
         terms.at = raw.Place(0, 0, lambda: f"{key} = {_said(value)}")
         given = isinstance(value, sympy.Expr) and not value.is_Number
         size = terms.value(value) if given else number(value)
-        return raw.Parameter(key.letter, size, fixes=True, at=terms.at)
+        return raw.placed(raw.Parameter(key.letter, size, fixes=True), terms.at)
     name = _name_of(key)
     if isinstance(value, heads.SizeSymbol):
         return raw.Parameter(name, raw.Apply("size", (terms.letter_of(value),)))
@@ -166,4 +159,4 @@ def _name_of(item: Any) -> str:
         item = item.label
     if not isinstance(item, str | Symbol):
         raise SpecError(f"{item!r} is no name")
-    return unicodedata.normalize("NFKC", str(item))
+    return unicodedata.normalize("NFKC", text_of(item))

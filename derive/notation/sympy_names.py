@@ -17,12 +17,18 @@ from sympy import Idx, Indexed, Integer, Product, Sum, Symbol, preorder_traversa
 from derive.errors import SpecError
 from derive.notation import heads, raw
 
-__all__ = ["Names", "label"]
-
 
 def label(index: Any) -> Any:
     """The symbol of an index."""
     return index.label if isinstance(index, Idx) else index
+
+
+def text_of(symbol: Any) -> str:
+    """SymPy's text of a symbol, which its printer takes a while to find."""
+    return symbol.name if type(symbol) in _NAMED else str(symbol)
+
+
+_NAMED = (Symbol, heads.Group, heads.SizeSymbol)
 
 
 @dataclass

@@ -17,8 +17,7 @@ import sympy
 from sympy import Indexed, Symbol
 
 from derive.notation import heads
-
-__all__ = ["Order"]
+from derive.notation.sympy_names import text_of
 
 _LAST = 10**6
 
@@ -39,7 +38,7 @@ class Order:
         if not inputs:
             return cls()
         heads_of = [*inputs, *(e.lhs for e in equations)]
-        tensors = (str(h.base.label if isinstance(h, Indexed) else h) for h in heads_of)
+        tensors = (text_of(h.base.label if isinstance(h, Indexed) else h) for h in heads_of)
         letters = (s for e in equations if isinstance(e.lhs, Indexed) for s in _letters(e.lhs))
         return cls(tuple(dict.fromkeys(tensors)), tuple(dict.fromkeys(letters)))
 
@@ -84,7 +83,7 @@ class Order:
 
     def _place(self, e: Any) -> int:
         """The place of the first tensor that is read in e."""
-        names = (str(a.base.label) for a in e.atoms(Indexed))
+        names = (text_of(a.base.label) for a in e.atoms(Indexed))
         return min((self.tensors.index(n) for n in names if n in self.tensors), default=_LAST)
 
     def _degree(self, t: Any) -> int:

@@ -14,34 +14,23 @@ from sympy.codegen import cfunctions
 from sympy.core.relational import Relational
 from sympy.core.sympify import _sympify
 
+from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.errors import SpecError
 from derive.notation import heads, raw
 from derive.notation.advice import ADVICE
 from derive.notation.raw import Raw, fail
-from derive.notation.sympy_names import Names, label
+from derive.notation.sympy_names import Names, label, text_of
 from derive.notation.sympy_order import Order
 
-__all__ = ["Terms", "number"]
-
-_FUNCTIONS = {
-    sympy.Abs: "abs",
-    sympy.loggamma: "lgamma",
-    heads.to_int: "int",
-    **{getattr(cfunctions, name): name for name in ("exp2", "log2", "log10", "hypot")},
-    **{cfunctions.expm1: "expm1", cfunctions.log1p: "log1p"},
-    **{
-        getattr(sympy, name): name
-        for name in (
-            "exp log sin cos tan asin acos atan sinh cosh tanh erf erfc erfinv sign floor atan2"
-        ).split()
-    },
-    **{
-        getattr(heads, name): name
-        for name in (
-            "expm1 log1p exp2 log2 log10 sigmoid softplus logsigmoid relu lgamma maximum minimum "
-            "clamp hypot logaddexp detach"
-        ).split()
-    },
+_FUNCTIONS: dict[Any, str] = {
+    made: row.name
+    for row in FUNCTIONS.values()
+    for made in (
+        getattr(cfunctions, row.name, None),
+        row.sympy and getattr(sympy, row.sympy),
+        row.head and getattr(heads, row.head),
+    )
+    if made and row.written
 }
 """The SymPy class of each scalar function."""
 
@@ -59,6 +48,11 @@ _INSTEAD = {
 }
 """What to write instead of what has no meaning here."""
 
+
+_ROOTS = {exponent: name for name, exponent in POWERS.items() if exponent != 2}
+
+_LARGEST_DENOMINATOR = 100
+"""Beyond it a number that is multiplied is a decimal, where it has one."""
 
 _BITS = 1024
 """Every number of float64 has fewer before its point."""
@@ -106,39 +100,29 @@ class Terms:
     def value(self, e: Any) -> Raw:
         """A number or a condition."""
         if e is not sympy.nan and (e.is_Number or e is sympy.pi):
-            return self._placed(number(e))
+            return number(e)
         if e is sympy.E:
-            return raw.Apply("exp", (raw.Number(Fraction(1)),), at=self.at)
+            return raw.Apply("exp", (raw.Number(Fraction(1)),))
         if e is sympy.EulerGamma:  # what SymPy makes of digamma(1)
-            digamma = raw.Apply("digamma", (raw.Number(Fraction(1)),), at=self.at)
-            return raw.Negative(digamma, at=self.at)
+            digamma = raw.Apply("digamma", (raw.Number(Fraction(1)),))
+            return raw.Negative(digamma)
         for kind, translate in _TABLE:
             if isinstance(e, kind):
                 return translate(self, e)
         name = type(e).__name__
         if type(e) in _FUNCTIONS:
-            return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)), at=self.at)
+            return raw.Apply(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
         fail(self.at, f"SymPy's {name} in {e} has no meaning here{hint}")
-
-    def _placed(self, e: Raw) -> Raw:
-        match e:
-            case raw.Number(value, integral):
-                return raw.Number(value, integral, at=self.at)
-            case raw.Name(name):
-                return raw.Name(name, at=self.at)
-            case raw.Negative(arg):
-                return raw.Negative(self._placed(arg), at=self.at)
-        return e
 
     def index(self, e: Any) -> Raw:
         """An index or a group that is bound or named."""
         e = label(e)
         if isinstance(e, heads.Group):
-            return raw.Star(_text(e), at=self.at)
+            return raw.Star(_text(e))
         if isinstance(e, Symbol):
-            return raw.Name(_text(e), at=self.at)
+            return raw.Name(_text(e))
         fail(self.at, f"{e} is no index; give a symbol")
 
     def position(self, e: Any) -> Raw:
@@ -146,34 +130,34 @@ class Terms:
         if isinstance(e, Idx | heads.Group):
             return self.index(e)
         if isinstance(e, heads.Composite):
-            return raw.Composite(tuple(self.position(part) for part in e.args), at=self.at)
+            return raw.Composite(tuple(self.position(part) for part in e.args))
         if isinstance(e, sympy.Tuple | tuple):
-            return raw.Composite(tuple(self.position(part) for part in e), at=self.at)
+            return raw.Composite(tuple(self.position(part) for part in e))
         return self.value(_sympify(e))
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
         """The index of size(k)."""
-        return raw.Name(e.letter, at=self.at)
+        return raw.Name(e.letter)
 
     # one method for each kind of node
 
     def _symbol(self, e: Any) -> Raw:
         if isinstance(e, heads.SizeSymbol):
-            return raw.Apply("size", (self.letter_of(e),), at=self.at)
+            return raw.Apply("size", (self.letter_of(e),))
         if self.names.is_size(e):
-            return raw.Apply("size", (raw.Name(self.names.sizes[e.name]),), at=self.at)
+            return raw.Apply("size", (raw.Name(self.names.sizes[e.name]),))
         if isinstance(e, heads.Group):
-            return raw.Star(_text(e), at=self.at)
-        return raw.Name(_text(e), at=self.at)
+            return raw.Star(_text(e))
+        return raw.Name(_text(e))
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
-        return raw.Item(_text(e.base.label), positions, at=self.at)
+        return raw.Item(_text(e.base.label), positions)
 
     def _add(self, e: Any) -> Raw:
         """What is added comes first, then what is subtracted."""
         terms = sorted((self._signed(t) for t in self.order.terms(e)), key=lambda t: t[0])
-        return raw.Sum(tuple(terms), at=self.at)
+        return raw.Sum(tuple(terms))
 
     def _signed(self, e: Any) -> tuple[bool, Raw]:
         if e.is_Number:
@@ -183,33 +167,54 @@ class Terms:
             rest = self.value(rest)
             if coefficient == -1:
                 return True, rest
+            above, below = self._parts(-coefficient)
             inner = rest.factors if isinstance(rest, raw.Product) else ((False, rest),)
-            return True, raw.Product(((False, self.value(-coefficient)), *inner), at=self.at)
+            return True, raw.Product((*above, *inner, *below))
         return False, self.value(e)
+
+    def _parts(self, number: Any) -> tuple[list[tuple[bool, Raw]], list[tuple[bool, Raw]]]:
+        """The factors of a number: p/q as p in front and q below the rest."""
+        if not (isinstance(number, sympy.Rational) and 1 < number.q <= _LARGEST_DENOMINATOR):
+            return [(False, self.value(number))], []
+        above = [(False, self.value(sympy.Integer(number.p)))] * (number.p != 1)
+        return above, [(True, self.value(sympy.Integer(number.q)))]
 
     def _mul(self, e: Any) -> Raw:
         factors: list[tuple[bool, Raw]] = []
+        below: list[tuple[bool, Raw]] = []
         for factor in self.order.factors(e):
-            if factor is sympy.S.NegativeOne:
-                factors.append((False, raw.Number(Fraction(-1), at=self.at)))
+            if factor.is_Number:
+                above, below = self._parts(factor)
+                factors += above
             elif isinstance(factor, sympy.Pow) and factor.exp is sympy.S.NegativeOne:
                 factors.append((True, self.value(factor.base)))
             else:
                 factors.append((False, self.value(factor)))
-        return raw.Product(tuple(factors), at=self.at)
+        factors += below
+        (_, first), *rest = factors
+        if first == raw.Number(Fraction(-1)) and rest and not rest[0][0]:
+            rest[0] = (False, raw.Negative(rest[0][1]))
+            factors = rest
+        return raw.Product(tuple(factors))
 
     def _pow(self, e: Any) -> Raw:
         if e.base is sympy.E:
-            return raw.Apply("exp", (self.value(e.exp),), at=self.at)
+            return raw.Apply("exp", (self.value(e.exp),))
         if isinstance(e.base, heads.Iverson) and e.exp.is_positive:
             # SymPy takes powers of products apart; a bracket that is a factor guards the others.
             return self.value(e.base)
         root = _root_of_absolute_square(e.base) if (2 * e.exp).is_odd else None
         if root is not None:
-            absolute = raw.Apply("abs", (self.value(root),), at=self.at)
+            absolute = raw.Apply("abs", (self.value(root),))
             power = self.value(2 * e.exp)
-            return absolute if 2 * e.exp == 1 else raw.Power(absolute, power, at=self.at)
-        return raw.Power(self.value(e.base), self.value(e.exp), at=self.at)
+            return absolute if 2 * e.exp == 1 else raw.Power(absolute, power)
+        if e.exp.is_Rational and Fraction(int(e.exp.p), int(e.exp.q)) in _ROOTS:
+            name = _ROOTS[Fraction(int(e.exp.p), int(e.exp.q))]
+            return raw.Apply(name, (self.value(e.base),))
+        if e.exp is sympy.S.NegativeOne:
+            over = ((False, raw.Number(Fraction(1))), (True, self.value(e.base)))
+            return raw.Product(over)
+        return raw.Power(self.value(e.base), self.value(e.exp))
 
     def _reduction(self, e: Any) -> Raw:
         """Sum and Product: limits that are not the whole range become conditions."""
@@ -244,9 +249,9 @@ class Terms:
                     f"limits ({index}, 1, {upper}): indices count from 0; write "
                     f"({index}, 0, {upper} - 1) or {index} alone",
                 )
-            found.append(raw.Compare(self.value(lower), (("<=", name),), at=self.at))
+            found.append(raw.Compare(self.value(lower), (("<=", name),)))
         if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
-            found.append(raw.Compare(name, (("<=", self.value(upper)),), at=self.at))
+            found.append(raw.Compare(name, (("<=", self.value(upper)),)))
         if found and starred:
             fail(self.at, f"group *{index} has no limits; sum over all of it")
         return found
@@ -255,77 +260,75 @@ class Terms:
         condition: Raw | None = None
         if conditions:
             condition = conditions[0] if len(conditions) == 1 else raw.Both(tuple(conditions))
-        return raw.Bind(kind, tuple(indices), condition, (body,), at=self.at)
+        return raw.Bind(kind, tuple(indices), condition, (body,))
 
     def _head(self, e: Any) -> Raw:
         function, indices, condition = e.args
         where = None if condition in (True, sympy.true) else self.value(condition)
-        return raw.Bind(
-            e.kind, tuple(map(self.index, indices)), where, (self.value(function),), at=self.at
-        )
+        return raw.Bind(e.kind, tuple(map(self.index, indices)), where, (self.value(function),))
 
     def _concat(self, e: Any) -> Raw:
         index, *parts = e.args
         values = tuple(map(self.value, parts))
-        return raw.Bind("concat", (self.index(index),), None, values, at=self.at)
+        return raw.Bind("concat", (self.index(index),), None, values)
 
     def _piecewise(self, e: Any) -> Raw:
         *cases, (last, otherwise) = e.args
         if otherwise not in (True, sympy.true):
             fail(self.at, f"{e} has no last case; end it with (..., True)")
         if len(cases) == 1 and cases[0][0] == 1 and last == 0:
-            return raw.Bracket(self.value(cases[0][1]), at=self.at)
+            return raw.Bracket(self.value(cases[0][1]))
         result = self.value(last)
         for value, condition in reversed(cases):
             args = (self.value(condition), self.value(value), result)
-            result = raw.Apply("where", args, at=self.at)
+            result = raw.Apply("where", args)
         return result
 
     def _delta(self, e: Any) -> Raw:
         a, b = map(self.value, sorted(e.args[:2], key=lambda side: bool(side.is_number)))
-        return raw.Bracket(raw.Compare(a, (("==", b),), at=self.at), at=self.at)
+        return raw.Bracket(raw.Compare(a, (("==", b),)))
 
     def _relation(self, e: Any) -> Raw:
         if e.lhs.is_number or (e.rhs.has(Indexed) and not e.lhs.has(Indexed)):
             e = e.reversed  # SymPy orders the two sides; tensors read better on the left
         left, right = self.value(e.lhs), self.value(e.rhs)
-        return raw.Compare(left, ((e.rel_op, right),), at=self.at)
+        return raw.Compare(left, ((e.rel_op, right),))
 
     def _logic(self, e: Any) -> Raw:
         parts = tuple(map(self.value, e.args))
         if isinstance(e, sympy.Not):
-            return raw.Negation(parts[0], at=self.at)
-        return (raw.Both if isinstance(e, sympy.And) else raw.Either)(parts, at=self.at)
+            return raw.Negation(parts[0])
+        return (raw.Both if isinstance(e, sympy.And) else raw.Either)(parts)
 
     def _if_then_else(self, e: Any) -> Raw:
         """ITE(c, a, b) = (c and a) or (not c and b), whose conditions guard in this order."""
         c, a, b = map(self.value, e.args)
-        no = raw.Negation(c, at=self.at)
-        return raw.Either((raw.Both((c, a), at=self.at), raw.Both((no, b), at=self.at)), at=self.at)
+        no = raw.Negation(c)
+        return raw.Either((raw.Both((c, a)), raw.Both((no, b))))
 
     def _truth(self, e: Any) -> Raw:
-        return raw.Apply("true" if e else "false", (), at=self.at)
+        return raw.Apply("true" if e else "false", ())
 
     def _extreme(self, e: Any) -> Raw:
         name = "maximum" if isinstance(e, sympy.Max) else "minimum"
         first, *rest = sorted(e.args, key=lambda a: bool(a.is_Number))
         result = self.value(first)
         for arg in rest:
-            result = raw.Apply(name, (result, self.value(arg)), at=self.at)
+            result = raw.Apply(name, (result, self.value(arg)))
         return result
 
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
             fail(self.at, f"{e}: of the polygamma functions only digamma can be used")
-        return raw.Apply("digamma", (self.value(x),), at=self.at)
+        return raw.Apply("digamma", (self.value(x),))
 
     def _real(self, e: Any) -> Raw:
         """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
         return self.value(e.args[0])
 
     def _iverson(self, e: Any) -> Raw:
-        return raw.Bracket(self.value(e.args[0]), at=self.at)
+        return raw.Bracket(self.value(e.args[0]))
 
     def _holds(self, e: Any) -> Raw:
         return self.value(e.args[0])
@@ -387,4 +390,4 @@ def _expanded(position: Any) -> Any:
 
 
 def _text(symbol: Any) -> str:
-    return unicodedata.normalize("NFKC", str(symbol))
+    return unicodedata.normalize("NFKC", text_of(symbol))

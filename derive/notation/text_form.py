@@ -23,8 +23,6 @@ from derive.notation.mistakes import around, unexpected
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
 
-__all__ = ["parse", "parse_all"]
-
 _CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
 _SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
 _LONGEST = 308  # digits and decimal exponent of a number
@@ -234,30 +232,20 @@ class _Builder(Transformer[Token, Any]):
     # op line
 
     def op_line(self, op: Token, name: Token, inputs: Any, *rest: Any) -> raw.Operation:
-        options: tuple[raw.Parameter, ...] = ()
-        outputs = None
-        for part in rest:
-            if isinstance(part, _Outputs):
-                outputs = part.pairs
-            else:
-                options = part
+        found: dict[str, Any] = dict(rest)
+        options = found.get("parameters", ())
         # A bare word is a number that must be given, but for this one.
         parameters = tuple(p for p in options if not _says_stable(p))
         stable = len(parameters) < len(options)
-        place = _place(op)
-        return raw.Operation(_name(name), inputs, parameters, outputs, (), at=place, stable=stable)
+        made = _name(name), inputs, parameters, found.get("outputs"), ()
+        return raw.Operation(*made, at=_place(op), stable=stable)
 
     inputs = _tuple
 
     def input(self, name: Token, *rest: Any) -> raw.Tensor:
         found: dict[str, Any] = dict(rest)
-        return raw.Tensor(
-            _name(name),
-            found.get("axes", ()),
-            found.get("kind"),
-            found.get("default"),
-            at=_place(name),
-        )
+        said = found.get("axes", ()), found.get("kind"), found.get("default")
+        return raw.Tensor(_name(name), *said, at=_place(name))
 
     def axes(self, positions: Any) -> tuple[str, Any]:
         return "axes", positions
@@ -270,8 +258,8 @@ class _Builder(Transformer[Token, Any]):
     def default(self, value: Any) -> tuple[str, Any]:
         return "default", value
 
-    def parameters(self, _semi: Token, *items: Any) -> tuple[Any, ...]:
-        return items
+    def parameters(self, _semi: Token, *items: Any) -> tuple[str, Any]:
+        return "parameters", items
 
     def required(self, name: Token) -> raw.Parameter:
         return raw.Parameter(_name(name), at=_place(name))
@@ -287,12 +275,12 @@ class _Builder(Transformer[Token, Any]):
             raise _at(function, f"{function}({letter})=... is no parameter; use size({letter})=...")
         return raw.Parameter(_name(letter), value, fixes=True, at=_place(letter))
 
-    def plain_outputs(self, *names: Token) -> _Outputs:
-        return _Outputs(tuple((None, _name(n)) for n in names))
+    def plain_outputs(self, *names: Token) -> tuple[str, Any]:
+        return "outputs", tuple((None, _name(n)) for n in names)
 
-    def chosen_outputs(self, *names: Token) -> _Outputs:
+    def chosen_outputs(self, *names: Token) -> tuple[str, Any]:
         pairs = zip(names[::2], names[1::2], strict=True)
-        return _Outputs(tuple((_name(option), _name(name)) for option, name in pairs))
+        return "outputs", tuple((_name(option), _name(name)) for option, name in pairs)
 
     # equations and expressions
 
@@ -328,8 +316,7 @@ class _Builder(Transformer[Token, Any]):
     def power(self, base: Any, _sign: Token, exponent: Any) -> raw.Raw:
         return raw.Power(base, exponent, at=base.at)
 
-    def number(self, token: Token) -> raw.Raw:
-        return _number(token)
+    number = staticmethod(_number)
 
     def name(self, token: Token) -> raw.Raw:
         return raw.Name(_name(token), at=_place(token))
@@ -348,9 +335,6 @@ class _Builder(Transformer[Token, Any]):
     def bracket(self, _bracket: Token, condition: Any) -> raw.Raw:
         return raw.Bracket(condition, at=_place(_bracket))
 
-    def condition(self, e: Any) -> raw.Raw:
-        return e  # type: ignore[no-any-return]
-
     def star(self, star: Token, name: Token) -> raw.Raw:
         return raw.Star(_name(name), at=_place(star))
 
@@ -361,10 +345,3 @@ class _Builder(Transformer[Token, Any]):
 def _says_stable(p: raw.Parameter) -> bool:
     """Whether it is the word ``stable``: no number is given by that name without a default."""
     return p.name == "stable" and p.value is None and not p.options
-
-
-class _Outputs:
-    """What follows ``->``: (option or None, name) pairs."""
-
-    def __init__(self, pairs: tuple[tuple[str | None, str], ...]) -> None:
-        self.pairs = pairs

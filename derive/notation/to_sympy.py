@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import sympy
 
 from derive.algebra import expr as e
+from derive.algebra.functions import FUNCTIONS
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.errors import DeriveError
 from derive.notation import heads
-
-__all__ = ["to_sympy"]
-
-_HEADS: dict[str, Any] = {
-    head.kind: head
-    for head in (
-        heads.Mean,
-        heads.ReduceMax,
-        heads.ReduceMin,
-        heads.ReduceAmax,
-        heads.ReduceAmin,
-        heads.LogSumExp,
-        heads.ArgMax,
-        heads.ArgMin,
-        heads.AnyOf,
-        heads.AllOf,
-    )
-}
 
 _RELATIONS: dict[str, Any] = {
     "==": sympy.Eq,
@@ -38,68 +22,34 @@ _RELATIONS: dict[str, Any] = {
     ">=": sympy.Ge,
 }
 
-_CALLS: dict[str, Callable[..., Any]] = {
-    "abs": sympy.Abs,
-    "int": heads.to_int,
-    "lgamma": sympy.loggamma,
-    "pow": sympy.Pow,
-    "floordiv": lambda a, b: sympy.floor(a / b),
-}
-
 
 def to_sympy(node: e.Expr) -> Any:
     """The SymPy expression that node stands for, with heads for what SymPy lacks."""
-    match node:
-        case e.Num(value):
-            return sympy.Rational(value.numerator, value.denominator)
-        case e.Const(name):
-            return sympy.oo if name == "inf" else sympy.pi
-        case e.Index(name, _, group):
-            return heads.group(name) if group else sympy.Symbol(name, integer=True)
-        case e.Size(extent):
-            return heads.SizeSymbol(f"size({extent})", integer=True, nonnegative=True)
-        case e.Param(name):
-            return sympy.Symbol(name)
-        case e.Access(tensor, positions):
-            if not positions:
-                return sympy.Symbol(tensor)
-            return sympy.IndexedBase(tensor)[tuple(map(to_sympy, positions))]
-        case e.Composite(args):
-            return heads.Composite(*map(to_sympy, args))
-        case e.Guard(condition, position):
-            return sympy.Piecewise((to_sympy(position), _condition(condition)), (0, True))
-        case e.Add(args):
-            return sympy.Add(*map(to_sympy, args))
-        case e.Mul(args):
-            return sympy.Mul(*map(to_sympy, args))
-        case e.Pow(base, exponent):
-            return sympy.Pow(to_sympy(base), to_sympy(exponent))
-        case e.Call(function, args):
-            return _call(function)(*map(to_sympy, args))
-        case e.Reduce(kind, indices, body, condition):
-            return _reduce(kind, indices, body, condition)
-        case e.Rel(op, left, right):
-            return _relation(op, left, right)
-        case e.And(args):
-            return sympy.And(*map(_condition, args))
-        case e.Or(args):
-            return sympy.Or(*map(_condition, args))
-        case e.Not(arg):
-            return sympy.Not(_condition(arg))
-        case e.Iverson(condition):
-            return heads.Iverson(_condition(condition))
-        case e.Where(condition, then, other):
-            return sympy.Piecewise((to_sympy(then), _condition(condition)), (to_sympy(other), True))
-        case e.Delta(axis, position):
-            return sympy.KroneckerDelta(to_sympy(axis), to_sympy(position))
-    raise DeriveError(f"{type(node).__name__} has no SymPy form: {node!r}")
+    write = _TABLE.get(type(node))
+    if write is None:
+        raise DeriveError(f"{type(node).__name__} has no SymPy form: {node!r}")
+    return write(node)
+
+
+def _every(nodes: Iterable[e.Expr]) -> Iterator[Any]:
+    return map(to_sympy, nodes)
+
+
+def _access(node: e.Access) -> Any:
+    if not node.positions:
+        return sympy.Symbol(node.tensor)
+    return sympy.IndexedBase(node.tensor)[tuple(_every(node.positions))]
+
+
+def _choice(condition: e.Expr, then: e.Expr, other: e.Expr) -> Any:
+    return sympy.Piecewise((to_sympy(then), _condition(condition)), (to_sympy(other), True))
 
 
 def _call(function: str) -> Callable[..., Any]:
-    found = _CALLS.get(function) or getattr(heads, function, None) or getattr(sympy, function, None)
-    if found is None:
-        raise DeriveError(f"{function} has no SymPy form")
-    return found
+    if function == "floordiv":
+        return lambda a, b: sympy.floor(a / b)
+    row = FUNCTIONS[function]
+    return getattr(sympy, row.sympy) if row.sympy else getattr(heads, row.head)  # type: ignore[no-any-return]
 
 
 def _condition(condition: e.Expr) -> Any:
@@ -108,17 +58,13 @@ def _condition(condition: e.Expr) -> Any:
     return heads.Holds(found) if isinstance(condition, e.Access) else found
 
 
-def _relation(op: str, left: e.Expr, right: e.Expr) -> Any:
-    """The comparison, unless SymPy knows its value."""
-    return _RELATIONS[op](to_sympy(left), to_sympy(right))
-
-
-def _reduce(kind: str, indices: tuple[e.Index, ...], body: e.Expr, condition: e.Expr | None) -> Any:
-    inner = to_sympy(body) if kind not in ("any", "all") else _condition(body)
+def _reduce(node: e.Reduce) -> Any:
+    kind, indices, body, condition = node.kind, node.indices, node.body, node.condition
+    inner = to_sympy(body) if kind not in CONDITIONS else _condition(body)
     symbols = tuple(map(to_sympy, indices))
     if kind in ("sum", "prod"):
         if condition is not None:
-            neutral = 0 if kind == "sum" else 1
+            neutral = REDUCTIONS[kind].neutral
             inner = sympy.Piecewise((inner, _condition(condition)), (neutral, True))
         limits = [
             (symbol, 0, to_sympy(e.Size(index.extent)) - 1)
@@ -126,4 +72,29 @@ def _reduce(kind: str, indices: tuple[e.Index, ...], body: e.Expr, condition: e.
         ]
         return (sympy.Sum if kind == "sum" else sympy.Product)(inner, *limits)
     where = True if condition is None else _condition(condition)
-    return _HEADS[kind](inner, *symbols, where=where)
+    return getattr(heads, REDUCTIONS[kind].head)(inner, *symbols, where=where)
+
+
+_TABLE: dict[type[e.Expr], Callable[[Any], Any]] = {
+    e.Num: lambda n: sympy.Rational(n.value.numerator, n.value.denominator),
+    e.Const: lambda n: sympy.oo if n.name == "inf" else sympy.pi,
+    e.Index: lambda n: heads.group(n.name) if n.group else sympy.Symbol(n.name, integer=True),
+    e.Size: lambda n: heads.size(n.extent),
+    e.Param: lambda n: sympy.Symbol(n.name),
+    e.Access: _access,
+    e.Composite: lambda n: heads.Composite(*_every(n.args)),
+    e.Guard: lambda n: _choice(n.condition, n.position, e.num(0)),
+    e.Add: lambda n: sympy.Add(*_every(n.args)),
+    e.Mul: lambda n: sympy.Mul(*_every(n.args)),
+    e.Pow: lambda n: sympy.Pow(to_sympy(n.base), to_sympy(n.exponent)),
+    e.Call: lambda n: _call(n.function)(*_every(n.args)),
+    e.Reduce: _reduce,
+    e.Rel: lambda n: _RELATIONS[n.op](to_sympy(n.left), to_sympy(n.right)),
+    e.And: lambda n: sympy.And(*map(_condition, n.args)),
+    e.Or: lambda n: sympy.Or(*map(_condition, n.args)),
+    e.Not: lambda n: sympy.Not(_condition(n.arg)),
+    e.Iverson: lambda n: heads.Iverson(_condition(n.condition)),
+    e.Where: lambda n: _choice(n.condition, n.then, n.other),
+    e.Delta: lambda n: sympy.KroneckerDelta(to_sympy(n.axis), to_sympy(n.position)),
+}
+"""How each kind of node is written."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from derive.algebra.reductions import REDUCTIONS
 from derive.notation import raw
 from derive.notation.declare import Declared
-from derive.notation.names import FORMS, KEEPING, REDUCTIONS, SCALAR, nearest
+from derive.notation.names import FORMS, KEEPING, SCALAR, nearest
 from derive.notation.raw import fail
-
-__all__ = ["no_function", "no_reduction"]
 
 
 def no_function(e: raw.Apply, declared: Declared) -> NoReturn:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, combinations, islice
 
-from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Reduce, Size, walk
+from derive.algebra.expr import Composite, Expr, Index, Num, Reduce, Size, walk
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.errors import SpecError
-from derive.notation.given import as_given
+from derive.notation.measure import shown
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -22,11 +22,8 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.raw import show
 from derive.notation.text_form import parse
-from derive.notation.to_raw import ToRaw
-
-__all__ = ["same", "written"]
+from derive.show.formula import equation
 
 _TRIES = 32
 """Of how many sets of sizes it is tried whether they must be said."""
@@ -135,24 +132,14 @@ def _renumbered(e: Expr, depth: int) -> Expr:
 
 
 def _text(op: Operation, said: Mapping[str, Expr]) -> str:
-    writer = ToRaw(_names(op), {e.name: e.size for e in op.extents})
     inputs = ", ".join(_tensor(t) for t in op.inputs)
     options = [_parameter(p) for p in op.parameters] + ["stable"] * op.stable
-    options += [f"size({x})={show(writer.write(size, {}))}" for x, size in said.items()]
+    options += [f"size({letter})={shown(size)}" for letter, size in said.items()]
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     results = " | ".join(f"{o}: {n}" for o, n in choice.outputs) if choice else None
     after = "; " + ", ".join(options) if options else ""
-    lines = [f"op {op.name}({inputs}{after}) -> {results or ', '.join(op.outputs)}"]
-    for e in op.equations:
-        name = f"{e.name}[{', '.join(map(_axis, e.axes))}]" if e.axes else e.name
-        body = replace_inside_out(as_given(op, e.body), _unguarded)
-        lines.append(f"{name} = {show(writer.write(body, _letters(e.axes)))}")
-    return "\n".join(lines)
-
-
-def _unguarded(e: Expr) -> Expr:
-    """A position without the conditions that stand over it."""
-    return e.position if isinstance(e, Guard) else e
+    head = f"op {op.name}({inputs}{after}) -> {results or ', '.join(op.outputs)}"
+    return "\n".join((head, *(e.text or equation(e.name, e.axes, e.body) for e in op.equations)))
 
 
 def _tensor(t: Tensor) -> str:
@@ -170,23 +157,12 @@ def _axis(e: Expr) -> str:
     return str(e.value)
 
 
-def _letters(axes: Iterable[Expr]) -> dict[Index, str]:
-    return {i: _bare(i) for axis in axes for i in walk(axis) if isinstance(i, Index)}
-
-
 def _bare(index: Index) -> str:
     return index.name.rstrip("'")
 
 
-def _names(op: Operation) -> set[str]:
-    """Every name that the operation has a meaning for."""
-    own = (*op.inputs, *op.parameters, *op.equations, *op.extents)
-    bodies = (part for e in op.equations for part in walk(e.body))
-    return {op.name, *(o.name for o in own), *(_bare(i) for i in bodies if isinstance(i, Index))}
-
-
 def _constant(value: Fraction | Expr) -> str:
-    return show(ToRaw().write(Num(value) if isinstance(value, Fraction) else value, {}))
+    return shown(Num(value) if isinstance(value, Fraction) else value)
 
 
 def _parameter(p: Parameter) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from chains import CHAINS
+from kit.chains import CHAINS
 
 import derive
 from derive.pipeline import derive_option, program_of, source

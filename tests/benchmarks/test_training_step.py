@@ -14,7 +14,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from test_network import INPUTS, OP, arguments, forward
+from kit.network import INPUTS, OP, arguments, forward
 
 import derive
 

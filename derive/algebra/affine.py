@@ -1,0 +1,278 @@
+"""Polynomials of indices, sizes and integers: what positions and sizes are made of.
+
+    c0 + c1*i1 + c2*i2 + ...,  the coefficients polynomials in sizes and parameters
+
+is an affine position. Sizes and parameters are taken to be positive wherever a sign matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Mul,
+    Not,
+    Num,
+    Param,
+    Pow,
+    Rel,
+    Size,
+    num,
+    sort_key,
+)
+from derive.algebra.poly import Group, Poly, Term, add, atom, constant, mul, scale
+
+Monomial = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of multiples of products of atoms: indices, sizes, parameters."""
+
+    terms: Mapping[Monomial, Fraction]
+
+    @staticmethod
+    def of(value: Expr | int) -> Polynomial:
+        """A number or an atom."""
+        if isinstance(value, Num):
+            return Polynomial({(): value.value} if value.value else {})
+        if isinstance(value, Expr):
+            return Polynomial({(value,): Fraction(1)})
+        return Polynomial.of(num(value))
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for key, value in other.terms.items():
+            terms[key] = terms.get(key, Fraction(0)) + value
+        return Polynomial({k: v for k, v in terms.items() if v})
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial({k: -v for k, v in self.terms.items()})
+
+    def __sub__(self, other: Polynomial) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        result = Polynomial({})
+        for a, x in self.terms.items():
+            for b, y in other.terms.items():
+                key = tuple(sorted((*a, *b), key=sort_key))
+                result = result + Polynomial({key: x * y})
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    @property
+    def number(self) -> Fraction | None:
+        """Its value if it is a number."""
+        if not self.terms:
+            return Fraction(0)
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    @property
+    def sign(self) -> int | None:
+        """1, 0 or -1, or None where it depends."""
+        signs = {1 if value > 0 else -1 for value in self.terms.values()}
+        return 0 if not signs else signs.pop() if len(signs) == 1 else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is an integer wherever its atoms are, by its coefficients."""
+        return all(value.denominator == 1 for value in self.terms.values())
+
+    @property
+    def indices(self) -> list[Index]:
+        """The indices in it, each once."""
+        found = (part for key in self.terms for part in key if isinstance(part, Index))
+        return list(dict.fromkeys(found))
+
+    def map(self, f: Callable[[Expr], Expr]) -> Polynomial:
+        """With each atom replaced."""
+        return self.at(lambda part: Polynomial.of(f(part)))
+
+    def at(self, f: Callable[[Expr], Polynomial]) -> Polynomial:
+        """With a polynomial in place of each atom."""
+        result = Polynomial({})
+        for key, value in self.terms.items():
+            term = Polynomial({(): value})
+            for part in key:
+                term = term * f(part)
+            result = result + term
+        return result
+
+    def affine(self) -> Affine | None:
+        """It as a sum of multiples of indices, or None where indices or calls are multiplied."""
+        coefficients: dict[Index, Polynomial] = {}
+        constant: dict[Monomial, Fraction] = {}
+        for key, value in self.terms.items():
+            variables = [part for part in key if isinstance(part, Index | Access | Call)]
+            if len(variables) > 1:
+                return None
+            i = variables[0] if variables else None
+            if not isinstance(i, Index):
+                constant[key] = value
+                continue
+            part = Polynomial({tuple(p for p in key if p is not i): value})
+            coefficients[i] = coefficients.get(i, Polynomial({})) + part
+        return Affine(coefficients, Polynomial(constant))
+
+    def unit(self, i: Index) -> int | None:
+        """1 or -1 where i stands in it once, with this coefficient."""
+        alone = self.terms.get((i,))
+        if alone not in (1, -1) or sum(i in key for key in self.terms) > 1:
+            return None
+        return int(alone)
+
+    def solved(self, i: Index) -> Polynomial | None:
+        """What i is where self = 0, if i stands in it once, as i or -i."""
+        alone = self.unit(i)
+        if alone is None:
+            return None
+        # alone*i + rest = 0, so i = -alone*rest.
+        return (Polynomial({(i,): Fraction(alone)}) - self) * Polynomial.of(alone)
+
+    def expr(self) -> Expr:
+        """As an expression: what is added, what is subtracted, the number last."""
+        order = sorted(
+            self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(sort_key, t[0])))
+        )
+        parts = [_times(value, key) for key, value in order] or [num(0)]
+        return parts[0] if len(parts) == 1 else Add(tuple(parts))
+
+    def poly(self) -> Poly:
+        """As a flat sum."""
+        parts = (
+            scale(mul(*map(atom, key)) if key else constant(1), c) for key, c in self.terms.items()
+        )
+        return add(constant(0), *parts)
+
+
+def _times(value: Fraction, key: Monomial) -> Expr:
+    factors = (num(value), *key) if value != 1 or not key else key
+    return factors[0] if len(factors) == 1 else Mul(factors)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """constant + the sum of coefficient*index; integers that are read are in the constant."""
+
+    coefficients: Mapping[Index, Polynomial]
+    constant: Polynomial
+
+    @property
+    def tensors(self) -> tuple[Expr, ...]:
+        """The integers in it that are read from tensors or made by ``int``."""
+        parts = (part for key in self.constant.terms for part in key)
+        return tuple(part for part in parts if isinstance(part, Access | Call))
+
+    @property
+    def largest(self) -> Fraction:
+        """The largest number in it, without its sign."""
+        parts = (self.constant, *self.coefficients.values())
+        return max((abs(x) for part in parts for x in part.terms.values()), default=Fraction(0))
+
+    def least(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+        """The smallest value over all indices; None where signs are unknown."""
+        return self._extreme(-1, size)
+
+    def greatest(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+        """The largest value over all indices; None where signs are unknown."""
+        return self._extreme(1, size)
+
+    def _extreme(self, sign: int, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+        result = self.constant
+        for index, coefficient in self.coefficients.items():
+            if coefficient.sign is None:
+                return None
+            if coefficient.sign == sign:
+                result = result + coefficient * (size(index) - Polynomial.of(1))
+        return result
+
+
+Atom = Callable[[Expr], Polynomial | None]
+"""What stands for a node that is no sum and no product; None where it is no integer."""
+
+_MOST_POWER = 4
+
+
+def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
+    """e, nested or flat, as a polynomial of at most so many terms."""
+
+    def total(args: Iterable[Expr]) -> Polynomial | None:
+        result = Polynomial({})
+        for a in args:
+            part = polynomial(a, of_atom, most)
+            if part is None:
+                return None
+            result = result + part
+        return result
+
+    def product(coef: Fraction, args: Iterable[Expr]) -> Polynomial | None:
+        result = Polynomial({(): coef} if coef else {})
+        for a in args:
+            part = polynomial(a, of_atom, most)
+            if part is None or len(part.terms) * len(result.terms) > 4 * most:
+                return None
+            result = result * part
+        return result
+
+    match e:
+        case Num():
+            return Polynomial.of(e)
+        case Add(args):
+            return total(args)
+        case Poly(terms):
+            return total(terms) if len(terms) <= most else None
+        case Group(body):
+            return polynomial(body, of_atom, most)
+        case Mul(args):
+            return product(Fraction(1), args)
+        case Term(coef, (), factors):
+            return product(coef, factors)
+        case Pow(base, Num(n)) if n.denominator == 1 and 0 < n <= _MOST_POWER:
+            return product(Fraction(1), (base,) * int(n))
+    return of_atom(e)
+
+
+_MOST_TERMS = 100
+"""So many terms of a position are read."""
+
+
+def affine(e: Expr) -> Affine | None:
+    """e as an affine position, or None if it is not an integer combination."""
+    found = polynomial(e, _of_position, _MOST_TERMS)
+    return found.affine() if found is not None and found.is_whole else None
+
+
+def _of_position(e: Expr) -> Polynomial | None:
+    match e:
+        case Size() | Param() | Index(_, _, False) | Access() | Call("int"):
+            return Polynomial.of(e)
+    return None
+
+
+_TURNED = {">": "<", ">=": "<="}
+_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def room(c: Expr) -> Expr | None:
+    """What is an integer of at least 0 just where a comparison of integers holds."""
+    match c:
+        case Not(Rel("<" | "<=" | ">" | ">=" as op, left, right)):
+            return room(Rel(_DENIED[op], left, right))
+        case Rel(">" | ">=" as op, left, right):
+            return room(Rel(_TURNED[op], right, left))
+        case Rel("<" | "<=" as op, left, right):
+            return right - left - int(op == "<")
+    return None

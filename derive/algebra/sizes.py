@@ -1,0 +1,332 @@
+"""What is certain of integers made of indices and sizes, whatever the sizes are.
+
+    0 <= i <= size(i) - 1 for every index, 0 <= size(i), and size(m) = size(k) + size(l) where the
+    operation gives the size of m so
+
+An inequality is proved by showing that its opposite contradicts these: the variables of the
+linear system are eliminated one after the other (Fourier and Motzkin). A product of sizes is a
+variable of its own. What is not proved is unknown; it need not be wrong.
+
+A size that its definition makes negative is refused when the code runs, so none is less than 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import TypeGuard
+
+from derive.algebra.affine import Monomial, Polynomial, polynomial
+from derive.algebra.expr import (
+    Access,
+    And,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Or,
+    Param,
+    Rel,
+    Size,
+    free_indices,
+)
+from derive.algebra.substitution import replace
+from derive.budget import tick
+
+_MOST_CONSTRAINTS = 120
+"""A larger system is given up: the answer is unknown."""
+
+_MOST_TERMS = 12
+"""A longer form is not read: a position that a person writes is shorter."""
+
+_ONE = Polynomial.of(1)
+
+_System = list[Mapping[Monomial, Fraction]]
+
+
+class Bounds:
+    """The extents of one operation, as a store of facts.
+
+    ``sizes`` has the expression that gives the size of an extent, or None where it is read on an
+    axis; no group is among them. ``integers`` names the parameters that are integers; of their
+    sign nothing is known. ``positions`` has the extent that all values of an integer tensor are
+    positions of, ``least`` a number of positions that an extent has at least.
+
+    >>> bounds = Bounds({"k": None, "l": None, "m": Size("k") + Size("l")})
+    >>> bounds.holds(Rel("<", Index("j", "k"), Size("m")))
+    True
+    >>> bounds.holds(Rel("<", Index("j", "m"), Size("k"))) is None
+    True
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, Expr | None] | None = None,
+        integers: Iterable[str] = (),
+        positions: Mapping[str, str] | None = None,
+        least: Mapping[str, int] | None = None,
+    ) -> None:
+        self._given = sizes or {}
+        self._integers = frozenset(integers)
+        self.positions = positions or {}
+        self._least = least or {}
+        self._sizes: dict[str, Polynomial] = {}
+        self._proved: dict[Polynomial, bool] = {}
+
+    def size(self, extent: str) -> Polynomial:
+        """The number of values of an extent, in terms of sizes that are no sums of others."""
+        found = self._sizes.get(extent)
+        if found is None:
+            own = Polynomial.of(Size(extent))
+            # Where a size leads back to itself, it stands for itself.
+            self._sizes[extent] = own
+            found = self.definition(extent)
+            if found is None or any(isinstance(a, Call) for key in found.terms for a in key):
+                found = own
+            self._sizes[extent] = found
+        return found
+
+    def definition(self, extent: str) -> Polynomial | None:
+        """The size of an extent as the operation gives it; None where it gives none."""
+        known = self._given.get(extent)
+        return None if known is None else self.form(known)
+
+    def is_empty_with(self, extent: str, empty: Collection[str]) -> bool:
+        """Whether the size of the extent is certainly 0 where those of the others are."""
+        without = {n for e in empty for n in self._none(e)}
+        return extent in without or self._is_zero(self.size(extent), without)
+
+    def _none(self, empty: str) -> Iterator[str]:
+        """The extents that are empty where this one is: all of which its size is a sum."""
+        yield empty
+        size = self.size(empty)
+        if all(c > 0 for c in size.terms.values()):
+            yield from (key[0].extent for key in size.terms if _is_size(key))
+
+    def _is_zero(self, form: Polynomial, empty: Collection[str]) -> bool:
+        """Whether every term has a factor that is 0 where these extents are empty."""
+
+        def vanishes(atom: Expr) -> bool:
+            match atom:
+                case Size(extent):
+                    given = self.definition(extent)
+                    if given is None or given == Polynomial.of(atom):
+                        return extent in empty
+                    return extent in empty or self._is_zero(given, empty)
+                case Call("minimum", args):
+                    forms = [f for f in map(self.form, args) if f is not None]
+                    return any(self._is_zero(f, empty) for f in forms)
+            return False
+
+        return all(any(map(vanishes, key)) for key in form.terms)
+
+    def extents_of(self, size: Polynomial) -> list[str]:
+        """The extents that have this size for certain, in the order of the operation."""
+        return [n for n in self._given if self.size(n) == size]
+
+    def form(self, e: Expr) -> Polynomial | None:
+        """e as a sum of integer multiples of products of indices, sizes and integer parameters.
+
+        None where it is no such sum.
+        """
+        found = polynomial(e, self._atom, _MOST_TERMS)
+        if found is None or len(found.terms) > _MOST_TERMS:
+            return None
+        return found if found.is_whole else None
+
+    def _atom(self, e: Expr) -> Polynomial | None:
+        match e:
+            case Size(extent):
+                return self.size(extent)
+            case Index(_, _, False):
+                return Polynomial.of(e)
+            case Param(name) if name in self._integers:
+                return Polynomial.of(e)
+            case Call("floordiv" | "minimum" | "maximum") if not free_indices(e):
+                return Polynomial.of(e)
+        return None
+
+    def holds(self, condition: Expr) -> bool | None:
+        """Whether the condition holds for all sizes and all values of its indices.
+
+        False where it never holds, None where that depends or is not known.
+        """
+        match condition:
+            case Rel(op, left, right):
+                a = self.form(self._with_indices(left))
+                b = None if a is None else self.form(self._with_indices(right))
+                return None if a is None or b is None else self._relation(op, a, b)
+            case Not(arg):
+                inner = self.holds(arg)
+                return None if inner is None else not inner
+            case Iverson(inside):
+                return self.holds(inside)
+            case And(args) | Or(args):
+                absorbing = isinstance(condition, Or)
+                found = [self.holds(a) for a in args]
+                if absorbing in found:
+                    return absorbing
+                return None if None in found else not absorbing
+        return None
+
+    def _with_indices(self, e: Expr) -> Expr:
+        """e with an index in place of what is certainly a position."""
+
+        def index(part: Expr) -> Expr | None:
+            if isinstance(part, Access) and part.tensor in self.positions:
+                return Index(repr(part), self.positions[part.tensor])
+            return None
+
+        return replace(e, index) if self.positions else e
+
+    def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
+        if op in (">", ">="):
+            return self._relation({">": "<", ">=": "<="}[op], b, a)
+        if op in ("==", "!="):
+            if a == b:
+                return op == "=="
+            apart = self.at_most(a + _ONE, b) or self.at_most(b + _ONE, a)
+            return op == "!=" if apart else None
+        low = a + _ONE if op == "<" else a
+        if self.at_most(low, b):
+            return True
+        return False if self.at_most(b + _ONE, low) else None
+
+    def edge(self, condition: Expr, i: Index) -> tuple[bool, Polynomial] | None:
+        """(True, b) where the condition says b <= i, (False, b) where it says i < b.
+
+        None where it says something else; b has no i in it.
+        """
+        match condition:
+            case Not(arg):
+                inner = self.edge(arg, i)
+                return None if inner is None else (not inner[0], inner[1])
+            case Iverson(inside):
+                return self.edge(inside, i)
+            case Rel("<" | "<=" | ">" | ">=" as op, left, right):
+                low, high = (left, right) if op in ("<", "<=") else (right, left)
+                a = self.form(low)
+                b = None if a is None else self.form(high)
+                if a is None or b is None:
+                    return None
+                # low < high is 0 <= gap.
+                gap = b - a - _ONE if op in ("<", ">") else b - a
+                edge = gap.solved(i)
+                if edge is None:
+                    return None
+                return (True, edge) if gap.unit(i) == 1 else (False, edge + _ONE)
+        return None
+
+    def at_most(self, low: Polynomial, high: Polynomial) -> bool:
+        """Whether low <= high is certain."""
+        gap = high - low
+        number = gap.number
+        if number is not None:
+            return number >= 0
+        known = self._proved.get(gap)
+        if known is None:
+            opposite = -gap - _ONE
+            known = self._proved[gap] = _contradictory([opposite.terms, *self._facts(opposite)])
+        return known
+
+    def _facts(self, about: Polynomial) -> _System:
+        """What is certain of the variables, and of those that it brings in: each is >= 0."""
+        facts: dict[Polynomial, None] = {}
+        seen: set[Monomial] = set()
+        pending = [key for key in about.terms if key]
+        while pending and len(facts) < _MOST_CONSTRAINTS // 2:
+            key = pending.pop(0)
+            if key in seen:
+                continue
+            seen.add(key)
+            new = [Polynomial({key: Fraction(1)})] if all(map(_is_count, key)) else []
+            for part in key:
+                new += self._of_atom(part)
+            new += [
+                size - Polynomial.of(self._least.get(n, 0))
+                for n in self._given
+                if key in (size := self.size(n)).terms
+            ]
+            for fact in new:
+                facts.setdefault(fact)
+                pending += [k for k in fact.terms if k]
+        return [fact.terms for fact in facts]
+
+    def _of_atom(self, e: Expr) -> list[Polynomial]:
+        own = Polynomial.of(e)
+        match e:
+            case Size(extent):
+                given = self.definition(extent) or own
+                return [given - own, own - given] if self.size(extent) == own != given else []
+            case Index(_, extent):
+                return [self.size(extent) - _ONE - own]
+            case Call("floordiv", (above, below)):
+                a, b = self.form(above), self.form(below)
+                step = None if b is None else b.number
+                if a is None or step is None or step <= 0:
+                    return []
+                multiple = own * Polynomial({(): step})
+                return [a - multiple, multiple + Polynomial({(): step - 1}) - a]
+            case Call("minimum" | "maximum" as name, args):
+                forms = [f for f in map(self.form, args) if f is not None]
+                return [f - own if name == "minimum" else own - f for f in forms]
+        return []
+
+
+def _is_size(key: Monomial) -> TypeGuard[tuple[Size]]:
+    return len(key) == 1 and isinstance(key[0], Size)
+
+
+def _is_count(e: Expr) -> bool:
+    return isinstance(e, Index | Size)
+
+
+def _contradictory(system: _System) -> bool:
+    """Whether no numbers make every form of the system >= 0."""
+    while True:
+        kept: dict[frozenset[tuple[Monomial, Fraction]], Mapping[Monomial, Fraction]] = {}
+        for form in system:
+            total = sum(abs(c) for k, c in form.items() if k)
+            number = form.get((), Fraction(0))
+            if not total:
+                if number < 0:
+                    return True
+                continue
+            # Of forms that differ by a number, the smaller says more.
+            same = {k: c / total for k, c in form.items() if k}
+            key = frozenset(same.items())
+            if key not in kept or number / total < kept[key][()]:
+                kept[key] = {**same, (): number / total}
+        system = list(kept.values())
+        if not system or len(system) > _MOST_CONSTRAINTS:
+            return False
+        system = _without(_cheapest(system), system)
+
+
+def _cheapest(system: _System) -> Monomial:
+    """The variable whose elimination leaves the smallest system."""
+    above: dict[Monomial, int] = {}
+    below: dict[Monomial, int] = {}
+    for form in system:
+        for key, coef in form.items():
+            if key:
+                side = above if coef > 0 else below
+                side[key] = side.get(key, 0) + 1
+    every = dict.fromkeys((*above, *below))
+    return min(every, key=lambda k: above.get(k, 0) * below.get(k, 0))
+
+
+def _without(key: Monomial, system: _System) -> _System:
+    """The system that follows, without the variable."""
+    above = [f for f in system if f.get(key, 0) > 0]
+    below = [f for f in system if f.get(key, 0) < 0]
+    result = [f for f in system if not f.get(key)]
+    for a in above:
+        for b in below:
+            tick()
+            joined = {k: -b[key] * c for k, c in a.items()}
+            for k, c in b.items():
+                joined[k] = joined.get(k, Fraction(0)) + a[key] * c
+            result.append({k: c for k, c in joined.items() if c})
+    return result

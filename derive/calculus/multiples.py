@@ -1,0 +1,116 @@
+"""Multiples of a sum that products were distributed over, found again in a flat sum.
+
+    Sum_j G[i,j]*x[i,d] - Sum_j G[i,j]*y[j,d] + x[i,d]  has  Sum_j G[i,j]*(x[i,d] - y[j,d])
+
+A term divided by a term of the base gives the other factors; the base times these, distributed
+once more, is a multiple that is there if all of its terms are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from derive.algebra.expr import Expr, Index, Num, Pow, free_indices, tensors
+from derive.algebra.match import Binding, match
+from derive.algebra.poly import (
+    Poly,
+    Term,
+    add,
+    base_and_power,
+    make_term,
+    mul,
+    poly,
+    scale,
+    sum_over,
+)
+from derive.algebra.substitution import substitute
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """Sum over the binders of outer, of its factors times the base at these indices."""
+
+    base: Poly
+    outer: Term
+    mapping: Binding
+
+    def of(self, base: Poly) -> Poly:
+        """The same multiple of another sum of the same indices, distributed."""
+        whole = mul(poly([Term(self.outer.coef, (), self.outer.factors)]), self.at(base))
+        return sum_over(whole, self.outer.binders)
+
+    def at(self, part: Poly) -> Poly:
+        """A part of the base at the indices of this multiple."""
+        return substitute(part, self.mapping)
+
+
+def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tuple[Multiple, Poly]]:
+    """(a multiple of the base that p has, the rest of p).
+
+    ``said`` gives the form that sums in p have: a known sum by its name, or 0.
+    """
+    held = {(t.binders, t.factors): t.coef for t in p.terms}
+    for lead in base.terms:
+        named = tensors(lead)
+        within = [t for t in p.terms if named <= tensors(t)] if named and not lead.binders else []
+        for t in within:
+            for outer, mapping in _quotients(p, t, lead, base):
+                multiple = Multiple(base, outer, mapping)
+                whole = multiple.of(base)
+                if len(whole.terms) < 2:
+                    continue
+                if not _has(held, whole):
+                    whole = said(whole)
+                if whole.terms and _has(held, whole):
+                    yield multiple, add(p, scale(whole, -1))
+
+
+def _has(held: Mapping[Any, Fraction], whole: Poly) -> bool:
+    """Whether each of these terms is at least as often in what is held."""
+    counts = (held.get((t.binders, t.factors), Fraction(0)) / t.coef for t in whole.terms)
+    return all(count >= 1 for count in counts)
+
+
+def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term, Binding]]:
+    """(t without a term of the base, the indices at which it has it).
+
+    Indices of the base that its term lacks are any of those in reach.
+    """
+    near = sorted(free_indices(p) | set(t.binders), key=lambda i: i.name)
+    for found in _within(lead.factors, t.factors, free_indices(base), {}):
+        left = sorted(free_indices(base) - set(found), key=lambda i: i.name)
+        choices = ([i for i in near if _alike(i, own) and i not in found.values()] for own in left)
+        for images in product(*choices):
+            if len(set(images)) == len(images):
+                mapping = {**found, **dict(zip(left, images, strict=True))}
+                yield _divided(t, lead, mapping), mapping
+
+
+def _alike(one: Index, other: Index) -> bool:
+    return (one.extent, one.group) == (other.extent, other.group)
+
+
+def _divided(t: Term, lead: Term, mapping: Binding) -> Term:
+    powers = (base_and_power(substitute(f, mapping)) for f in lead.factors)
+    below = [Pow(base, Num(-exponent)) for base, exponent in powers]
+    outer = make_term(t.coef / lead.coef, (), (*t.factors, *below))
+    return Term(outer.coef, t.binders, outer.factors)
+
+
+def _within(
+    patterns: tuple[Expr, ...], factors: tuple[Expr, ...], free: frozenset[Index], found: Binding
+) -> Iterator[Binding]:
+    """The indices at which the factors have those of a product, each at least as often."""
+    if not patterns:
+        yield found
+        return
+    base, exponent = base_and_power(patterns[0])
+    for f in factors:
+        other, times = base_and_power(f)
+        if exponent * times > 0 and abs(times) >= abs(exponent):
+            for extended in match(base, other, free, found):
+                yield from _within(patterns[1:], factors, free, extended)

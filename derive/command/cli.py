@@ -1,0 +1,274 @@
+"""The command line: the commands and their exit codes. What they print stands in `console`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from derive import __version__, catalog
+from derive.budget import allow
+from derive.command.console import print_json, print_note, print_warning, shown
+from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, warn
+from derive.command.project import find_project, lines_of, lookup
+from derive.command.verifying import compare, verify
+from derive.command.writing import check, generate
+from derive.errors import DeriveError, DeriveWarning, VerificationError
+
+if TYPE_CHECKING:
+    from derive.notation.operation import Operation
+
+
+class _Program(TyperGroup):
+    """The commands; where an option of the program stands behind one, the error says its place."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            if option and any(option in parameter.opts for parameter in self.params):
+                error.message = f"{option} stands before the command"  # type: ignore[attr-defined]
+            raise
+
+
+app = typer.Typer(
+    cls=_Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Derive the backward of tensor operations from their index notation.",
+)
+
+
+class Format(StrEnum):
+    """How ``show`` writes formulas."""
+
+    unicode = "unicode"
+    latex = "latex"
+    json = "json"
+    code = "code"
+
+
+def main() -> None:
+    """The program; an error that a spec causes ends it with code 2."""
+    # Little that a derivation leaves is in a cycle; to look for it as often takes a quarter of it.
+    gc.set_threshold(100_000, 10, 10)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DeriveWarning)
+        warnings.showwarning = print_warning
+        try:
+            app(prog_name="derive")
+        except VerificationError as error:
+            _fail(error, 1)
+        except (DeriveError, OSError) as error:
+            _fail(error, 2)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    typer.echo(f"derive: {error}", err=True)
+    sys.exit(code)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _derive(
+    context: typer.Context,
+    quiet: Quiet = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+    ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Processor time for an operation, 60 s if not given.")
+    ] = None,
+    max_memory: Annotated[
+        float | None, typer.Option(help="Bytes of memory for an operation, 2e9 if not given.")
+    ] = None,
+    max_code: Annotated[
+        float | None, typer.Option(help="Characters of code of an operation, 2e6 if not given.")
+    ] = None,
+) -> None:
+    """Derive the backward of tensor operations from their index notation."""
+    allow(seconds=max_seconds, memory=max_memory, code=max_code)
+    if quiet:
+        assert isinstance(context.command, TyperGroup)
+        context.default_map = {name: {"quiet": True} for name in context.command.commands}
+
+
+# ------------------------------------------------------------------ list, show
+
+
+@app.command("list")
+def list_(
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[PATTERN]", help="A part of the name, or a glob.")
+    ] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """The catalog and the project's own specs, one line each."""
+    hush(quiet)
+    project = find_project(Path.cwd())
+    own = lines_of(project.specs if project else (), limit)
+    matches = _matches(pattern)
+    found = [(line, shown(path)) for name, (line, path) in own.items() if matches(name)]
+    for line in catalog.lines():
+        if line["name"] not in own and matches(line["name"]):
+            found.append((line, "catalog"))
+    if not found and not quiet:
+        print_note(f"no operation has a name like {pattern}")
+    if json_:
+        print_json([{**line, "from": origin} for line, origin in found])
+        return
+    width = max((len(line["name"]) for line, _ in found), default=0)
+    for line, origin in found:
+        typer.echo(f"{line['name']:<{width}}  {line['signature']}  ({origin})")
+
+
+def _matches(pattern: str | None) -> Callable[[str], bool]:
+    """Whether a name has the pattern in it, or is like it where it is a glob."""
+    wanted = (pattern or "").casefold()
+    if set(wanted) & set("*?["):
+        return lambda name: fnmatchcase(name.casefold(), wanted)
+    return lambda name: wanted in name.casefold()
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME | FILE:NAME]", help="An operation.", autocompletion=complete_name
+        ),
+    ] = None,
+    spec: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="An operation in index notation.")
+    ] = None,
+    steps: Annotated[bool, typer.Option("--steps", help="Every step of the way.")] = False,
+    format_: Annotated[Format, typer.Option("--format")] = Format.unicode,
+    wrt: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The gradient in this input or equation; repeated."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--every", help="The gradient in every equation and input.")
+    ] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="What the code costs.")] = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(metavar="n=32", help="With --cost: the size of an index; repeated."),
+    ] = None,
+    quiet: Quiet = False,
+    limit: Limit = LIMIT,
+) -> None:
+    """The formulas derived from an operation, its code, or what the code costs.
+
+    With --wrt or --every the code is that of a function of the outputs and these gradients.
+    """
+    if (name is None) == (spec is None):
+        raise typer.BadParameter("give a NAME, FILE:NAME, or --spec TEXT")
+    if wrt and every:
+        raise typer.BadParameter("--every is every name: leave out --wrt")
+    if format_ is Format.code and steps:
+        raise typer.BadParameter("--format code has no steps: leave out --steps")
+    if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
+        raise typer.BadParameter("--cost is of the whole code, as text or --format json alone")
+    if size and not cost:
+        raise typer.BadParameter("--size is for --cost")
+    # Before a spec is read, in a process that then has it.
+    from derive.pipeline import (
+        derivation,
+        names_with_gradient,
+        options,
+        source,
+        value_and_grad_source,
+    )
+
+    hush(quiet)
+    op = _given(name, spec, limit)
+    if cost:
+        _show_cost(op, format_, size or ())
+        return
+    if format_ is Format.code and not wrt and not every:
+        typer.echo(source(op), nl=False)
+        return
+    asked = {
+        option: names_with_gradient(chosen) if every else wrt or None
+        for option, chosen in options(op)
+    }
+    if wrt:
+        asked = {option: wrt for option in asked if _has_all(op, option, wrt)} or asked
+    if format_ is Format.code:
+        texts = [value_and_grad_source(op, names, option) for option, names in asked.items()]
+        typer.echo("\n\n".join(texts), nl=False)
+        return
+    derivations = [derivation(op, option, names) for option, names in asked.items()]
+    if format_ is Format.json:
+        from derive.command.lines import as_json
+
+        print_json([as_json(op, d, steps) for d in derivations])
+    elif format_ is Format.latex:
+        typer.echo("\n\n".join(d.latex(steps) for d in derivations))
+    else:
+        typer.echo("\n\n".join(d.text(steps) for d in derivations))
+
+
+def _given(name: str | None, spec: str | None, limit: float) -> Operation:
+    """The operation of a text, or of a name."""
+    if spec is not None:
+        from derive.notation.text_form import parse
+
+        return parse(spec)
+    assert name is not None
+    return lookup(name, find_project(Path.cwd()), limit).operation
+
+
+def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
+    """What the code of every option costs; several sizes of a group are the axes that it has."""
+    from derive.check.inputs import sizes_of
+    from derive.command.lines import as_json, cost_as_text
+    from derive.command.making import warned
+    from derive.pipeline import costs, derivation, options
+
+    sizes = {letter: prod(several) for letter, several in sizes_of(given).items()}
+    known = {letter for _, found in costs(op) for letter in found.letters}
+    for letter in sizes:
+        if letter not in known:
+            raise DeriveError(f"{op.name} has no size {letter}; it has {', '.join(sorted(known))}")
+    warn(warned(op))
+    derivations = [derivation(op, option) for option, _ in options(op)]
+    if format_ is Format.json:
+        print_json([as_json(op, d, False, sizes) for d in derivations])
+    else:
+        typer.echo("\n\n".join(cost_as_text(d, sizes) for d in derivations))
+
+
+def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
+    """Whether the option computes all of these names."""
+    from derive.pipeline import names_with_gradient, options
+
+    return set(names) <= set(names_with_gradient(dict(options(op))[option]))
+
+
+# ----------------------------------------------- generate, check, verify, compare
+
+for command in (generate, check, verify, compare):
+    app.command()(command)

@@ -1,0 +1,221 @@
+"""A derivation as text and as JSON, an operation as one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from derive.notation.operation import Choice, Operation
+from derive.show.formula import equation
+
+if TYPE_CHECKING:
+    from derive.check.comparison import Compared
+    from derive.cost.amount import Amount
+    from derive.cost.costs import Costs, Work
+    from derive.report.result import Derivation, DerivationStep, Formula
+
+
+def one_line(op: Operation) -> dict[str, Any]:
+    """The name, the inputs, parameters and outputs, and the signature made of them."""
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    inputs = [_tensor(t) for t in op.inputs]
+    parameters = [p.name for p in op.parameters]
+    outputs = list(op.outputs) if choice is None else [f"{o}: {n}" for o, n in choice.outputs]
+    given = ", ".join(inputs) + ("; " + ", ".join(parameters) if parameters else "")
+    joined = ", ".join(outputs) if choice is None else " | ".join(outputs)
+    return {
+        "name": op.name,
+        "inputs": inputs,
+        "parameters": parameters,
+        "outputs": list(op.outputs),
+        "signature": f"({given}) -> {joined}",
+    }
+
+
+def _tensor(t: Any) -> str:
+    kind = "" if t.kind == "float" else f": {t.kind}"
+    return f"{t.name}{'' if t.default is None else '?'}{kind}"
+
+
+def cost_as_text(d: Derivation, sizes: Mapping[str, int]) -> str:
+    """What the code costs, forward and backward, with numbers where the sizes are given.
+
+    Of some sizes alone what is left of each formula is shown, and which sizes are missing.
+    """
+    cost, known = d.cost, d.cost.sizes(sizes)
+    lines = [d.name if d.option is None else f"{d.name} ({d.option})"]
+    for title, work in (("forward", cost.forward), ("backward, every gradient", cost.backward)):
+        lines += [
+            "",
+            title,
+            f"  flops                         {work.flops}{_equals([work.flops], known)}",
+            f"  full-tensor passes            {work.passes}",
+            f"  largest intermediate          {_most(work.largest)}{_equals(work.largest, known)}",
+        ]
+    names = ", ".join(name for name, _ in cost.saved) or "nothing"
+    held, own = cost.saved_bytes, cost.own_bytes
+    lines += [
+        "",
+        f"saved for backward: {names}",
+        f"  bytes                         {held}{_equals([held], known)}",
+        f"  bytes beyond inputs, outputs  {own}{_equals([own], known)}",
+    ]
+    missing = _missing(cost, known) if sizes else []
+    if missing:
+        lines += ["", f"sizes that are not given: {', '.join(missing)}"]
+    lines += [
+        "",
+        "flops: 2 for each product that a contraction sums, 1 an element elsewhere. A pass is one",
+        "operation that reads or writes a tensor of as many axes as the largest input or output;",
+        "a view is none. Intermediates are in elements, bytes those of float32, int64 and bool.",
+    ]
+    return "\n".join(lines)
+
+
+def _missing(cost: Costs, known: Mapping[str, int]) -> list[str]:
+    """The sizes that would make a number of every formula."""
+    amounts = [cost.saved_bytes, cost.own_bytes]
+    for work in (cost.forward, cost.backward):
+        amounts += [work.flops, *work.largest]
+    needed = set().union(*(a.needs() for a in amounts)) - set(known)
+    return [letter for letter in cost.letters if letter in needed]
+
+
+def _most(amounts: Sequence[Amount]) -> str:
+    shown = ", ".join(dict.fromkeys(map(str, amounts))) or "none"
+    return f"max({shown})" if len(set(map(str, amounts))) > 1 else shown
+
+
+def _value(a: Amount, sizes: Mapping[str, int]) -> int | None:
+    return a.at(sizes) if a.needs() <= set(sizes) else None
+
+
+def _equals(amounts: Sequence[Amount], known: Mapping[str, int]) -> str:
+    """= the largest of them, as a number where all sizes are known, else as what is left."""
+    values = [_value(a, known) for a in amounts]
+    numbers = [n for n in values if n is not None]
+    if len(numbers) == len(amounts):
+        shown = str(max(numbers, default=""))
+    else:
+        shown = _most([a.given(known) for a in amounts])
+    return f" = {shown}" if shown and shown != _most(amounts) else ""
+
+
+def _cost_as_json(d: Derivation, sizes: Mapping[str, int]) -> dict[str, Any]:
+    cost, known = d.cost, d.cost.sizes(sizes)
+
+    def amount(a: Amount) -> dict[str, Any]:
+        return {"formula": str(a), "value": _value(a, known)}
+
+    def work(w: Work) -> dict[str, Any]:
+        return {
+            "flops": amount(w.flops),
+            "contraction_flops": amount(w.contracted),
+            "passes": w.passes,
+            "largest_intermediate": [amount(a) for a in w.largest],
+        }
+
+    return {
+        "operations": cost.operations,
+        "contractions": cost.contractions,
+        "lines": cost.lines,
+        "sizes": known,
+        "missing": _missing(cost, known),
+        "forward": work(cost.forward),
+        "backward": work(cost.backward),
+        "saved_bytes": amount(cost.saved_bytes),
+        "own_bytes": amount(cost.own_bytes),
+        "saved": {name: amount(a) for name, a in cost.saved},
+        "wide": [{"of": w.owner, **amount(w.size)} for w in cost.wide],
+    }
+
+
+def warnings_of(op: Operation, option: str | None, costs: Costs) -> list[str]:
+    """The intermediates that have more axes than anything that was written."""
+    name = op.name if option is None else f"{op.name} ({option})"
+    return [
+        f"{name}: {w.owner} is computed through a tensor of {w.size} elements, and no input, "
+        f"equation, condition or access has more than {w.axes} ax{'is' if w.axes == 1 else 'es'}; "
+        "if it is meant, give it an equation of its own, or write stable after the op line's ';', "
+        "stable=True in Python"
+        for w in costs.wide
+    ]
+
+
+_PATTERN = ("equation", "pattern", "states")
+
+
+def as_json(
+    op: Operation, d: Derivation, steps: bool, sizes: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Everything that the text says, in Unicode and LaTeX; costs for these sizes too."""
+    return {
+        **one_line(op),
+        "option": d.option,
+        "equations": [_formula(f, False) for f in d.equations],
+        "rewritten": [_step(step) for step in d.rewritten] if steps else [],
+        "recognised": [dict(zip(_PATTERN, r, strict=True)) for r in d.recognised if steps],
+        "definitions": [_formula(f, False) for f in d.definitions],
+        "cotangents": dict(d.cotangents),
+        "adjoints": [_formula(f, steps) for f in d.adjoints],
+        "gradients": {name: _formula(f, steps) for name, f in d.gradients.items()},
+        "saved": list(d.saved),
+        "cost": _cost_as_json(d, sizes or {}),
+    }
+
+
+def _formula(f: Formula, steps: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": f.name,
+        "unicode": str(f),
+        "latex": f.latex(),
+        "mathml": f.mathml(),
+    }
+    if steps:
+        found["steps"] = [_step(step) for step in f.steps]
+    return found
+
+
+def _step(step: DerivationStep) -> dict[str, str]:
+    return {
+        "rule": step.rule,
+        "states": step.states,
+        "before": equation(step.name, step.axes, step.before, "unicode"),
+        "after": equation(step.name, step.axes, step.after, "unicode"),
+        "latex": step.text("latex"),
+    }
+
+
+def comparison_title(made: Compared) -> str:
+    """What was compared: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
+    name = made.operation if made.option is None else f"{made.operation} ({made.option})"
+    sizes = " ".join(f"{letter}={_size(n)}" for letter, n in made.sizes.items())
+    code = made.module or "code derived now"
+    parts = (f"{name}: gradients of {made.output} by {code}", made.dtype, sizes)
+    return ", ".join(filter(None, parts))
+
+
+def _size(size: int | tuple[int, ...]) -> str:
+    return ",".join(map(str, size)) if isinstance(size, tuple) else str(size)
+
+
+def comparison_as_json(made: Compared) -> dict[str, Any]:
+    """The rows and what they were made with; a difference that is no number is null."""
+    found = made.comparison
+    return {
+        "operation": made.operation,
+        "option": made.option,
+        "output": made.output,
+        "dtype": made.dtype,
+        "module": made.module,
+        "sizes": dict(made.sizes),
+        "exact": found.exact,
+        "approximate": found.approximate,
+        "maxdiff": _finite(found.maxdiff),
+        "rows": [{**vars(row), "maxdiff": _finite(row.maxdiff)} for row in found.rows],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

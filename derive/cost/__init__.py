@@ -1,0 +1,1 @@
+"""What the code of an operation costs, as formulas in the sizes."""

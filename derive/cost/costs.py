@@ -1,0 +1,275 @@
+"""What the code of an operation costs, as formulas in the sizes.
+
+- flops: 2 for each product that a contraction sums, 1 for each element that any other operation
+  computes or a reduction takes in; moving elements is none.
+- passes: operations that read or write a tensor of as many axes as the largest input or output,
+  once each. A view is no operation.
+- the largest intermediate: the most elements that an operation writes, but for results.
+- saved bytes: of what is kept for the backward, in float32. Only inputs and outputs are.
+
+An axis of fixed size is none here, and a group is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Composite,
+    Expr,
+    Index,
+    Mul,
+    Num,
+    Param,
+    Size,
+    free_indices,
+    walk,
+)
+from derive.algebra.poly import ONE, ZERO, Poly, add, atom, constant, scale
+from derive.cost.amount import Amount, covers, degree, size_of
+from derive.cost.trace import Step, Tensor, Trace
+from derive.lowering.program import Program
+from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
+from derive.program.code import names_in
+from derive.program.shapes import Shape, elements, formula, whole
+from derive.program.tidy import Line
+
+_BYTES = {"float": 4, "int": 8, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One direction. ``contracted`` is the part of ``flops`` that contractions do.
+
+    ``largest`` has the sizes that no other intermediate exceeds whatever the letters are.
+    """
+
+    flops: Amount
+    contracted: Amount
+    passes: int
+    largest: tuple[Amount, ...]
+
+
+@dataclass(frozen=True)
+class Wide:
+    """An intermediate of more axes than anything in the equations has, and whose it is."""
+
+    owner: str
+    size: Amount
+    axes: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Forward, backward with every gradient asked for, and what is kept between the two."""
+
+    letters: tuple[str, ...]
+    forward: Work
+    backward: Work
+    saved: tuple[tuple[str, Amount], ...]
+    """(tensor, its bytes)."""
+    own: tuple[str, ...]
+    """Those of them that are neither inputs nor outputs: memory that nothing else holds."""
+    wide: tuple[Wide, ...]
+    follows: tuple[tuple[str, Amount], ...]
+    """Sizes that follow from others, in order."""
+
+    @property
+    def saved_bytes(self) -> Amount:
+        """The bytes of all that is saved."""
+        return self._total(name for name, _ in self.saved)
+
+    @property
+    def own_bytes(self) -> Amount:
+        """The bytes of what is saved and is neither an input nor an output."""
+        return self._total(self.own)
+
+    def _total(self, names: Iterable[str]) -> Amount:
+        held = dict(self.saved)
+        return Amount(add(ZERO, *(held[name].value for name in names)), self.letters)
+
+    def sizes(self, given: Mapping[str, int]) -> dict[str, int]:
+        """These sizes, and those that follow from them."""
+        found = dict(given)
+        for letter, size in self.follows:
+            if letter not in found and size.needs() <= set(found):
+                found[letter] = size.at(found)
+        return found
+
+
+def costs_of(op: Operation, program: Program) -> Costs:
+    """Follow the code of one option."""
+    sizes, letters = _Sizes(op), _letters(op)
+    inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
+    known = {e.name: sizes.shape(e.axes) for e in op.equations}
+    kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
+    at_hand: dict[str, Any] = {name: Tensor(shape) for name, shape in inputs.items()} | _parameters(
+        op
+    )
+    forward = Trace(sizes.letters, dict(at_hand))
+    forward.run(program.forward, known)
+    outputs = {name: forward.values[name] for name in program.outputs}
+    at_hand |= outputs
+    backward = Trace(sizes.letters, _kept(program, at_hand, inputs, sizes))
+    lines = [entry.line for entry in program.backward]
+    gradients = {name: inputs[t] for t, name in program.gradients.items()}
+    backward.run(lines, gradients)
+    full = max(map(_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))
+    need = max(full, *map(_rank, known.values()), *_written(op, sizes))
+    wide = (
+        *_wide(forward.steps, program.forward, set(known), need, letters),
+        *_wide(backward.steps, lines, {*gradients, *_adjoints(lines)}, need, letters),
+    )
+    held = {name: elements(at_hand[name].shape) for name in (s.name for s in program.saved)}
+    return Costs(
+        letters,
+        _work(forward, program.outputs, full, letters),
+        _work(backward, gradients, full, letters),
+        tuple((name, Amount(scale(n, _BYTES[kinds[name]]), letters)) for name, n in held.items()),
+        tuple(name for name in held if name not in (*inputs, *outputs)),
+        () if op.stable else tuple(dict.fromkeys(wide)),
+        tuple((name, Amount(size, letters)) for name, size in sizes.defined.items()),
+    )
+
+
+def _kept(
+    program: Program, at_hand: Mapping[str, Any], inputs: Mapping[str, Shape], sizes: _Sizes
+) -> dict[str, Any]:
+    """What the backward has: what was saved, what is made when it is prepared, cotangents."""
+    setup = Trace(sizes.letters, dict(at_hand))
+    setup.run(program.setup, {})
+    names = (*program.kept_parameters, *(s.name for s in program.saved))
+    values = {name: setup.values.get(name) for name in program.kept_groups}
+    values |= {name: at_hand[name] for name in names}
+    values |= {f"{name}_shape": inputs[name] for name in program.kept_shapes}
+    return values | {c: at_hand[o] for o, c in program.cotangents if c is not None}
+
+
+def _rank(shape: Iterable[Poly]) -> int:
+    """The number of axes of so many elements."""
+    return degree(elements(shape))
+
+
+class _Sizes:
+    """Sizes as formulas: what is fixed is a number, a composite axis is a product.
+
+    ``defined`` has those that follow from others, and ``letters`` formulas that have a letter.
+    """
+
+    def __init__(self, op: Operation) -> None:
+        self._sizes = {e.name: e.size for e in op.extents}
+        self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
+        named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
+        self.letters = {self.defined[name]: size_of(name) for name in named}
+
+    def shape(self, axes: Iterable[Expr]) -> Shape:
+        """The sizes of the axes."""
+        return tuple(map(self._axis, axes))
+
+    def _axis(self, axis: Expr) -> Poly:
+        match axis:
+            case Index():
+                return self._letter(Size(axis.extent))
+            case Composite(args):
+                return elements(self.shape(args))
+        return ONE
+
+    def _letter(self, e: Expr) -> Poly:
+        size = self._sizes[e.extent] if isinstance(e, Size) else None
+        return formula(size, self._letter) if isinstance(size, Num | Mul) else atom(e)
+
+
+def _letters(op: Operation) -> tuple[str, ...]:
+    """The letters of sizes as a reader meets them: those of outputs, then of all else."""
+    outputs = [i for e in op.equations if e.name in op.outputs for i in e.axes]
+    inputs = [i for t in op.inputs for i in t.axes]
+    axes = (*outputs, *inputs, *(i for e in op.equations for i in e.axes))
+    found = [i.extent for axis in axes for i in walk(axis) if isinstance(i, Index)]
+    return tuple(dict.fromkeys((*found, *(e.name for e in op.extents))))
+
+
+def _parameters(op: Operation) -> dict[str, Any]:
+    """Positions as they are where a group is one axis, sizes, and flags that are not set."""
+    found: dict[str, Any] = {}
+    for p in op.parameters:
+        match p:
+            case AxisOf(name, index):
+                home = next(t.axes for t in op.inputs if index in t.axes)
+                found[name] = constant(home.index(index))
+            case KeepDim(name):
+                found[name] = False
+            case SizeOf(name, extent):
+                found[name] = size_of(extent)
+            case _:
+                found[p.name] = whole(Param(p.name)) if getattr(p, "integer", False) else None
+    return found
+
+
+# -------------------------------------------------------------------- sums over the steps
+
+
+def _work(trace: Trace, results: Iterable[str], full: int, letters: tuple[str, ...]) -> Work:
+    steps = trace.steps
+    ends = {trace.values[name].made for name in results}
+    between = (elements(s.result) for n, s in enumerate(steps) if n not in ends)
+    return Work(
+        Amount(add(ZERO, *(s.flops for s in steps)), letters),
+        Amount(add(ZERO, *(s.flops for s in steps if s.contracts)), letters),
+        sum(any(_rank(x) >= full for x in (*s.reads, s.result)) for s in steps),
+        _largest(between, letters),
+    )
+
+
+def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, ...]:
+    """The sizes that no other one is at least as large as for all values of the letters."""
+    distinct = list(dict.fromkeys(p for p in found if p.terms))
+    kept = [p for p in distinct if not any(covers(q, p) for q in distinct if q is not p)]
+    kept.sort(key=lambda p: (-degree(p), str(Amount(p, letters))))
+    return tuple(Amount(p, letters) for p in kept)
+
+
+# -------------------------------------------------------------------- intermediates of many axes
+
+
+def _written(op: Operation, sizes: _Sizes) -> Iterable[int]:
+    """The number of axes of a condition, or of what is read in one place."""
+    for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
+        written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
+        if written is not None:
+            yield _rank(sizes.shape(free_indices(written)))
+
+
+def _wide(
+    steps: Iterable[Step],
+    lines: Sequence[Line],
+    owners: set[str],
+    need: int,
+    letters: tuple[str, ...],
+) -> Iterable[Wide]:
+    """What has more axes than ``need``; a contraction writes only what its result has."""
+    for s in steps:
+        size = elements(s.result)
+        if degree(size) > need and not s.contracts:
+            yield Wide(_owner(s.line, lines, owners), Amount(size, letters), need)
+
+
+def _owner(name: str, lines: Sequence[Line], owners: set[str]) -> str:
+    """The equation or gradient that a line is computed for."""
+    wanted = {name}
+    for line in lines:
+        if line.name in owners and (line.name in wanted or wanted & set(names_in(line.code))):
+            return line.name
+        if wanted & set(names_in(line.code)):
+            wanted.add(line.name)
+    return name
+
+
+def _adjoints(lines: Sequence[Line]) -> set[str]:
+    """The names in the backward that a reader knows."""
+    return {line.name for line in lines if line.name.startswith("grad_")}

@@ -1,0 +1,1 @@
+"""What all lowering stands on: values and their axes, sizes at run time, views, contractions."""

@@ -1,0 +1,65 @@
+"""Where bound indices stand in a layout, and names that keep them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.expr import Expr, Index, accesses, free_indices
+from derive.calculus.lets import layout
+
+
+def with_binders(
+    around: Sequence[Index], binders: Sequence[Index], body: Expr
+) -> tuple[Index, ...]:
+    """``around`` with the binders put where the body's largest access has them.
+
+    What runs through windows comes last, as an axis of its own.
+    """
+    result = list(around)
+    natural = layout(body)
+    known = [i for i in natural if i in binders]
+    positions = [p for a in accesses(body) for p in a.positions if not isinstance(p, Index)]
+    within = {b for p in positions for b in free_indices(p) & set(known) if free_indices(p) != {b}}
+    known.sort(key=lambda i: i in within)
+    for b in [*known, *(i for i in binders if i not in known)]:
+        at = len(result)
+        if b in natural and b not in within:
+            n = natural.index(b)
+            before = [i for i in natural[:n] if i in result]
+            after = [i for i in natural[n + 1 :] if i in result]
+            if before:
+                at = result.index(before[-1]) + 1
+            elif after:
+                at = result.index(after[0])
+        result.insert(at, b)
+    return tuple(result)
+
+
+def renaming(old: Sequence[Index], new: Sequence[Index]) -> dict[Index, Expr]:
+    return dict(zip(old, new, strict=True))
+
+
+def keeps(
+    inner: Sequence[Index],
+    binders: Sequence[Index],
+    used: Sequence[Index],
+    order: Sequence[Index],
+) -> bool:
+    """Whether keeping the summed axes makes the result fit ``order`` as it is."""
+
+    def gaps(whole: Sequence[Index], extra: Sequence[Index]) -> list[int]:
+        counts = [0]
+        for i in whole:
+            if i in extra:
+                counts[-1] += 1
+            else:
+                counts.append(0)
+        return counts
+
+    unused = [i for i in order if i not in used]
+    if any(i.group for i in unused) or any(i.group for i in binders):
+        return False
+    have, want = gaps(inner, list(binders)), gaps(order, unused)
+    if len(have) != len(want) or not any(want[1:]):
+        return False
+    return have[1:] == want[1:] and have[0] <= want[0]

@@ -1,0 +1,247 @@
+"""Sum_k a*b*... as matrix products, reductions of elementwise products, or einsum.
+
+Operands are joined in pairs: the pair with the fewest joint indices first, then the one with
+the smallest result. Indices that stand in one operand alone are summed before it is joined.
+Indices that stand side by side wherever they stand are one index of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+from derive.algebra.expr import Index
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, Value, broadcast
+from derive.lowering.ground.views import flattened, unflattened
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Literal,
+    Tuple,
+    Unary,
+    text,
+)
+
+_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
+
+
+def times(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
+    """a * b elementwise, both of floating type, axes in ``order``."""
+    a, b = frame.fit(a, order), frame.fit(b, order)
+    return Value(Binary("*", a.code, b.code), broadcast(a.axes, b.axes))
+
+
+def contract(
+    frame: Frame, operands: Sequence[Value], binders: Sequence[Index], order: Sequence[Index]
+) -> Value:
+    """Sum over binders of the product of the operands.
+
+    ``order`` lists all free and bound indices: the layout of elementwise intermediates and,
+    without the binders, of the result.
+    """
+    values = [frame.squeeze(v) for v in operands]
+    rank = {i: n for n, i in enumerate(order)}
+    while len(values) > 1:
+        a, b = min(
+            combinations(range(len(values)), 2),
+            key=lambda pair: _price(values, pair, binders),
+        )
+        others = [v for n, v in enumerate(values) if n not in (a, b)]
+        kept = {i for v in others for i in v.indices}
+        now = [i for i in binders if i not in kept]
+        joined = _join(frame, values[a], values[b], now, order)
+        values = [*others[:a], joined, *others[a:]]
+    (value,) = values
+    left = [i for i in binders if i in value.axes]
+    return _sum_out(frame, value, left, rank)
+
+
+def _price(
+    values: Sequence[Value], pair: tuple[int, int], binders: Sequence[Index]
+) -> tuple[int, int, tuple[int, int]]:
+    a, b = (frozenset(values[n].indices) for n in pair)
+    kept = {i for n, v in enumerate(values) if n not in pair for i in v.indices}
+    result = {i for i in a | b if i not in binders or i in kept}
+    return len(a | b), len(result), pair
+
+
+def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]) -> Value:
+    which = [n for n, i in enumerate(value.axes) if i in binders]
+    return frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _join(
+    frame: Frame, a: Value, b: Value, binders: Sequence[Index], order: Sequence[Index]
+) -> Value:
+    """Sum over binders of a * b."""
+    rank = {i: n for n, i in enumerate(order)}
+    in_a, in_b = frozenset(a.indices), frozenset(b.indices)
+    a = _sum_out(frame, a, [i for i in binders if i in in_a and i not in in_b], rank)
+    b = _sum_out(frame, b, [i for i in binders if i in in_b and i not in in_a], rank)
+    in_a, in_b = frozenset(a.indices), frozenset(b.indices)
+    shared = [i for i in binders if i in in_a and i in in_b]
+    layout = [i for i in order if i in in_a | in_b]
+    if not shared:
+        return times(frame, a, b, layout)
+    product = _matmul(frame, a, b, shared, layout)
+    if product is None or not _is_direct(product, a, b):
+        product = _merged(frame, a, b, shared, layout) or product
+    if product is not None:
+        return product
+    if in_a <= in_b or in_b <= in_a:
+        whole = times(frame, a, b, layout)
+        return _sum_out(frame, whole, shared, rank)
+    return _einsum(frame, a, b, shared, layout)
+
+
+def _matmul(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value | None:
+    """a @ b where one index is summed and every other shared index is a batch of both."""
+    if len(shared) != 1 or shared[0].group:
+        return None
+    (k,) = shared
+    both = frozenset(a.indices) & frozenset(b.indices)
+    batch = [i for i in layout if i in both and i is not k]
+    left = [i for i in layout if i in a.indices and i not in both]
+    right = [i for i in layout if i in b.indices and i not in both]
+    if right and (not left or layout.index(right[-1]) < layout.index(left[-1])):
+        a, b, left, right = b, a, right, left
+    result = [i for i in layout if i is not k]
+    if not _is_matmul(batch, left, right) or [*batch, *left, *right] != result:
+        return None
+    sides = [*batch, *left, k], [*batch, k, *right]
+    x = frame.permute(a, sides[0])
+    y = frame.permute(b, sides[1])
+    return Value(Binary("@", x.code, y.code), tuple(result))
+
+
+def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[Index]) -> bool:
+    """Whether @ multiplies operands with these axes beside the summed one."""
+    if batch:
+        return len(left) == len(right) == 1
+    if right:
+        return len(right) == 1 and not right[0].group
+    return len(left) == 1 or (bool(left) and not any(i.group for i in left))
+
+
+def _is_direct(product: Value, a: Value, b: Value) -> bool:
+    """Whether both sides are the operands themselves, or their last two axes exchanged."""
+    assert isinstance(product.code, Binary)
+    direct = {a.code, b.code, Attribute(a.code, "mT"), Attribute(b.code, "mT")}
+    return {product.code.left, product.code.right} <= direct
+
+
+def _merged(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value | None:
+    """a @ b with runs of indices that stay side by side as one axis: as few as will do.
+
+    A vector is not multiplied over several axes: a product of a matrix with it adds one number
+    after another, and loses more digits the longer they are; a sum adds in pairs.
+    """
+    runs = _runs((a.indices, b.indices, [i for i in layout if i not in shared]), shared)
+    if set(a.indices) <= set(shared) or set(b.indices) <= set(shared):
+        runs = [run for run in runs if run[0] not in shared]
+    found: Value | None = None
+    for count in range(1, len(runs) + 1):
+        for chosen in combinations(runs, count):
+            x, y, around, within = a, b, layout, shared
+            for run in chosen:
+                x, y = _merge(frame, x, run), _merge(frame, y, run)
+                around, within = _with_one(around, run), _with_one(within, run)
+            product = _matmul(frame, x, y, within, around)
+            if product is not None:
+                direct = _is_direct(product, x, y)
+                found = _unmerged(frame, product, chosen) if direct or found is None else found
+                if direct:
+                    return found
+    return found
+
+
+def _one(run: Sequence[Index]) -> Index:
+    """The index that stands for a run."""
+    return Index(" ".join(i.name for i in run), " ".join(i.extent for i in run))
+
+
+def _unmerged(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -> Value:
+    """value with each index that stands for a run as its indices."""
+    parts = {_one(run): run for run in runs}
+    code, axes = value.code, list(value.indices)
+    for n, i in reversed(list(enumerate(value.indices))):
+        if i in parts:
+            at = _position(frame, value.axes, n)
+            code = unflattened(code, at, Tuple(tuple(Dim(x.extent) for x in parts[i])))
+            axes[n : n + 1] = parts[i]
+    return replace(value, code=code, axes=tuple(axes))
+
+
+def _runs(sides: Sequence[Sequence[Index]], shared: Sequence[Index]) -> list[tuple[Index, ...]]:
+    """The longest runs of indices that follow each other in every side that has one of them.
+
+    A group, which may be of no axes, is in none.
+    """
+
+    def follows(i: Index, j: Index) -> bool:
+        if i.group or j.group or (i in shared) != (j in shared):
+            return False
+        found = [side for side in sides if i in side or j in side]
+        return all((i, j) in pairwise(side) for side in found)
+
+    runs: list[tuple[Index, ...]] = []
+    seen: set[Index] = set()
+    for side in sides:
+        run: tuple[Index, ...] = ()
+        for i in side:
+            if i in seen:
+                continue
+            seen.add(i)
+            if run and follows(run[-1], i):
+                run = (*run, i)
+                continue
+            runs.append(run)
+            run = (i,)
+        runs.append(run)
+    return [run for run in runs if len(run) > 1]
+
+
+def _merge(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
+    if run[0] not in value.axes:
+        return value
+    n = value.axes.index(run[0])
+    axes = (*value.axes[:n], _one(run), *value.axes[n + len(run) :])
+    ends = (_position(frame, value.axes, m) for m in (n, n + len(run) - 1))
+    return replace(value, code=flattened(value.code, *ends), axes=axes)
+
+
+def _position(frame: Frame, axes: Axes, n: int) -> int:
+    """The position of axis n, where it does not depend on a parameter."""
+    position = frame.position(axes, n)
+    if not isinstance(position, Literal | Unary):
+        raise NeedsFlatGroups("axes beside each other between two groups")
+    return int(text(position))
+
+
+def _with_one(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
+    """The indices with the run's first replaced by the one, and the others left out."""
+    return [_one(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
+
+
+def _einsum(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value:
+    groups = [i for i in layout if i.group]
+    if len(groups) > 1 or any(i.group for i in shared):
+        raise NeedsFlatGroups("einsum over groups")
+    letters = iter(_LETTERS)
+    names = {i: "..." if i.group else next(letters) for i in layout}
+    result = [i for i in layout if i not in shared]
+    sides = ["".join(names[i] for i in v.indices) for v in (a, b)]
+    target = "".join(names[i] for i in result)
+    equation = Literal(f'"{sides[0]},{sides[1]}->{target}"')
+    code: Code = Function("torch.einsum", (equation, a.code, b.code))
+    return Value(code, tuple(result))

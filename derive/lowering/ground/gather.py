@@ -1,0 +1,206 @@
+"""X[.., e, ..] where e is computed, and the transpose: a value added at computed positions.
+
+Reads go through ``gather`` and ``index_select``, which refuse a position out of range; advanced
+indexing would wrap a negative one. Writes add: a position that occurs twice counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.algebra.expr import Index, Num
+from derive.lowering.ground.value import (
+    Frame,
+    NeedsFlatGroups,
+    Value,
+    axis_size,
+    shape_of,
+    zeros,
+)
+from derive.program.code import Binary, Code, Dim, Keyword, Literal, Method, Shape, Tuple, literal
+
+
+def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
+    """value with axis n read at ``position``.
+
+    X.index_select(n, T) where T has no axis of X's, and X.gather(n, T) where it has.
+    """
+    others = [i for m, i in enumerate(value.axes) if m != n]
+    assert all(i is not None for i in others)
+    new = [i for i in position.indices if i not in others]
+    if len(new) < len(position.indices):
+        return _gathered(frame, value, n, position, new)
+    return _selected(frame, value, n, frame.squeeze(position))
+
+
+def _selected(frame: Frame, value: Value, n: int, index: Value) -> Value:
+    """Positions that are the same along all other axes."""
+    place, new = frame.position(value.axes, n), index.indices
+    groups = any(i.group for i in new)
+    if groups and len(new) > 1:
+        raise NeedsFlatGroups("an access along a group")
+    if not new:
+        one = index.call("reshape", literal(1))
+        return value.call("index_select", place, one.code).call("squeeze", place).at(n)
+    if len(new) == 1 and not groups:
+        return value.call("index_select", place, index.code).at(n, *new)
+    value = value.call("index_select", place, index.call("flatten").code).at(n, *new)
+    if groups:
+        # A group may have no axes, and unflatten makes one at least.
+        return value.call("reshape", shape_of(value.axes))
+    return value.call("unflatten", place, shape_of(new))
+
+
+def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence[Index]) -> Value:
+    """Positions that differ along other axes; what is new stands where axis n stood."""
+    axes = value.axes
+    if new and any(i is not None and i.group for i in (*axes, *new)):
+        raise NeedsFlatGroups("an access along a group")
+    place = frame.position(axes, n)
+    if len(new) > 1:
+        # Several new axes are one while gathering.
+        layout = [i for i in (*axes[:n], *new, *axes[n + 1 :]) if i is not None]
+        index = frame.expand(position, layout, value.code)
+        index = index.call("flatten", literal(n), literal(n + len(new) - 1))
+        value = value.call("gather", place, index.code)
+        return value.call("unflatten", place, shape_of(new)).at(n, *new)
+    slot = tuple(new) or (None,)
+    index = frame.fill(position, (*axes[:n], *slot, *axes[n + 1 :]))
+    value = value.call("gather", place, index.code)
+    return value.at(n, *new) if new else value.call("squeeze", place).at(n)
+
+
+def placed_axes(
+    source: Value, axis: Index, position: Value, binders: Sequence[Index], order: Sequence[Index]
+) -> list[Index]:
+    """The axes that a source has once it is placed along an axis, summed over binders."""
+    known = (*source.indices, *position.indices)
+    return [i for i in order if i is axis or (i in known and i not in binders)]
+
+
+def add_at(
+    frame: Frame,
+    source: Value,
+    axis: Index,
+    position: Value,
+    binders: Sequence[Index],
+    order: Sequence[Index],
+    base: Code | None,
+    like: Code,
+) -> Value:
+    """Sum over binders of source * delta(axis, position), added to ``base`` (or to zeros).
+
+    ``order`` lists the axes of the result; binders that the position lacks are summed already.
+    """
+    result = placed_axes(source, axis, position, binders, order)
+    if base is None:
+        base = zeros(like, result)
+    n = result.index(axis)
+    place = frame.position(tuple(result), n)
+    summed = [i for i in position.indices if i in binders]
+    if len(summed) < len(position.indices) or not summed:
+        index, values = _along(frame, source, position, summed, result, n)
+        return Value(Method(base, "scatter_add", (place, index, values)), tuple(result))
+    if any(i.group for i in summed):
+        raise NeedsFlatGroups("an addition along a group")
+    whole = frame.squeeze(position)
+    full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
+    index, values = whole.code, full.code
+    if len(summed) > 1:
+        index, values = Method(index, "flatten"), _merged(full, n, len(summed))
+    return Value(Method(base, "index_add", (place, index, values)), tuple(result))
+
+
+def extremum_at(
+    frame: Frame,
+    source: Value,
+    axis: Index,
+    position: Value,
+    binders: Sequence[Index],
+    order: Sequence[Index],
+    base: Code,
+    kind: str,
+) -> Value:
+    """amax or amin over binders of what source has at each position, and of ``base``.
+
+    All binders are indices of the position.
+    """
+    result = placed_axes(source, axis, position, binders, order)
+    n = result.index(axis)
+    index, values = _along(frame, source, position, binders, result, n)
+    place = frame.position(tuple(result), n)
+    args = (place, index, values, Literal(f'"{kind}"'))
+    return Value(Method(base, "scatter_reduce", args), tuple(result))
+
+
+def _along(
+    frame: Frame,
+    source: Value,
+    position: Value,
+    summed: Sequence[Index],
+    result: Sequence[Index],
+    n: int,
+) -> tuple[Code, Code]:
+    """Position and source in one shape, with one axis for all that is summed in place of axis n."""
+    slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
+    if any(i.group for i in summed) or (len(summed) > 1 and any(i.group for i in result)):
+        raise NeedsFlatGroups("an addition along a group")
+    wide = (*result[:n], *slot, *result[n + 1 :])
+    index, values = frame.fill(position, wide), frame.fill(source, wide)
+    if len(summed) < 2:
+        return index.code, values.code
+    ends = (literal(n), literal(n + len(summed) - 1))
+    return Method(index.code, "flatten", ends), _merged(values, n, len(summed))
+
+
+def _merged(value: Value, n: int, count: int) -> Code:
+    """The value with this many axes from n on as one, in a form that autograd can batch."""
+    whole: Code | None = None
+    for axis in value.axes[n : n + count]:
+        assert axis is not None
+        size = Dim(axis.extent)
+        whole = size if whole is None else Binary("*", whole, size)
+    assert whole is not None
+    rest = [axis_size(i) for i in value.axes if i is not None]
+    return Method(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
+
+
+def select_at(
+    frame: Frame,
+    source: Value,
+    axis: Index,
+    position: Num,
+    order: Sequence[Index],
+    like: Code,
+) -> Value:
+    """source * delta(axis, n) for a number n: zeros with the source at n."""
+    n = list(order).index(axis)
+    value = frame.expand(source, [i for i in order if i is not axis], like)
+    place = frame.position(tuple(order), n)
+    # Not select_scatter, whose derivative under two vmaps is wrong in torch 2.13.
+    one = Method(value.code, "unsqueeze", (place,))
+    at = int(position.value)
+    args = (one, place, literal(at), literal(at + 1))
+    return Value(Method(zeros(like, order), "slice_scatter", args), tuple(order))
+
+
+def put_at(
+    frame: Frame,
+    source: Value,
+    targets: Sequence[tuple[Index, Value]],
+    binders: Sequence[Index],
+    order: Sequence[Index],
+    like: Code,
+) -> Value:
+    """Sum over binders of source * product of delta(axis, position), for several axes at once."""
+    axes = [axis for axis, _ in targets]
+    read = {i for _, p in targets for i in p.indices}
+    inside = [i for i in order if i in read]
+    inside += [i for i in binders if i in read and i not in inside]
+    rest = [i for i in order if i in source.indices and i not in inside and i not in axes]
+    if any(i.group for i in (*inside, *rest)):
+        raise NeedsFlatGroups("an addition along a group")
+    positions = Tuple(tuple(frame.fit(p, inside).code for _, p in targets))
+    values = frame.expand(source, [*inside, *rest], like)
+    args = (positions, values.code, Keyword("accumulate", Literal("True")))
+    return Value(Method(zeros(like, (*axes, *rest)), "index_put", args), (*axes, *rest))

@@ -1,0 +1,282 @@
+"""Tensors in code with the index of each of their axes, and how one is fitted to others.
+
+An axis is an `Index` (a group stands for any number of neighbouring axes) or None, an axis of
+size 1. Where the number of axes is known only at run time, positions are counted from the side
+that has no group, or are the run-time parameter that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from derive.algebra.expr import Index
+from derive.algebra.reductions import REDUCTIONS
+from derive.algebra.sizes import Bounds
+from derive.errors import LoweringError
+from derive.notation.operation import Kind
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Shape,
+    Tuple,
+    Unary,
+    literal,
+)
+
+Axes = tuple[Index | None, ...]
+
+
+class NeedsFlatGroups(LoweringError):
+    """The code needs each group as one axis."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Code with the indices of its axes. A scalar is a Python number, which has no axes."""
+
+    code: Code
+    axes: Axes = ()
+    kind: Kind = "float"
+    scalar: bool = False
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices of the axes, size-1 axes left out."""
+        return tuple(i for i in self.axes if i is not None)
+
+    def call(self, method: str, *args: Code) -> Value:
+        """value.method(args), which keeps the axes."""
+        return replace(self, code=Method(self.code, method, args))
+
+    def at(self, n: int, *axes: Index | None) -> Value:
+        """The same code where axis n is called these axes."""
+        return replace(self, axes=(*self.axes[:n], *axes, *self.axes[n + 1 :]))
+
+
+ZERO = Value(literal(0), kind="int", scalar=True)
+
+
+def broadcast(a: Axes, b: Axes) -> Axes:
+    """The axes of an elementwise result: aligned at the right, an index wins over size 1."""
+    longest = max(len(a), len(b))
+    left = (None,) * (longest - len(a)) + a
+    right = (None,) * (longest - len(b)) + b
+    return tuple(x if x is not None else y for x, y in zip(left, right, strict=True))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is known of positions: which axes are named at run time, and where they stand."""
+
+    named: tuple[tuple[str, Index, Axes], ...] = ()
+    """(parameter, index, the axes of the tensors that it counts in)."""
+    bounds: Bounds = field(default_factory=Bounds, compare=False)
+    """What is certain of the values of indices."""
+    given: frozenset[str] = frozenset()
+    """The extents whose size is a parameter, which the function refuses where it is below 1."""
+
+    def position(self, axes: Axes, n: int) -> Code:
+        """The position of axis n as an argument of a torch function."""
+        if n < len(axes) and (i := axes[n]) is not None and i.group:
+            raise NeedsFlatGroups("the position of a group")
+        before = any(i is not None and i.group for i in axes[:n])
+        after = any(i is not None and i.group for i in axes[n + 1 :])
+        if not before:
+            return literal(n)
+        if not after:
+            return Unary("-", literal(len(axes) - n))
+        for name, index, home in self.named:
+            k = home.index(index)
+            if self._same(axes[:n], home[:k]) and self._same(axes[n + 1 :], home[k + 1 :]):
+                return Name(name)
+        raise NeedsFlatGroups("the position of an axis between two groups")
+
+    @staticmethod
+    def _same(axes: Axes, home: Axes) -> bool:
+        """Equal length at run time: each group in its place, single axes one for one."""
+        if len(axes) != len(home):
+            return False
+        for a, b in zip(axes, home, strict=True):
+            group = b is not None and b.group
+            if group != (a is not None and a.group) or (
+                group and a is not None and b is not None and a.extent != b.extent
+            ):
+                return False
+        return True
+
+    def place(self, value: Value, i: Index) -> Code:
+        """The position of the axis of an index."""
+        return self.position(value.axes, value.axes.index(i))
+
+    def positions(self, axes: Axes, which: Sequence[int]) -> Code:
+        """One position, or a tuple of several."""
+        if any((i := axes[n]) is not None and i.group for n in which):
+            raise NeedsFlatGroups("a reduction over a group")
+        found = [self.position(axes, n) for n in which]
+        return found[0] if len(found) == 1 else Tuple(tuple(found))
+
+    def squeeze(self, value: Value) -> Value:
+        """value without axes of size 1."""
+        while None in value.axes:
+            n = value.axes.index(None)
+            value = value.call("squeeze", self.position(value.axes, n)).at(n)
+        return value
+
+    def fit(self, value: Value, target: Sequence[Index | None]) -> Value:
+        """value as something that broadcasts against axes in the order of ``target``."""
+        want = tuple(target)
+        if value.scalar or self._fits(value.axes, want):
+            return value
+        value = self.squeeze(value)
+        order = [i for i in want if i is not None and i in value.axes]
+        if len(order) != len(value.axes):
+            had, there = (", ".join(i.name for i in a if i is not None) for a in (value.axes, want))
+            raise LoweringError(
+                f"no torch code puts a part along [{had}] where only [{there}] are; "
+                "give that part an equation of its own"
+            )
+        value = self.permute(value, order)
+        present = frozenset(order)
+        first = next((n for n, i in enumerate(want) if i in present), len(want))
+        built: list[Index | None] = list(order)
+        for n in range(first, len(want)):
+            i = want[n]
+            if i in present:
+                continue
+            at = n - first
+            if i is not None and i.group:
+                raise NeedsFlatGroups("a broadcast over a group")
+            built.insert(at, None)
+            place = self.position(tuple(built), at)
+            value = replace(value, code=_unsqueezed(value.code, place), axes=tuple(built))
+        return value
+
+    @staticmethod
+    def _fits(axes: Axes, want: Axes) -> bool:
+        if len(axes) > len(want):
+            return False
+        tail = want[len(want) - len(axes) :]
+        for a, w in zip(axes, tail, strict=True):
+            if a is None and w is not None and w.group:
+                return False
+            if a is not None and a is not w:
+                return False
+        return True
+
+    def permute(self, value: Value, order: Sequence[Index]) -> Value:
+        """value with its axes in this order; one group at most, in its place at either end."""
+        axes, code = value.axes, value.code
+        if tuple(order) == axes:
+            return value
+        moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
+        groups = [n for n, i in enumerate(axes) if i is not None and i.group]
+        if len(groups) > 1 or any(n in moved or n not in (0, len(axes) - 1) for n in groups):
+            raise NeedsFlatGroups("axes moved across a group")
+        if moved == [len(axes) - 2, len(axes) - 1]:
+            code = _transposed(code)
+        elif groups:
+            source = (self.position(axes, axes.index(order[n])) for n in moved)
+            target = (self.position(tuple(order), n) for n in moved)
+            code = Method(code, "movedim", (Tuple(tuple(source)), Tuple(tuple(target))))
+        elif len(moved) == 2:
+            code = Method(code, "transpose", tuple(literal(n) for n in moved))
+        else:
+            code = Method(code, "permute", tuple(literal(axes.index(i)) for i in order))
+        return replace(value, code=code, axes=tuple(order))
+
+    def expand(self, value: Value, target: Sequence[Index], like: Code) -> Value:
+        """value with every axis of target at its full size; ``like`` is a tensor to make from."""
+        shape = shape_of(target)
+        if value.scalar:
+            dtypes = {"int": "torch.int64", "bool": "torch.bool"}
+            zero = value.code is literal(0)
+            args: tuple[Code, ...] = (shape,) if zero else (shape, value.code)
+            if value.kind in dtypes:
+                args = (*args, Keyword("dtype", Name(dtypes[value.kind])))
+            code: Code = Method(like, "new_zeros" if zero else "new_full", args)
+            return Value(code, tuple(target), value.kind)
+        value = self.fit(value, target)
+        if value.axes == tuple(target):
+            return value
+        return Value(Method(value.code, "expand", (shape,)), tuple(target), value.kind)
+
+    def fill(self, value: Value, layout: Sequence[Index | None]) -> Value:
+        """value with exactly the axes of layout, each at full size or, where None, at size 1."""
+        layout = tuple(layout)
+        value = self.fit(value, layout)
+        front = layout[: len(layout) - len(value.axes)]
+        if all(i is None for i in front):
+            for _ in front:
+                value = value.call("unsqueeze", literal(0))
+                value = replace(value, axes=(None, *value.axes))
+        if value.axes == layout:
+            return value
+        return Value(Method(value.code, "expand", (shape_of(layout),)), layout, value.kind)
+
+    def reduce(
+        self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
+    ) -> Value:
+        """value.name(dims, keepdim)."""
+        if not which:
+            return replace(value, kind=kind)
+        rest = value.axes[len(which) :]
+        groups = any((i := value.axes[n]) is not None and i.group for n in which)
+        args: tuple[Code, ...]
+        row = REDUCTIONS[name]
+        if not rest and not keepdim and row.any_axes:
+            args = ()
+        elif groups and name == "sum" and not keepdim and list(which) == list(range(len(which))):
+            # Also right for a group of no axes, where sum(()) would sum over everything.
+            return Value(Method(value.code, "sum_to_size", (shape_of(rest),)), rest, kind)
+        else:
+            args = (self.positions(value.axes, which),)
+        if keepdim:
+            args = (*args, Keyword("keepdim", Literal("True")))
+            axes = tuple(None if n in which else i for n, i in enumerate(value.axes))
+        else:
+            axes = tuple(i for n, i in enumerate(value.axes) if n not in which)
+        args = (*map(literal, row.order), *args)
+        if row.torch:
+            return Value(Function(row.torch, (value.code, *args)), axes, kind)
+        return Value(Method(value.code, name, args), axes, kind)
+
+
+def axis_size(i: Index) -> Code:
+    """What a shape lists for an axis, or for those of a group."""
+    return Unary("*", Dim(i.extent)) if i.group else Dim(i.extent)
+
+
+def shape_of(axes: Sequence[Index | None]) -> Shape:
+    """The shape of a tensor with these axes, each at full size or, where None, of size 1."""
+    return Shape(tuple(literal(1) if i is None else axis_size(i) for i in axes))
+
+
+def zeros(like: Code, axes: Sequence[Index | None]) -> Code:
+    """Zeros with these axes, of the dtype and on the device of a tensor."""
+    return Method(like, "new_zeros", (shape_of(axes),))
+
+
+def _transposed(code: Code) -> Code:
+    """code.mT; A + A.mT is its own, and A.mT.mT is A."""
+    if isinstance(code, Attribute) and code.name == "mT":
+        return code.obj
+    if isinstance(code, Binary) and code.op == "+":
+        if code.right is Attribute(code.left, "mT") or code.left is Attribute(code.right, "mT"):
+            return code
+    return Attribute(code, "mT")
+
+
+def _unsqueezed(code: Code, place: Code) -> Code:
+    """The code with an axis of size 1 at that place; one that was just removed there stays."""
+    match code:
+        case Method(whole, "squeeze", (removed,)) if removed is place:
+            return whole
+    return Method(code, "unsqueeze", (place,))

@@ -1,0 +1,112 @@
+"""Neighbouring axes taken as one, and one axis taken as several: the same elements in order.
+
+``flatten`` of what ``unflatten`` made is what was there before; where the two overlap, as much of
+them is taken back as can be. Positions count from the end where they are negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from derive.program.code import Attribute, Code, Literal, Method, Name, Tuple, Unary, literal
+
+
+def flattened(code: Code, start: int, end: int) -> Code:
+    """code with its axes start to end as one.
+
+    Of x.unflatten(at, sizes), which makes several axes of one: all of them and no other is x; a
+    range around or beside them is a range of x.
+    """
+    if start == end:
+        return code
+    low, high = _near(start), _near(end)
+    if start < 0:
+        low, high = high, low
+    taken = _unflatten_of(code)
+    if taken is not None and (taken[1] < 0) == (start < 0):
+        x, at, sizes = taken
+        first, more = _near(at), len(sizes.items) - 1
+        if low <= first and first + more <= high:
+            return _range(x, low, high - more, start < 0)
+        if high < first:
+            inner = _range(x, low, high, start < 0)
+            return unflattened(inner, _far(first - high + low, start < 0), sizes)
+        if first + more < low:
+            return unflattened(_range(x, low - more, high - more, start < 0), at, sizes)
+    joined = _flatten_of(code)
+    if joined is not None and (joined[1] < 0) == (start < 0):
+        x, one, other = joined
+        first, last = sorted((_near(one), _near(other)))
+        if low <= first <= high:
+            return _range(x, low, high + last - first, start < 0)
+    return Method(code, "flatten", (literal(start), literal(end)))
+
+
+def unflattened(code: Code, at: int, sizes: Tuple) -> Code:
+    """code with the axis at as several of these sizes."""
+    return Method(code, "unflatten", (literal(at), sizes))
+
+
+def in_place_of(code: Code, new: Mapping[Code, Code]) -> Code:
+    """code with names replaced, and what they make superfluous left out.
+
+    A name is not replaced where something else than its elements is read: its dtype or device.
+    """
+    if code in new:
+        return new[code]
+    match code:
+        case Attribute(Name(), name) if name != "mT":
+            return code
+        case Method(Name() as x, name, args) if name.startswith("new_"):
+            return Method(x, name, tuple(in_place_of(a, new) for a in args))
+    made: Code = code.map(lambda part: in_place_of(part, new))
+    match made:
+        case Method(Method(inner, "flatten" | "unflatten"), "reshape", shape):
+            return Method(inner, "reshape", shape)
+    taken = _flatten_of(made)
+    return made if taken is None else flattened(*taken)
+
+
+def is_view(code: Code) -> bool:
+    """Whether the code flattens or unflattens something."""
+    return isinstance(code, Method) and code.name in ("flatten", "unflatten")
+
+
+def _near(position: int) -> int:
+    """The distance from the end that the position counts from."""
+    return position if position >= 0 else -1 - position
+
+
+def _far(distance: int, from_end: bool) -> int:
+    return -1 - distance if from_end else distance
+
+
+def _range(code: Code, low: int, high: int, from_end: bool) -> Code:
+    ends = _far(low, from_end), _far(high, from_end)
+    return flattened(code, min(ends), max(ends))
+
+
+def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
+    match code:
+        case Method(x, "unflatten", (at, Tuple() as sizes)):
+            position = _integer(at)
+            return None if position is None else (x, position, sizes)
+    return None
+
+
+def _flatten_of(code: Code) -> tuple[Code, int, int] | None:
+    match code:
+        case Method(x, "flatten", (one, other)):
+            start, end = _integer(one), _integer(other)
+            if start is not None and end is not None and (start < 0) == (end < 0):
+                return x, start, end
+    return None
+
+
+def _integer(code: Code) -> int | None:
+    match code:
+        case Literal(words) if words.lstrip("-").isdigit():
+            return int(words)
+        case Unary("-", Literal(words)) if words.isdigit():
+            return -int(words)
+    return None

@@ -1,0 +1,186 @@
+"""Runs of neighbouring positions: read by ``narrow``, placed by ``slice_scatter``.
+
+    X[.., s + i, ..] = X.narrow(axis, s, size(i))    where 0 <= s and s + size(i) <= size(axis)
+
+``narrow`` takes a negative start from the end, so a run that is not certain to lie inside is no
+window. What a guard keeps inside is read from the axis with as many zeros on either side as the
+run may overlap, whatever the sizes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.affine import Affine, Polynomial
+from derive.algebra.expr import Call, Expr, Guard, Index, Size
+from derive.algebra.sizes import Bounds
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Value, shape_of
+from derive.program.code import Code, Dim, Function, Method, Shape, Tuple, literal
+
+_ZERO = Polynomial({})
+_ONE = Polynomial.of(1)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The positions start + step*i for every i; start has no index and step is a number."""
+
+    index: Index
+    start: Polynomial
+    step: int
+
+    def span(self, bounds: Bounds) -> tuple[Polynomial, Polynomial]:
+        """The least position, and the one after the greatest."""
+        reach = (bounds.size(self.index.extent) - _ONE) * Polynomial.of(abs(self.step))
+        if self.step > 0:
+            return self.start, self.start + reach + _ONE
+        return self.start - reach, self.start + _ONE
+
+
+def affine(bounds: Bounds, position: Expr) -> Affine | None:
+    """The coefficient of each index of a position, and what has none; None for anything else."""
+    form = bounds.form(position)
+    if form is None or any(isinstance(part, Call) for key in form.terms for part in key):
+        return None
+    return form.affine()
+
+
+def window(bounds: Bounds, position: Expr) -> Window | None:
+    """The window that a position runs through; None where it is something else."""
+    found = affine(bounds, position)
+    if found is None or len(found.coefficients) != 1:
+        return None
+    ((i, step),) = found.coefficients.items()
+    return None if step.number is None else Window(i, found.constant, int(step.number))
+
+
+def lies_inside(bounds: Bounds, w: Window, extent: str) -> bool:
+    """Whether every position is certainly on the axis."""
+    low, high = w.span(bounds)
+    return bounds.at_most(_ZERO, low) and bounds.at_most(high, bounds.size(extent))
+
+
+def number_of(scope: Scope, form: Polynomial) -> Code:
+    """The code of a whole number: a size where one is just that."""
+    if form.number is None:
+        for extent in scope.frame.bounds.extents_of(form)[:1]:
+            return Dim(extent)
+    return scope.lower(form.expr(), ()).code
+
+
+# Reads
+
+
+@dataclass(frozen=True)
+class Read:
+    """Axis n of a value, read at a position."""
+
+    value: Value
+    n: int
+    position: Expr
+    place: Code
+    extent: str
+    along: Window | None
+    """The window that the position runs through, guarded or not, by an index that is new here."""
+
+    @property
+    def is_guarded(self) -> bool:
+        return isinstance(self.position, Guard)
+
+
+def reading(scope: Scope, value: Value, n: int, position: Expr) -> Read:
+    axis = value.axes[n]
+    assert axis is not None
+    bare = position.position if isinstance(position, Guard) else position
+    along = window(scope.frame.bounds, bare)
+    if along is not None and along.index in value.axes:
+        along = None
+    return Read(value, n, position, scope.frame.position(value.axes, n), axis.extent, along)
+
+
+def read_window(scope: Scope, r: Read) -> Value | None:
+    """X[s + i] = X.narrow(s, size(i)), which is certainly inside."""
+    bounds, w = scope.frame.bounds, r.along
+    if w is None or r.is_guarded or abs(w.step) != 1:
+        return None
+    if not lies_inside(bounds, w, r.extent) and not _is_block(bounds, w):
+        return None
+    low, _ = w.span(bounds)
+    value = r.value
+    if low != _ZERO or bounds.size(w.index.extent) != bounds.size(r.extent):
+        value = value.call("narrow", r.place, number_of(scope, low), Dim(w.index.extent))
+    return _turned(value.at(r.n, w.index), r.place, w)
+
+
+def _is_block(bounds: Bounds, w: Window) -> bool:
+    """Whether the window is a block of an axis that begins after others of the same size.
+
+    It begins nowhere before the axis, and at 0 where it has no positions. What is read is in
+    range, whatever is known of that.
+    """
+    own = Size(w.index.extent)
+    inside = bounds.at_most(_ZERO, w.start)
+    return w.step == 1 and inside and all(own in key for key in w.start.terms)
+
+
+def read_guarded(scope: Scope, r: Read) -> Value | None:
+    """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window leaves it."""
+    bounds, w = scope.frame.bounds, r.along
+    if w is None or not r.is_guarded or abs(w.step) != 1:
+        return None
+    start, stop = w.span(bounds)
+    size = bounds.size(r.extent)
+    before, skipped = _split(scope, -start)
+    after, _ = _split(scope, stop - size)
+    value = padded(scope, r.value, r.n, before, after)
+    if skipped != literal(0) or not bounds.at_most(size, stop):
+        value = value.call("narrow", r.place, skipped, Dim(w.index.extent))
+    return _turned(value.at(r.n, w.index), r.place, w)
+
+
+def _split(scope: Scope, form: Polynomial) -> tuple[Code, Code]:
+    """max(form, 0) and max(-form, 0)."""
+    zero, bounds = literal(0), scope.frame.bounds
+    if bounds.at_most(form, _ZERO):
+        return zero, number_of(scope, -form)
+    if bounds.at_most(_ZERO, form):
+        return number_of(scope, form), zero
+    positive, negative = (number_of(scope, f) for f in (form, -form))
+    return Function("max", (positive, zero)), Function("max", (negative, zero))
+
+
+def _turned(value: Value, place: Code, w: Window) -> Value:
+    return value if w.step > 0 else value.call("flip", place)
+
+
+# Zeros around
+
+
+def padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Value:
+    """value with zeros before and after along axis n."""
+    behind = value.axes[n + 1 :]
+    if not any(i is not None and i.group for i in behind):
+        amounts = [*[literal(0)] * (2 * len(behind)), before, after]
+        return replace(value, code=pad(value.code, amounts))
+    around = [shape_of(axes).axes for axes in (value.axes[:n], behind)]
+    parts = [
+        value.code
+        if size is None
+        else Method(value.code, "new_zeros", (Shape((*around[0], size, *around[1])),))
+        for size in (before, None, after)
+        if size is not literal(0)
+    ]
+    if len(parts) == 1:
+        return value
+    place = scope.frame.position(value.axes, n)
+    return replace(value, code=Function("torch.cat", (Tuple(tuple(parts)), place)))
+
+
+def pad(code: Code, amounts: Sequence[Code]) -> Code:
+    """code with zeros before and after its axes, the last axis first; less where negative."""
+    zero, left = literal(0), list(amounts)
+    while left and left[-1] is zero and left[-2] is zero:
+        del left[-2:]
+    return Function("torch.nn.functional.pad", (code, Tuple(tuple(left)))) if left else code

@@ -1,0 +1,1 @@
+"""One kind of node after the other, to code."""

@@ -1,0 +1,143 @@
+"""Sums of terms: what brackets and deltas make of some of them, then signs and order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Expr, Index, Mul, Num, product_of, sum_of
+from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.scope import Scope, common_kind
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.patterns import ADDED, ADDED_PLACES
+from derive.lowering.patterns.fused import added_product, is_scaled_product
+from derive.lowering.patterns.placed import as_summation, is_placed
+from derive.notation.operation import Kind
+from derive.program.code import Binary, Code, Name, Unary
+
+_MOST = 48
+"""More addends than this are added in groups: each is a level of the code that adds them."""
+
+
+def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    """a + b - c ..., where patterns take some of the addends together."""
+    values: list[tuple[Value, int]] = []
+    left = list(args)
+    while left:
+        placed = [a for a in left if is_placed(a)]
+        found = recognised(ADDED_PLACES if placed else ADDED, scope, left, order)
+        if found is None and placed:
+            found = _with_placed(scope, left, placed, order), []
+        if found is None:
+            break
+        value, left = found
+        values.append((value, 1))
+    if len(values) == 1 and not left:
+        return values[0][0]
+    products = set()
+    for a in left:
+        sign, positive = _signed(a)
+        value = scope.lower(positive, order)
+        values.append((value, sign))
+        if is_scaled_product(positive, order):
+            products.add(value.code)
+    return _total(scope, values, order, products)
+
+
+def _total(
+    scope: Scope,
+    values: list[tuple[Value, int]],
+    order: Sequence[Index],
+    products: Collection[Code] = (),
+) -> Value:
+    """The sum of values with their signs; ``products`` are scaled matrix products."""
+    if len(values) > _MOST:
+        groups = [values[n : n + _MOST] for n in range(0, len(values), _MOST)]
+        sums = [(_total(scope, group, order, products), 1) for group in groups]
+        return _total(scope, sums, order)
+    kind: Kind = "int" if common_kind([v for v, _ in values]) == "int" else "float"
+    values = _in_turn(scope, values, kind, products)
+    result = scope.frame.fit(values[0][0], order)
+    for value, sign in values[1:]:
+        fused = added_product(result, value, sign) if value.code in products else None
+        if fused is not None:
+            result = fused
+            continue
+        value = scope.frame.fit(value, order)
+        code = Binary("+" if sign > 0 else "-", result.code, value.code)
+        both = result.scalar and value.scalar
+        result = Value(code, broadcast(result.axes, value.axes), kind, both)
+    return result
+
+
+def _in_turn(
+    scope: Scope, values: list[tuple[Value, int]], kind: Kind, products: Collection[Code]
+) -> list[tuple[Value, int]]:
+    """The values with their signs, of one kind, the first positive, in the order of adding."""
+    of_kind = scope.as_float if kind == "float" else _as_int
+    values = [(of_kind(v), sign) for v, sign in values]
+    if all(sign < 0 for _, sign in values):
+        first, _ = values[0]
+        values[0] = (replace(first, code=Unary("-", first.code)), 1)
+    # A number waits for a difference of tensors: a - b + eps, where a may be near b.
+    differs = len({sign for v, sign in values if not v.scalar}) == 2
+    values.sort(key=lambda entry: (differs and entry[0].scalar, entry[1] < 0))
+    values = _bias_last(values)
+    if values[0][0].code in products and len(values) > 1 and values[1][1] > 0:
+        values[:2] = reversed(values[:2])
+    return values
+
+
+def _as_int(value: Value) -> Value:
+    """A truth value as a number: torch subtracts none from a number, nor the reverse."""
+    if value.kind != "bool" or value.scalar:
+        return value
+    return replace(value.call("to", Name("torch.int64")), kind="int")
+
+
+def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
+    """a @ W + b: a matrix product before tensors that are spread over it."""
+    least = len(values[0][0].indices)
+    for n, (value, sign) in enumerate(values):
+        product = isinstance(value.code, Binary) and value.code.op == "@"
+        if product and sign > 0 and not values[0][0].scalar and len(value.indices) > least:
+            return [values[n], *values[:n], *values[n + 1 :]]
+    return values
+
+
+def _with_placed(
+    scope: Scope, args: Sequence[Expr], placed: Sequence[Expr], order: Sequence[Index]
+) -> Value:
+    """The plain addends, and each placed one added into them instead of into zeros."""
+    plain = [a for a in args if a not in placed]
+    result: Value | None = None
+    if plain:
+        result = scope.as_float(scope.lower(sum_of(plain), order))
+        result = scope.frame.expand(result, order, scope.like)
+    for e in args:
+        if e in plain:
+            continue
+        whole = result is not None and result.axes == tuple(order)
+        base = result.code if result is not None and whole else None
+        value, into_base = lower_placed(scope, as_summation(e, order), base)
+        value = scope.frame.fit(value, order)
+        if result is not None and not into_base:
+            code = Binary("+", result.code, value.code)
+            value = Value(code, broadcast(result.axes, value.axes))
+        result = scope.as_float(value)
+    assert result is not None
+    return result
+
+
+def _signed(e: Expr) -> tuple[int, Expr]:
+    """The sign of an addend and the addend without it."""
+    if isinstance(e, Num) and e.value < 0:
+        return -1, Num(-e.value)
+    if isinstance(e, Mul) and isinstance(e.args[0], Num) and e.args[0].value < 0:
+        coef = -e.args[0].value
+        rest = e.args[1:]
+        if coef != 1:
+            return -1, Mul((Num(coef), *rest))
+        return -1, product_of(rest)
+    return 1, e

@@ -1,0 +1,126 @@
+"""Scalar functions and normalised exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
+
+from derive.algebra.expr import Call, Index, Num, free_indices
+from derive.algebra.functions import FUNCTIONS
+from derive.algebra.substitution import fresh, substitute
+from derive.calculus.normalised import Normal
+from derive.lowering.ground.binders import with_binders
+from derive.lowering.ground.guarded import under
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.nodes.access import read
+from derive.lowering.nodes.products import chain
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    text,
+)
+
+
+def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
+    """f(a, ...) as the torch function of the table, or as a number where all arguments are."""
+    args = [scope.lower(a, order) for a in e.args]
+    if e.function == "floordiv":
+        return replace(chain(scope, "//", args, order), kind="int")
+    if e.function == "int":
+        return _as_integer(scope, args[0], order)
+    if e.function != "detach":
+        args = [scope.as_float(a) for a in args]
+    args = [scope.frame.fit(a, order) for a in args]
+    return _of_numbers(e, args) or _by_numbers(e, args) or _of_tensors(scope, e, args)
+
+
+def _as_integer(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+    if value.kind != "float":
+        return value
+    if value.scalar:
+        return replace(value, code=Function("int", (value.code,)), kind="int")
+    return replace(scope.frame.fit(value, order).call("long"), kind="int")
+
+
+def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
+    """The function of Python's own numbers, where math has it."""
+    function = FUNCTIONS[e.function]
+    if not function.in_math or not all(a.scalar for a in args):
+        return None
+    constants = [float(a.value) for a in e.args if isinstance(a, Num)]
+    if len(constants) == len(args) and not isfinite(value := function.numpy(*constants)):
+        # Python's log(0) is an error.
+        return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
+    return Value(Function(f"math.{e.function}", tuple(a.code for a in args)), scalar=True)
+
+
+def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:
+    """A function of a tensor and of numbers beside it."""
+    x, *rest = args
+    numbers = not x.scalar and bool(rest) and all(a.scalar for a in rest)
+    if e.function == "polygamma":
+        return replace(rest[0], code=Function("torch.polygamma", (x.code, rest[0].code)))
+    if e.function == "pow" and numbers:
+        return replace(x, code=Binary("**", x.code, rest[0].code))
+    if e.function == "clamp" and numbers:
+        return replace(x, code=_clamped(*(a.code for a in args)))
+    return None
+
+
+def _of_tensors(scope: Scope, e: Call, args: Sequence[Value]) -> Value:
+    if all(a.scalar for a in args) or len(args) > 1:
+        args = [scope.as_tensor(a) for a in args]
+    axes: tuple[Index | None, ...] = ()
+    for a in args:
+        axes = broadcast(axes, a.axes)
+    function = FUNCTIONS[e.function]
+    code: Code = Function(f"torch.{function.torch}", tuple(a.code for a in args))
+    if function.torch_method is not None:
+        code = Method(args[0].code, function.torch_method, tuple(a.code for a in args[1:]))
+    return Value(code, axes, args[0].kind if e.function == "detach" else "float")
+
+
+def _clamped(x: Code, low: Code, high: Code) -> Code:
+    """x between two numbers, either of which may be no bound."""
+    bounds = {"min": low, "max": high}
+    given = {name: code for name, code in bounds.items() if text(code).lstrip("-") != "math.inf"}
+    if len(given) == 2:
+        return Method(x, "clamp", (low, high))
+    return Method(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
+
+
+def lower_normal(scope: Scope, e: Normal, order: Sequence[Index]) -> Value:
+    """The normalised exponential along its index, then read where it is wanted."""
+    parts = (e.body,) if e.condition is None else (e.body, e.condition)
+    inside = frozenset().union(*map(free_indices, parts)) - {e.index}
+    if isinstance(e.position, Index) and e.position not in inside:
+        return _along(scope, e, e.position, order)
+    used = [i for i in order if i in inside]
+    k = fresh(e.index, order)
+    around = with_binders(used, (k,), substitute(e.body, {e.index: k}))
+    value = scope.frame.expand(_along(scope, e, k, around), around, scope.like)
+    return read(scope, value, around.index(k), e.position)
+
+
+def _along(scope: Scope, e: Normal, k: Index, order: Sequence[Index]) -> Value:
+    body = substitute(e.body, {e.index: k})
+    condition = None if e.condition is None else substitute(e.condition, {e.index: k})
+    if condition is not None:
+        body = under(body, condition)
+    value = scope.frame.fit(scope.as_float(scope.lower(body, order)), order)
+    if condition is not None:
+        # A finite bound keeps rows without any member free of nan; the caller masks them.
+        bound = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
+        test = scope.condition(condition, order)
+        value = scope.where(test, value, Value(bound, scalar=True), order)
+    if k not in value.axes:
+        value = scope.frame.expand(value, order, scope.like)
+    place = scope.frame.place(value, k)
+    return replace(value, code=Function(f"torch.{e.kind}", (value.code, place)))

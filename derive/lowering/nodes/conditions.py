@@ -1,0 +1,112 @@
+"""Conditions as bool tensors; those that read no tensor as Python bools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import (
+    Access,
+    And,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Not,
+    Num,
+    Or,
+    Param,
+    Rel,
+    accesses,
+    free_indices,
+)
+from derive.algebra.factor import factor
+from derive.errors import LoweringError
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.nodes.access import lower_access
+from derive.program.code import Attribute, Binary, Code, Literal, Name, Unary
+
+
+def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+    """A condition as a bool tensor, or as a Python bool where it reads no tensor."""
+    free = free_indices(e)
+    order = [i for i in order if i in free]
+    match e:
+        case Rel(op, left, right):
+            if op in ("!=", "==") and isinstance(left, Expr):
+                left, right = _variable_first(factor(left), factor(right))
+            a, b = (scope.frame.fit(_side(scope, e, order), order) for e in (left, right))
+            if a.scalar and not b.scalar:
+                mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
+                return Value(Binary(mirrored, b.code, a.code), b.axes, "bool")
+            code = Binary(op, a.code, b.code)
+            both = a.scalar and b.scalar
+            return Value(code, broadcast(a.axes, b.axes), "bool", both)
+        case Not(arg):
+            return _negated(scope, scope.condition(arg, order))
+        case And(args) | Or(args):
+            return _logical(scope, "&" if isinstance(e, And) else "|", args, order)
+        case Access():
+            return scope.frame.fit(lower_access(scope, e), order)
+        case Delta(axis, position):
+            return lower_condition(scope, Rel("==", axis, position), order)
+        case Iverson(condition):
+            return scope.condition(condition, order)
+    raise LoweringError(f"no torch code for the condition {e!r}")
+
+
+def _side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+    """One side of a comparison; positions are exact whatever the dtype of the tensors is."""
+    value = scope.lower(factor(e), order)
+    if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
+        return value
+    dtype = Attribute(scope.like, "dtype")
+    return replace(value, code=_replaced(value.code, dtype, Name("torch.float64")))
+
+
+def _replaced(code: Code, old: Code, new: Code) -> Code:
+    return new if code is old else code.map(lambda part: _replaced(part, old, new))
+
+
+def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
+    if not values:
+        return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
+    whole = _joined(op, values)
+    tensors: list[Value] = []
+    numbers: list[Value] = []
+    for v in values:
+        joined = scope.halves.get((v.code, v.axes))
+        if joined is not None and joined[0] == op:
+            tensors.append(joined[1])
+            numbers.append(joined[2])
+        else:
+            (numbers if v.scalar else tensors).append(v)
+    if tensors and numbers:
+        scope.halves[whole.code, whole.axes] = op, _joined(op, tensors), _joined(op, numbers)
+    return whole
+
+
+def _negated(scope: Scope, value: Value) -> Value:
+    made = replace(value, code=Unary("not" if value.scalar else "~", value.code))
+    if (value.code, value.axes) in scope.halves:
+        op, tensor, number = scope.halves[value.code, value.axes]
+        either = {"&": "|", "|": "&"}[op]
+        halves = either, _negated(scope, tensor), _negated(scope, number)
+        scope.halves[made.code, made.axes] = halves
+    return made
+
+
+def _joined(op: str, values: Sequence[Value]) -> Value:
+    word = {"&": "and", "|": "or"}[op]
+    result = values[0]
+    for value in values[1:]:
+        both = result.scalar and value.scalar
+        code = Binary(word if both else op, result.code, value.code)
+        result = Value(code, broadcast(result.axes, value.axes), "bool", both)
+    return result
+
+
+def _variable_first(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    return (right, left) if isinstance(left, Num | Param) else (left, right)

@@ -1,0 +1,182 @@
+"""Nested equations to torch code.
+
+Every expression is lowered in a layout: the order of the indices around it. A tensor is permuted
+and given size-1 axes only as far as it must to broadcast there. Conditions become masks of
+``torch.where``, never factors 0 and 1, since 0*nan is nan. A read at computed positions is a
+gather, a delta that no sum removed is a scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Const,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Param,
+    Pow,
+    Reduce,
+    Size,
+    Where,
+    factors_of,
+    free_indices,
+)
+from derive.algebra.factor import factor
+from derive.algebra.poly import Poly
+from derive.algebra.squares import Centre, Nonnegative
+from derive.algebra.substitution import apart, substitute
+from derive.calculus.lets import Let
+from derive.calculus.normalised import Normal, recognise
+from derive.errors import LoweringError
+from derive.lowering.ground.binders import renaming
+from derive.lowering.ground.scope import Scope, number
+from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.value import Value
+from derive.lowering.nodes.access import lower_access
+from derive.lowering.nodes.additions import lower_addition
+from derive.lowering.nodes.calls import lower_call, lower_normal
+from derive.lowering.nodes.conditions import lower_condition
+from derive.lowering.nodes.products import chain, lower_product
+from derive.lowering.nodes.reductions import lower_reduction
+from derive.lowering.nodes.sums import lower_sum
+from derive.lowering.patterns.nothing import (
+    only_where_there_is,
+    over_positions,
+    split_by_winners,
+    with_errors,
+)
+from derive.notation.operation import Kind
+from derive.program.code import Binary, Dim, Function, Literal, Method, Name, literal
+
+
+@dataclass
+class Lowering(Scope):
+    """A scope that knows how to lower every kind of node."""
+
+    _conditions: dict[tuple[Expr, tuple[Index, ...]], Value] = field(default_factory=dict)
+    """What is known of conditions: one stands in the guard of each of its own reads."""
+
+    def definition(self, let: Let) -> Value:
+        """The code of a let with all of its axes at full size."""
+        if let.kind == "sum":
+            value = self._plain(let)
+        else:
+            value = lower_reduction(self, let)
+        if let.dtype == "float" and value.kind != "float":
+            value = self.as_float(value)
+        elif let.dtype == "int" and value.kind == "float":
+            # A function of integers that keeps them, computed as torch does for floats.
+            if not value.scalar:
+                value = value.call("to", Name("torch.int64"))
+            value = replace(value, kind="int")
+        value = replace(value, code=with_errors(value.code))
+        if let.name in self.adjoints:
+            missing = {i.extent for i in let.formals if i not in value.axes}
+            value = replace(value, code=over_positions(value.code, missing))
+        if let.name in self.adjoints:
+            missing = {i.extent for i in let.formals if i not in value.axes}
+            value = replace(value, code=over_positions(value.code, missing))
+        return self.frame.expand(value, let.formals, self.like)
+
+    def _plain(self, let: Let) -> Value:
+        """The body as it is; of an adjoint, without terms of a winner of nothing."""
+        groups = split_by_winners(self, let) if let.name in self.adjoints else []
+        if len(groups) > 1:
+            parts = [self._guarded(needed, body, let.formals) for needed, body in groups]
+            return chain(self, "+", parts, let.formals)
+        ((needed, whole),) = groups or [((), let.body)]
+        if needed:
+            return self._guarded(needed, whole, let.formals)
+        body = self.nested(whole)
+        if let.dtype == "bool" and isinstance(body, Iverson | Delta):
+            return self.condition(body, let.formals)
+        return self.lower(body, let.formals)
+
+    def _guarded(self, needed: Sequence[str], body: Poly, order: Sequence[Index]) -> Value:
+        value = self.as_float(self.lower(self.nested(body), order))
+        return only_where_there_is(self, value, needed, order) if needed else value
+
+    def nested(self, body: Expr) -> Expr:
+        """A flat body in the form that is computed."""
+        return factor(recognise(body, self.find, self.absent))
+
+    def lower(self, e: Expr, order: Sequence[Index]) -> Value:
+        """e as code that fits ``order``, which lists every free index of e."""
+        if isinstance(e, Add | Mul | Pow | Call):
+            # Small tensors are combined before they are spread over the axes around them.
+            free = free_indices(e)
+            order = [i for i in order if i in free]
+        if type(e) not in _NODES:
+            raise LoweringError(f"no torch code for {e!r}")
+        return _NODES[type(e)](self, e, order)
+
+    def condition(self, e: Expr, order: Sequence[Index]) -> Value:
+        key = e, tuple(order)
+        if key not in self._conditions:
+            self._conditions[key] = lower_condition(self, e, order)
+        return self._conditions[key]
+
+
+def _param(scope: Scope, e: Param, order: Sequence[Index]) -> Value:
+    kind: Kind = "int" if e.name in scope.integers else "float"
+    return Value(Name(e.name), kind=kind, scalar=True)
+
+
+def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
+    inner = scope.lower(e.position, order)
+    test = scope.condition(e.condition, order)
+    return scope.where(test, inner, scope.lower(e.elsewhere, order), order)
+
+
+def _choice(scope: Scope, e: Where, order: Sequence[Index]) -> Value:
+    branches = scope.lower(e.then, order), scope.lower(e.other, order)
+    return scope.where(scope.condition(e.condition, order), *branches, order)
+
+
+def _reduce(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
+    if e.kind != "sum":
+        raise LoweringError(f"no torch code for {e!r}")
+    own = apart(e.indices, order)
+    body = substitute(e.body, renaming(e.indices, own))
+    return lower_sum(scope, Summation(own, factors_of(body), tuple(order)))
+
+
+def _centre(scope: Scope, e: Centre, order: Sequence[Index]) -> Value:
+    """The mean where it is not small beside the spread; no comparison with nan or inf holds."""
+    mean, square = scope.lower(e.mean, order), scope.lower(e.square, order)
+    twice = Binary("*", literal(2), Method(mean.code, "square"))
+    near = Binary(">", twice, square.code)
+    return replace(mean, code=Function("torch.where", (near, mean.code, literal(0))))
+
+
+_NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
+    Num: lambda scope, e, order: number(e.value),
+    Const: lambda scope, e, order: Value(Literal(f"math.{e.name}"), scalar=True),
+    Size: lambda scope, e, order: Value(Dim(e.extent), kind="int", scalar=True),
+    Param: _param,
+    Index: lambda scope, e, order: scope.positions(e),
+    Access: lambda scope, e, order: lower_access(scope, e),
+    Guard: _guard,
+    Add: lambda scope, e, order: lower_addition(scope, e.args, order),
+    Mul: lambda scope, e, order: lower_product(scope, e.args, order),
+    Pow: lambda scope, e, order: lower_product(scope, (e,), order),
+    Delta: lambda scope, e, order: lower_product(scope, (e,), order),
+    Call: lower_call,
+    Where: _choice,
+    Iverson: lambda scope, e, order: scope.as_float(scope.condition(e.condition, order)),
+    Reduce: _reduce,
+    Nonnegative: lambda scope, e, order: scope.lower(e.body, order).call("clamp_min", literal(0)),
+    Centre: _centre,
+    Normal: lower_normal,
+}
+"""The code of each kind of node."""

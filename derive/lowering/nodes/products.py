@@ -1,0 +1,217 @@
+"""Products and quotients: numbers first, then small tensors; brackets become masks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Size,
+    factors_of,
+)
+from derive.algebra.logic import conjunction
+from derive.algebra.substitution import apart, substitute
+from derive.errors import LoweringError
+from derive.lowering.ground.binders import renaming
+from derive.lowering.ground.guarded import is_zero_outside, under
+from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.scope import Scope, number, whole
+from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.nodes.sums import lower_mean
+from derive.lowering.patterns import PRODUCTS
+from derive.lowering.patterns.nothing import never_zero
+from derive.lowering.patterns.placed import as_summation
+from derive.notation.operation import Kind
+from derive.program.code import (
+    Binary,
+    Code,
+    Conditional,
+    Function,
+    Literal,
+    Unary,
+    literal,
+)
+
+
+def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    """a * b * ... / c; [condition] factors mask the product, deltas place it."""
+    args = tuple(args)
+    if any(isinstance(a, Delta) for a in args):
+        return lower_placed(scope, as_summation(Mul(args), order))[0]
+    made = recognised(PRODUCTS, scope, args, order)
+    if made is not None:
+        return made
+    masks = [a for a in args if isinstance(a, Iverson)]
+    rest = [a for a in args if not isinstance(a, Iverson)]
+    if not masks:
+        return _unmasked(scope, rest, order)
+    condition = conjunction([m.condition for m in masks])
+    rest = [under(a, condition) for a in rest]
+    coef = prod((a.value for a in rest if isinstance(a, Num)), start=Fraction(1))
+    if all(isinstance(a, Num) for a in rest) and coef.denominator == 1:
+        return _bracket_product(scope, condition, coef, order)
+    value = _unmasked(scope, rest, order)
+    return value if is_zero_outside(rest, condition) else scope.only_where(condition, value, order)
+
+
+def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+    """The product of factors that are no brackets."""
+    args, mean = _take_mean(args)
+    coef = Fraction(1)
+    above: list[Value] = []
+    below: list[Value] = []
+    for a in args:
+        if isinstance(a, Num):
+            coef *= a.value
+        elif isinstance(a, Pow) and isinstance(a.exponent, Num):
+            value, divides = _power(scope, a.base, a.exponent.value, order)
+            (below if divides else above).append(value)
+        elif isinstance(a, Pow):
+            raise LoweringError(f"a power with the exponent {a.exponent!r}")
+        elif a is mean:
+            assert isinstance(a, Reduce)
+            own = apart(a.indices, order)
+            renamed = substitute(a.body, renaming(a.indices, own))
+            above.append(lower_mean(scope, Summation(own, factors_of(renamed), tuple(order))))
+        else:
+            above.append(scope.lower(a, order))
+    return _quotient(scope, coef, above, below, order)
+
+
+def _bracket_product(
+    scope: Scope, condition: Expr, coef: Fraction, order: Sequence[Index]
+) -> Value:
+    """coef * [condition], a number."""
+    test = scope.condition(condition, order)
+    if test.scalar:
+        code: Code = Conditional(test.code, number(coef).code, literal(0))
+        return Value(code, kind="int", scalar=True)
+    if coef == 1:
+        return replace(test, kind="bool")
+    return _quotient(scope, coef, [scope.as_float(test)], [], order)
+
+
+def _quotient(
+    scope: Scope,
+    coef: Fraction,
+    above: Sequence[Value],
+    below: Sequence[Value],
+    order: Sequence[Index],
+) -> Value:
+    """coef * above... / below..., numbers first, then small tensors."""
+    exact = coef.denominator == 1 and not below
+    kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
+    bottom = coef.denominator if coef.denominator not in (2, 4, 8, 16) else 1
+    factors = _factors(scope, coef, bottom, above, kind)
+    below = [scope.as_float(v) for v in below]
+    divisors = [Value(whole(bottom), kind="int", scalar=True)] if bottom != 1 else []
+    divisors += [v for v in below if v.scalar] + [v for v in below if not v.scalar]
+    if not divisors:
+        return replace(chain(scope, "*", factors, order), kind=kind)
+    # Small factors meet the divisors before the largest tensors: one pass over those less.
+    divisor = chain(scope, "*", divisors, order)
+    largest = max(len(v.indices) for v in factors)
+    small = [v for v in factors if len(v.indices) < largest]
+    if small and len(divisor.indices) < largest:
+        large = [v for v in factors if len(v.indices) == largest]
+        result = chain(scope, "*", [_over(scope, small, divisor, order), *large], order)
+    else:
+        result = _over(scope, factors, divisor, order)
+    return replace(result, kind=kind)
+
+
+def _factors(
+    scope: Scope, coef: Fraction, bottom: int, above: Sequence[Value], kind: Kind
+) -> list[Value]:
+    """What stands above a divisor, numbers first, then small tensors; the first has the sign."""
+    above = [replace(scope.as_float(v), kind=kind) if v.kind != kind else v for v in above]
+    factors = [*_numerator(coef, bottom), *(v for v in above if v.scalar)]
+    factors += sorted((v for v in above if not v.scalar), key=lambda v: len(v.indices))
+    first, *rest = factors or [Value(literal(1), kind="int", scalar=True)]
+    return [replace(first, code=Unary("-", first.code)) if coef < 0 else first, *rest]
+
+
+def _numerator(coef: Fraction, bottom: int) -> list[Value]:
+    """The size of a number times its divisor, left out where it is 1."""
+    if bottom != coef.denominator:
+        return [Value(literal(abs(coef.numerator) / coef.denominator), scalar=True)]
+    size = abs(coef.numerator)
+    return [] if size == 1 else [Value(whole(size), kind="int", scalar=True)]
+
+
+def _over(scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]) -> Value:
+    """The quotient of a product."""
+    above = chain(scope, "*", factors, order)
+    if above.scalar and divisor.scalar:
+        divisor = replace(divisor, code=never_zero(scope.frame, divisor.code))
+    return chain(scope, "/", [above, divisor], order)
+
+
+def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]) -> Value:
+    result = scope.frame.fit(values[0], order)
+    for value in values[1:]:
+        value = scope.frame.fit(value, order)
+        both = result.scalar and value.scalar
+        axes = broadcast(result.axes, value.axes)
+        result = Value(Binary(op, result.code, value.code), axes, result.kind, both)
+    return result
+
+
+def _power(
+    scope: Scope, base: Expr, exponent: Fraction, order: Sequence[Index]
+) -> tuple[Value, bool]:
+    """base ** |exponent|, and whether it divides."""
+    value = scope.lower(base, order)
+    divides = exponent < 0
+    size = abs(exponent)
+    if divides and isinstance(base, Num) and base.value == 0:
+        # Python has no quotient by 0.
+        return Value(Literal("math.inf"), scalar=True), False
+    if divides or exponent.denominator != 1:
+        value = scope.as_float(value)
+    if size == 1:
+        return value, divides
+    if value.scalar:
+        power = number(size).code
+        if size.denominator == 1:
+            return replace(value, code=Binary("**", value.code, power)), divides
+        if isinstance(base, Num) and base.value < 0:
+            return replace(value, code=Literal("math.nan")), divides
+        if size == Fraction(1, 2):
+            return replace(value, code=Function("math.sqrt", (value.code,))), divides
+        # Python's own power of a negative number would be complex.
+        return replace(value, code=Function("math.pow", (value.code, power))), divides
+    if size == 2:
+        return value.call("square"), divides
+    if size == Fraction(1, 2):
+        return value.call("rsqrt" if divides else "sqrt"), False
+    signed = literal(float(exponent)) if exponent.denominator != 1 else literal(int(exponent))
+    return replace(value, code=Binary("**", value.code, signed)), False
+
+
+def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
+    """Sum_k f * 1/size(k) among the factors: the sum is a mean, the size is used up."""
+    for a in args:
+        if not (isinstance(a, Reduce) and a.kind == "sum"):
+            continue
+        inside = factors_of(a.body)
+        if len(inside) > 1 or isinstance(inside[0], Delta | Iverson):
+            continue
+        many = Counter(i.extent for i in a.indices)
+        sizes: list[Expr] = [Pow(Size(e), Num(Fraction(-n))) for e, n in many.items()]
+        if all(s in args for s in sizes):
+            return tuple(x for x in args if x not in sizes), a
+    return tuple(args), None

@@ -1,0 +1,76 @@
+"""Reductions that are no sums, each an equation of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from derive.algebra.expr import Index, Iverson
+from derive.algebra.poly import as_atom
+from derive.calculus.lets import Let
+from derive.calculus.values import may_be_infinite
+from derive.lowering.ground.binders import with_binders
+from derive.lowering.ground.guarded import under
+from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.scope import Scope, neutral
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.patterns import REDUCED
+from derive.lowering.patterns.nothing import never_empty
+from derive.program.code import Attribute, Binary, Function, Unary
+
+_BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
+"""Of finite numbers the least of all for a largest one, and the greatest for a smallest one."""
+
+
+def lower_reduction(scope: Scope, let: Let) -> Value:
+    """kind over the binders of the body, where the condition holds."""
+    made = recognised(REDUCED, scope, let)
+    if made is not None:
+        return made
+    order = with_binders(let.formals, let.binders, let.body)
+    value = _content(scope, let, order)
+    around = tuple(i for i in value.axes if i not in let.binders)
+    if around != let.formals or let.condition is not None:
+        value = scope.frame.fit(value, order)
+    if any(i not in value.axes for i in let.binders):
+        value = scope.frame.expand(value, order, scope.like)
+    if let.condition is not None:
+        value = scope.frame.expand(_taken(scope, let, value, order), order, scope.like)
+    which = [n for n, i in enumerate(value.axes) if i in let.binders]
+    row = let.reduction
+    if row.sign:
+        value = never_empty(scope.frame, value, which, row.sign)
+    kind = value.kind if row.is_smooth else let.dtype
+    reduced = scope.frame.reduce(value, let.kind, which, False, kind)
+    # (values, indices): the one whose gradient goes to the first winner.
+    return replace(reduced, code=Attribute(reduced.code, row.part)) if row.part else reduced
+
+
+def _content(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
+    """What is reduced, in a kind of numbers that torch reduces."""
+    body = scope.nested(let.body)
+    # An extremum equals what it is of to the last bit where one tensor is read for both.
+    if let.condition is not None and not let.compared and let.reduction.dtype != "bool":
+        body = under(body, let.condition)
+    bracket = as_atom(let.body) if let.reduction.dtype == "bool" else None
+    if isinstance(bracket, Iverson):
+        return scope.condition(bracket.condition, order)
+    value = scope.lower(body, order)
+    return scope.as_float(value) if let.reduction.is_smooth else value
+
+
+def _taken(scope: Scope, let: Let, value: Value, order: tuple[Index, ...]) -> Value:
+    """The value where the condition holds, what leaves the reduction as it is elsewhere."""
+    assert let.condition is not None
+    test = scope.condition(let.condition, order)
+    if let.reduction.dtype == "bool":
+        axes = broadcast(test.axes, value.axes)
+        if let.kind == "any":
+            return Value(Binary("&", test.code, value.code), axes, "bool")
+        return Value(Binary("|", Unary("~", test.code), value.code), axes, "bool")
+    if let.reduction.dtype == "int" and may_be_infinite(scope.find, let.body):
+        # What is taken before what is not, though both are infinite.
+        clamp, bound = _BOUNDS[let.reduction.sign]
+        limits = Function("torch.finfo", (Attribute(scope.like, "dtype"),))
+        value = scope.as_float(value)
+        value = value if value.scalar else value.call(clamp, Attribute(limits, bound))
+    return scope.where(test, value, neutral(let), order)

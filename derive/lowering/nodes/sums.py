@@ -1,0 +1,114 @@
+"""Sum_k of a product: what a pattern makes of it, a contraction, or a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
+from derive.algebra.logic import conditions_of
+from derive.calculus.lets import layout
+from derive.lowering.ground.binders import keeps, with_binders
+from derive.lowering.ground.contract import contract, times
+from derive.lowering.ground.pattern import recognised
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.value import ZERO, Value
+from derive.lowering.nodes.placed import lower_placed
+from derive.lowering.patterns import MEANS, SUMS
+
+
+def lower_sum(scope: Scope, s: Summation) -> Value:
+    """Sum over binders of a product."""
+    if any(isinstance(f, Delta) for f in s.factors):
+        return lower_placed(scope, s)[0]
+    made = recognised(SUMS, scope, s)
+    if made is not None:
+        return made
+    inner = _around(s)
+    operands = _operands(scope, s, inner)
+    if len(operands) > 1 and _is_contraction(operands):
+        operands = _mask_product(scope, operands, _uncovered(s), inner)
+        return contract(scope.frame, operands, s.binders, inner)
+    return _reduced(scope, s, inner, "sum")
+
+
+def lower_mean(scope: Scope, s: Summation) -> Value:
+    """Sum over binders of a product, divided by the number of their values."""
+    return recognised(MEANS, scope, s) or _reduced(scope, s, _around(s), "mean")
+
+
+def _around(s: Summation) -> tuple[Index, ...]:
+    """The layout of what is summed."""
+    body = product_of(s.factors)
+    return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
+
+
+def _reduced(scope: Scope, s: Summation, inner: tuple[Index, ...], name: str) -> Value:
+    """The product as one tensor, reduced along the axes of the binders."""
+    used = [i for i in inner if i not in s.binders]
+    keep = keeps(inner, s.binders, used, s.order)
+    if s.others:
+        whole = scope.lower(Mul(s.factors), inner)
+    else:
+        whole = scope.lower(Mul(tuple(_masks(s))), inner)
+        if whole.kind == "bool" and not whole.scalar:
+            whole = replace(whole, kind="int")
+    if None in whole.axes or set(whole.axes) != set(inner) or keep:
+        whole = scope.frame.fit(whole, inner)
+    if whole.scalar or any(i not in whole.axes for i in s.binders):
+        whole = scope.frame.expand(whole, inner, scope.like)
+    if whole.kind == "float" or name == "mean":
+        whole = scope.as_float(whole)
+    which = [n for n, i in enumerate(whole.axes) if i in s.binders]
+    return scope.frame.reduce(whole, name, which, keep and whole.axes == inner, whole.kind)
+
+
+def _masks(s: Summation) -> list[Iverson]:
+    """The brackets, one for each condition."""
+    return [Iverson(c) for b in s.brackets for c in conditions_of(b.condition)]
+
+
+def _uncovered(s: Summation) -> list[Iverson]:
+    """The masks that no factor has the indices of."""
+    have = [free_indices(a) for a in s.others]
+    return [m for m in _masks(s) if not any(free_indices(m) <= own for own in have)]
+
+
+def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]:
+    """The factors, each under the brackets that it has the indices of."""
+    masks, operands = _masks(s), []
+    for a in s.others:
+        own = [m for m in masks if free_indices(m) <= free_indices(a)]
+        masked = Mul((*own, a)) if own else a
+        operands.append(scope.as_float(scope.lower(masked, layout(masked))))
+    lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
+    if lost:
+        # Of where(c, a, b[i]) only a is left where c is certain: still as often as i has values.
+        first = operands[0]
+        axes = [i for i in inner if i in first.indices or i in lost]
+        operands[0] = scope.frame.expand(first, axes, scope.like)
+    return operands
+
+
+def _is_contraction(operands: Sequence[Value]) -> bool:
+    """Whether some operand lacks an index of another: no elementwise product of equals."""
+    tensors = [v for v in operands if not v.scalar]
+    sets = {frozenset(v.indices) for v in tensors}
+    return len(sets) > 1 and len(tensors) == len(operands)
+
+
+def _mask_product(
+    scope: Scope, operands: list[Value], masks: Sequence[Iverson], order: Sequence[Index]
+) -> list[Value]:
+    """Each mask that no operand has the indices of, applied to a product of some that has."""
+    for mask in masks:
+        needed = free_indices(mask)
+        whole, *rest = operands
+        while rest and not needed <= frozenset(whole.indices):
+            whole = times(scope.frame, whole, rest.pop(0), order)
+        inside = [i for i in order if i in needed or i in whole.indices]
+        whole = scope.frame.expand(whole, inside, scope.like)
+        test = scope.condition(mask.condition, inside)
+        operands = [scope.where(test, whole, ZERO, inside), *rest]
+    return operands

@@ -1,0 +1,152 @@
+"""Sums, reads and placed values that torch has a call or views for, found by structure.
+
+Each table is asked from its first row on; what no row has the form of is lowered as any other
+node is. A new pattern is a row here with the function that applies it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derive.lowering.ground.pattern import Pattern
+from derive.lowering.ground.windows import read_guarded, read_window
+from derive.lowering.patterns.branches import added_branches, scaled_by_branches
+from derive.lowering.patterns.convolve import convolution, pooled, transposed
+from derive.lowering.patterns.cumulative import cumulative_reduction, cumulative_sum
+from derive.lowering.patterns.equalities import sum_at_known_index
+from derive.lowering.patterns.others import product_of_others
+from derive.lowering.patterns.pieces import (
+    addends_in_pieces,
+    product_in_pieces,
+    sum_over_part,
+    zero_outside,
+)
+from derive.lowering.patterns.placed import (
+    along_each_axis,
+    at_a_number,
+    at_computed,
+    in_a_run,
+    on_all_axes,
+    on_diagonal,
+    only_if,
+)
+from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
+from derive.lowering.patterns.recurrences import (
+    sum_weighted_by_exponentials,
+    sum_weighted_by_products,
+)
+from derive.lowering.patterns.segments import (
+    any_by_place,
+    extremum_by_place,
+    sum_by_lookup,
+    sum_by_place,
+)
+from derive.lowering.patterns.sliding import read_sliding, read_strided
+from derive.lowering.patterns.stacks import stacked
+
+SUMS = (
+    Pattern("known index", "Sum_u [u == e] f(u) = f(e)", sum_at_known_index),
+    Pattern("part of a range", "Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)", sum_over_part),
+    Pattern("convolution", "Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]", convolution),
+    Pattern("cumulative sum", "Sum_l [l <= k] f(l) = cumsum(f)[k]", cumulative_sum),
+    Pattern(
+        "recurrence of products",
+        "Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j) = Prod_{j < k} a(j) * r(k), "
+        "r(k) = x(k) + a(k + 1) r(k + 1)",
+        sum_weighted_by_products,
+    ),
+    Pattern(
+        "recurrence of exponentials",
+        "Sum_l [k <= l] x(l) exp(a(k) - F(l)) = exp(a(k) - F(k)) r(k), "
+        "r(k) = x(k) + exp(F(k) - F(k + 1)) r(k + 1)",
+        sum_weighted_by_exponentials,
+    ),
+    Pattern("lookup", "Sum_g [s[n] == g] f(g) = f(s[n])", sum_by_lookup),
+    Pattern("sum by place", "Sum_n [s[n] == g] f(n) = zeros.index_add(s, f)[g]", sum_by_place),
+)
+"""Sums of a product without deltas."""
+
+MEANS = (Pattern("pooling", "mean_k X[s*t + k] = avg_pool(X)[t]", pooled),)
+"""Means of a product."""
+
+PLACED = (
+    Pattern("condition on numbers", "[c] f = f if c else 0", only_if),
+    Pattern(
+        "transposed convolution",
+        "Sum_{t,k} delta(u, s*t + d*k) Y[t] W[k] = conv_transpose(Y, W)[u]",
+        transposed,
+    ),
+)
+"""Sums of a product with deltas."""
+
+PLACEMENTS = (
+    Pattern("on a diagonal", "delta(i, j) f(j) = diag_embed(f)[j, i]", on_diagonal),
+    Pattern("run", "Sum_k delta(i, s + n*k) f(k) = zeros.slice_scatter(f, s, n)[i]", in_a_run),
+    Pattern("one place", "delta(i, n) f = zeros.slice_scatter(f, n)[i]", at_a_number),
+    Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
+    Pattern(
+        "places along several axes",
+        "Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j",
+        along_each_axis,
+    ),
+    Pattern(
+        "places on several axes",
+        "Sum_k delta(i, e(k)) delta(j, g(k)) f(k) = zeros.index_put((e, g), f)[i, j]",
+        on_all_axes,
+    ),
+)
+"""Values with the positions that they go to; the last row takes any."""
+
+ADDED_PLACES = (
+    Pattern("cases of a short axis", "delta(t, 0) a + delta(t, 1) b = stack(a, b)[t]", stacked),
+)
+"""Sums of terms of which some have deltas."""
+
+ADDED = (
+    Pattern("pieces", "[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m]", addends_in_pieces),
+    Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
+)
+"""Sums of terms without deltas; a row says what it leaves."""
+
+PRODUCTS = (
+    Pattern("piece", "[m < s] f(m) = cat(f, 0)[m]", product_in_pieces),
+    Pattern("zeros outside", "[0 <= e < size] X[e if 0 <= e < size] = padded X[e]", zero_outside),
+    Pattern("scaled branches", "x ([c] + s [not c]) = where(c, x, s x)", scaled_by_branches),
+)
+"""Products without deltas."""
+
+REDUCED = (
+    Pattern(
+        "product of others", "Prod_{j != k} f(j) = Prod_{j<k} f Prod_{j>k} f", product_of_others
+    ),
+    Pattern("cumulative reduction", "prod_{l <= k} f(l) = cumprod(f)[k]", cumulative_reduction),
+    Pattern(
+        "extremum by place", "max_n {f, s[n] == g} = scatter_reduce(s, f)[g]", extremum_by_place
+    ),
+    Pattern("any by place", "any_n (s[n] == g) = zeros.index_add(s, 1)[g] > 0", any_by_place),
+)
+"""Reductions that are no sums."""
+
+READS = (
+    Pattern("number", "X[n] = X.select(n)", read_at_number),
+    Pattern("diagonal", "X[i, i] = X.diagonal()[i]", read_on_diagonal),
+    Pattern("window", "X[s + i] = X.narrow(s, size(i))[i]", read_window),
+    Pattern("every n-th", "X[s + n*i] = X[s::n][i]", read_strided),
+    Pattern("windows", "X[s*i + d*k] = X.unfold(size(k), s)[i, k]", read_sliding),
+    Pattern("guarded window", "X[e if 0 <= e < size] = padded X[e], e = s + i", read_guarded),
+    Pattern("computed position", "X[e] = X.index_select(e) or X.gather(e)", read_computed),
+)
+"""Reads at one position; the last row takes any."""
+
+PATTERNS: dict[str, tuple[Pattern[..., Any], ...]] = {
+    "sums": SUMS,
+    "means": MEANS,
+    "placed": PLACED,
+    "placements": PLACEMENTS,
+    "added places": ADDED_PLACES,
+    "added": ADDED,
+    "products": PRODUCTS,
+    "reduced": REDUCED,
+    "reads": READS,
+}
+"""Every table by the place where it is asked."""

@@ -1,0 +1,247 @@
+"""Calls of torch's convolutions: operands brought into their layout, and results out of it.
+
+    data    (first, groups*shared, axes)      weight  (groups*second, shared, axes)
+
+Axes that play one role are one axis there, and a role that no index plays is an axis of size 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import Expr, Index
+from derive.calculus.lets import layout
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import NeedsFlatGroups, Value, axis_size
+from derive.lowering.ground.views import flattened, unflattened
+from derive.lowering.ground.windows import number_of, pad
+from derive.lowering.patterns.sliding import Sliding, fitted
+from derive.program.code import (
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Keyword,
+    Method,
+    Shape,
+    Tuple,
+    literal,
+)
+
+_ZERO = Polynomial({})
+_ONE = Polynomial.of(1)
+
+_Part = tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Two factors and their indices: of one of them and the result, of both, of both and summed."""
+
+    values: tuple[Value, Value]
+    axes: tuple[_Part, _Part]
+    """The axes that a convolution runs along."""
+    first: _Part
+    groups: _Part
+    shared: _Part
+    second: _Part
+
+    @property
+    def read(self) -> _Part:
+        """The channels of data that is read."""
+        return (*self.groups, *self.shared)
+
+    @property
+    def made(self) -> _Part:
+        """The channels of data that comes out."""
+        return (*self.groups, *self.second)
+
+
+def conv(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
+    """Sum over windows of the first operand, weighted by the second: torch's conv."""
+    parts = _batched(o.first, o.read)
+    x = _arranged(scope, o, 0, parts, windows)
+    w = _arranged(scope, o, 1, (o.made, o.shared), windows)
+    x, padding = _padded(scope, x, len(parts), windows)
+    how = _keywords(scope, windows, padding, o.groups)
+    code = _call("functional.conv{}d", windows, (x, w), how)
+    return _restored(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
+
+
+def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value:
+    """Sum over places of a product with the windows there: the gradient of a conv in its weight."""
+    x = _arranged(scope, o, 0, (o.shared, (*o.groups, *o.first)), windows)
+    y = _arranged(scope, o, 1, (o.shared, o.made), windows)
+    x, padding = _padded(scope, x, 2, windows)
+    parts, offsets = (o.made, o.first), [s.within for s in windows]
+    how = _keywords(scope, windows, padding, o.groups)
+    code = _call("grad.conv{}d_weight", windows, (x, _shape(parts, offsets), y), how)
+    return _restored(code, parts, offsets, windows)
+
+
+def input_gradient(
+    scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
+) -> Value:
+    """The first operand spread over windows by the second: the gradient of a conv in its input."""
+    y = _arranged(scope, o, 0, (o.first, o.read), windows)
+    w = _arranged(scope, o, 1, (o.read, o.second), windows)
+    parts = (o.first, o.made)
+    how = _keywords(scope, windows, [s.before for s in windows], o.groups)
+    code = _call("grad.conv{}d_input", windows, (_shape(parts, axes), w, y), how)
+    return _restored(code, parts, axes, windows)
+
+
+def conv_transpose(
+    scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
+) -> Value:
+    """The first operand spread over windows by the second, on axes of any size."""
+    parts = _batched(o.first, o.read)
+    y = _arranged(scope, o, 0, parts, windows)
+    w = _arranged(scope, o, 1, (o.read, o.second), windows)
+    bounds = scope.frame.bounds
+    behind = [bounds.size(s.extent) + s.before - s.covered(bounds) for s in windows]
+    padding: Sequence[Polynomial] = [_ZERO] * len(windows)
+    if all(a == -s.before and s.is_padded for s, a in zip(windows, behind, strict=True)):
+        padding = [s.before for s in windows]
+    how = _keywords(scope, windows, padding, o.groups)
+    code = _call("functional.conv_transpose{}d", windows, (y, w), how)
+    amounts: list[Code] = []
+    for s, p, a in reversed(list(zip(windows, padding, behind, strict=True))):
+        amounts += [number_of(scope, f) for f in (p - s.before, a + p)]
+    return _restored(pad(code, amounts), (*parts[:-1], o.made), axes, windows)
+
+
+def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
+    """The mean over windows that have no gaps: torch's avg_pool."""
+    value = scope.lower(body, layout(body))
+    around = [i for i in value.indices if i not in axes]
+    if value.kind != "float" or any(i.group for i in value.indices):
+        return None
+    parts = _batched(tuple(around[:-1]), tuple(around[-1:]))
+    x = _laid_out(scope, value, parts, axes)
+    places = [(literal(len(parts) + n), s) for n, s in enumerate(windows)]
+    x = fitted(scope, x, places, len(windows))
+    sizes = [scope.frame.bounds.size(s.within.extent) for s in windows]
+    amounts = [_amount(scope, sizes)]
+    if any(s.step != size for s, size in zip(windows, sizes, strict=True)):
+        amounts.append(_amount(scope, [s.step for s in windows]))
+    code = _call("functional.avg_pool{}d", windows, (x, *amounts), ())
+    return _restored(code, parts, [s.place for s in windows], ())
+
+
+# Operands
+
+
+def operand_values(scope: Scope, bodies: Sequence[Expr]) -> tuple[Value, Value] | None:
+    """The operands in code; None where neither has floating type, which convolutions need."""
+    one, other = (scope.lower(body, layout(body)) for body in bodies)
+    if any(i.group for v in (one, other) for i in v.indices):
+        raise NeedsFlatGroups("a convolution over a group")
+    if "float" not in (one.kind, other.kind):
+        return None
+    return scope.as_float(one), scope.as_float(other)
+
+
+def _batched(first: _Part, channels: _Part) -> tuple[_Part, ...]:
+    return (first, channels) if first else (channels,)
+
+
+def _arranged(
+    scope: Scope, o: Operands, n: int, parts: Sequence[_Part], windows: Sequence[Sliding]
+) -> Code:
+    """An operand with one axis for each part, and those that the convolution runs along behind."""
+    code = _laid_out(scope, o.values[n], parts, o.axes[n])
+    return _turned(code, len(parts), o.axes[n], windows)
+
+
+def _laid_out(scope: Scope, value: Value, parts: Sequence[_Part], axes: _Part) -> Code:
+    """The value with one axis for each part, and these axes behind them."""
+    value = scope.frame.expand(value, [*(i for part in parts for i in part), *axes], scope.like)
+    code = value.code
+    for n, part in enumerate(parts):
+        if part:
+            code = flattened(code, n, n + len(part) - 1)
+        else:
+            code = Method(code, "unsqueeze", (literal(n),))
+    return code
+
+
+def _restored(
+    code: Code, parts: Sequence[_Part], axes: Sequence[Index], windows: Sequence[Sliding]
+) -> Value:
+    """The code as a value with an axis for each index."""
+    code = _turned(code, len(parts), axes, windows)
+    for n, part in reversed(list(enumerate(parts))):
+        if not part:
+            code = Method(code, "squeeze", (literal(n),))
+        elif len(part) > 1:
+            code = unflattened(code, n, Tuple(tuple(Dim(i.extent) for i in part)))
+    return Value(code, (*(i for part in parts for i in part), *axes))
+
+
+def _turned(code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sliding]) -> Code:
+    """The code from the end of each axis, from start on, that a window counts from its end."""
+    turned = {i for s in windows for i in s.turned}
+    places = [literal(start + n) for n, i in enumerate(axes) if i in turned]
+    if not places:
+        return code
+    return Method(code, "flip", (places[0] if len(places) == 1 else Tuple(tuple(places)),))
+
+
+def _padded(
+    scope: Scope, code: Code, start: int, windows: Sequence[Sliding]
+) -> tuple[Code, list[Polynomial]]:
+    """The code, and the zeros that torch is to put on both sides of its axes from start on.
+
+    Zeros that are not as many on both sides are put there first.
+    """
+    if all(s.is_torch for s in windows):
+        return code, [s.before for s in windows]
+    places = [(literal(start + n), s) for n, s in enumerate(windows)]
+    return fitted(scope, code, places, len(windows)), [_ZERO] * len(windows)
+
+
+# Calls
+
+
+def _call(name: str, windows: Sequence[Sliding], args: Sequence[Code], how: Sequence[Code]) -> Code:
+    return Function(f"torch.nn.{name.format(len(windows))}", (*args, *how))
+
+
+def _keywords(
+    scope: Scope, windows: Sequence[Sliding], padding: Sequence[Polynomial], groups: _Part
+) -> list[Code]:
+    """What differs from torch's defaults."""
+    made: list[Code] = []
+    for name, amounts, default in (
+        ("stride", [s.step for s in windows], _ONE),
+        ("padding", padding, _ZERO),
+        ("dilation", [s.dilation for s in windows], _ONE),
+    ):
+        if any(a != default for a in amounts):
+            made.append(Keyword(name, _amount(scope, amounts)))
+    if groups:
+        made.append(Keyword("groups", _product(groups)))
+    return made
+
+
+def _amount(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
+    """One number where it is the same along every axis."""
+    codes = tuple(number_of(scope, a) for a in amounts)
+    return codes[0] if len(set(codes)) == 1 else Tuple(codes)
+
+
+def _shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Code:
+    """The shape of a tensor with one axis for each part, and these axes behind them."""
+    single = (axis_size(part[0]) if len(part) == 1 else _product(part) for part in parts)
+    return Shape((*single, *(axis_size(i) for i in axes)))
+
+
+def _product(part: _Part) -> Code:
+    """The number of values of several indices together."""
+    code: Code = Dim(part[0].extent) if part else literal(1)
+    for i in part[1:]:
+        code = Binary("*", code, Dim(i.extent))
+    return code

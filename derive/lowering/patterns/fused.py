@@ -1,0 +1,44 @@
+"""A number times a matrix product, added to a tensor: one call in place of three passes.
+
+    C + c*(A @ B)  =  torch.addmm(C, A, B, alpha=c)           two axes each
+    C + c*(A @ B)  =  torch.baddbmm(C, A, B, alpha=c)         three axes each, the first shared
+
+c is a number that stands in the equation. Where it is a parameter it may be 0, and then torch
+reads neither A nor B, so that a nan in them is lost: 0*nan is nan. The same holds for a factor of
+C. Without a number, ``A @ B + C`` is as fast but for one pass, and is what a person writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
+from derive.lowering.ground.value import Value, broadcast
+from derive.program.code import Binary, Function, Keyword, Literal
+from derive.program.torch_ops import ADDED_PRODUCTS
+
+
+def is_scaled_product(e: Expr, order: Sequence[Index]) -> bool:
+    """Whether e is c * Sum_k a(.., i, k)*b(.., k, j), all of its axes being those of order."""
+    match e:
+        case Mul((Num(c), Reduce("sum", (k,), Mul((a, b))))) if c != 0:
+            ends = free_indices(a) - {k}, free_indices(b) - {k}
+            both = ends[0] & ends[1]
+            alike = k in free_indices(a) and k in free_indices(b)
+            sizes = {len(end - both) for end in ends}
+            plain = not any(i.group for i in (k, *order))
+            whole = ends[0] | ends[1] == set(order) and len(order) == 2 + len(both)
+            return alike and plain and whole and sizes == {1} and len(order) in ADDED_PRODUCTS
+    return False
+
+
+def added_product(total: Value, product: Value, sign: int) -> Value | None:
+    """total + sign*product where the product, one of those above, came out as one."""
+    match product.code:
+        case Binary("*", Literal() as c, Binary("@", a, b)) if not total.scalar:
+            alpha = c if sign > 0 else Literal(f"-{c.text}")
+            name = ADDED_PRODUCTS[len(product.axes)]
+            code = Function(name, (total.code, a, b, Keyword("alpha", alpha)))
+            return replace(product, code=code, axes=broadcast(total.axes, product.axes))
+    return None

@@ -1,0 +1,45 @@
+"""X[.., e, ..] at one number, on a diagonal, or where e is computed."""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Index, Num
+from derive.algebra.factor import factor
+from derive.calculus.lets import layout
+from derive.lowering.ground.gather import read_at
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.value import Value
+from derive.lowering.ground.windows import Read
+from derive.lowering.patterns.nothing import may_be_nowhere, only_where_there_is
+from derive.program.code import literal
+
+
+def read_at_number(scope: Scope, r: Read) -> Value | None:
+    """X[n] = X.select(n)."""
+    if not isinstance(r.position, Num):
+        return None
+    return r.value.call("select", r.place, literal(int(r.position.value))).at(r.n)
+
+
+def read_on_diagonal(scope: Scope, r: Read) -> Value | None:
+    """X[.., i, .., i, ..] = X.diagonal, whose axis is the last."""
+    if not isinstance(r.position, Index) or r.position not in r.value.axes:
+        return None
+    m = r.value.axes.index(r.position)
+    ends = scope.frame.position(r.value.axes, m), r.place
+    axes = tuple(i for x, i in enumerate(r.value.axes) if x not in (m, r.n))
+    made = r.value.call("diagonal", literal(0), *ends)
+    return Value(made.code, (*axes, r.position), made.kind)
+
+
+def read_computed(scope: Scope, r: Read) -> Value:
+    """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
+    index = scope.lower(factor(r.position), layout(r.position))
+    if index.scalar:
+        made = r.value.call("select", r.place, index.code).at(r.n)
+    else:
+        # What is gathered has no axes of size 1 between its own.
+        value = scope.frame.squeeze(r.value)
+        made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)
+    if may_be_nowhere(scope, r.position, r.extent):
+        return only_where_there_is(scope, made, (r.extent,), made.indices)
+    return made

@@ -1,0 +1,140 @@
+"""Sums over all later positions, weighted by what lies between: recurrences along the axis.
+
+    Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j)  =  Prod_{j < k} a(j) * r(k)
+        r(k) = x(k) + a(k + 1)*r(k + 1)
+
+    Sum_l [k <= l] x(l) exp(a(k) - F(l))  =  exp(a(k) - F(k)) * r(k)
+    Sum_l [l <= k] x(l) exp(a(l) - F(k))  =  r(k) of x(l)*exp(a(l) - F(l)), from the other end
+        r(k) = x(k) + exp(F(k) - F(k + 1))*r(k + 1),  F(l) = logsumexp_{j <= l} a(j)
+
+and all of them from the other end. No quotient is formed, so zeros are fine; F never falls, so no
+exponential exceeds 1. No tensor has both k and l.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
+from derive.algebra.reductions import OTHERS
+from derive.algebra.sizes import Bounds
+from derive.algebra.substitution import substitute
+from derive.calculus.normalised import Normal
+from derive.lowering.ground.contract import times
+from derive.lowering.ground.scope import Scope
+from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.patterns.cumulative import (
+    Running,
+    RunningSum,
+    from_either_end,
+    running,
+    running_sum,
+    where_outside,
+)
+from derive.program.code import Attribute, Binary, Function, Unary
+
+
+def _weighted(scope: Scope, s: Summation) -> tuple[RunningSum, Expr, list[Index]] | None:
+    """The sum, its only weight, and the layout of what is computed along the axis."""
+    found = running_sum(scope, s)
+    if found is None or found.along.is_strict or len(found.weights) != 1:
+        return None
+    (weight,) = found.weights
+    if any(i in free_indices(weight) for i in s.binders if i is not found.along.binder):
+        return None
+    free = {found.along.index} | indices_of(s.others)
+    return found, weight, [i for i in s.order if i in free]
+
+
+def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
+    """The weight is a product over all positions up to l but k."""
+    given = _weighted(scope, s)
+    if given is None:
+        return None
+    found, weight, order = given
+    let = scope.find(weight.tensor) if isinstance(weight, Access) else None
+    if let is None or let.reduction is not OTHERS or let.condition is None:
+        return None
+    assert isinstance(weight, Access)
+    along, mapping = found.along, dict(zip(let.formals, weight.positions, strict=True))
+    if not _is_same(scope.frame.bounds, along, substitute(let.condition, mapping)):
+        return None
+    body = substitute(let.body, mapping)
+    if mapping[let.binders[0]] is not along.index or along.binder in free_indices(body):
+        return None
+    factors = _laid_out(scope, scope.lower(scope.nested(body), order), order)
+    x = _summand(scope, found, order)
+    place, turned = scope.frame.place(x, along.index), not along.is_reversed
+    sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
+    before = Function("_product_before", (sides[0], place))
+    after = Function("_recurrence", (sides[1], sides[0], place))
+    codes = [from_either_end(code, place, turned) for code in (before, after)]
+    return where_outside(scope, found, replace(x, code=Binary("*", *codes)))
+
+
+def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
+    """The weight is softmax over the positions up to l, read at k, or the other way round."""
+    given = _weighted(scope, s)
+    if given is None:
+        return None
+    found, weight, order = given
+    along = found.along
+    if not isinstance(weight, Normal) or not _is_softmax_along(scope, weight, along):
+        return None
+    assert weight.level is not None
+    after = weight.position is along.index
+    other = along.binder if after else along.index
+    at: dict[Index, Expr] = {weight.index: along.index, other: along.index}
+    a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
+    a, level = (_laid_out(scope, value, order) for value in (a, level))
+    # exp(-inf - F) is 0 where F is -inf too, as nothing is exponentiated there.
+    least = Attribute(Function("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
+    level = level.call("clamp_min", least)
+    share = Value(Binary("-", a.code, level.code), broadcast(a.axes, level.axes)).call("exp")
+    x = _summand(scope, found, order)
+    if not after:
+        x = times(scope.frame, x, share, order)
+        level = replace(level, code=Unary("-", level.code))
+    place, turned = scope.frame.place(x, along.index), not along.is_reversed
+    sides = [from_either_end(v.code, place, turned) for v in (x, level)]
+    code = from_either_end(Function("_decayed_sum", (*sides, place)), place, turned)
+    value = replace(x, code=code)
+    if after:
+        value = times(scope.frame, value, share, order)
+    return where_outside(scope, found, value)
+
+
+def _is_softmax_along(scope: Scope, weight: Normal, along: Running) -> bool:
+    """Whether the weight is a softmax over the positions that the sum compares, read at one."""
+    if weight.kind != "softmax" or weight.condition is None or weight.level is None:
+        return False
+    own = substitute(weight.condition, {weight.index: weight.position})
+    if not _is_same(scope.frame.bounds, along, own):
+        return False
+    k, other = along.index, along.binder
+    if weight.position is not k:
+        k, other = other, k
+    if weight.position is not k or {k, other} & free_indices(weight.body):
+        return False
+    return weight.level.positions.count(other) == 1 and k not in free_indices(weight.level)
+
+
+def _is_same(bounds: Bounds, along: Running, own: Expr) -> bool:
+    """Whether the weight's own condition is the comparison of the sum, and nothing else."""
+    compared = running(bounds, (along.binder,), own)
+    return compared == replace(along, within=(), outside=())
+
+
+def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:
+    """x with the index in place of the binder, at full size."""
+    x = substitute(found.x, {found.along.binder: found.along.index})
+    value = scope.as_float(scope.frame.fit(scope.lower(x, order), order))
+    return scope.frame.expand(value, order, scope.like)
+
+
+def _laid_out(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+    """value with one axis for each index of order, of size 1 where it does not have it."""
+    value = scope.frame.fit(scope.as_float(value), order)
+    return scope.frame.fill(value, [i if i in value.axes or i.group else None for i in order])

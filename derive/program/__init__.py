@@ -1,0 +1,1 @@
+"""Torch code as a tree, and what makes its statements readable."""

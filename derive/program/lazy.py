@@ -1,0 +1,95 @@
+"""Code that may be an error: what stands in a branch is computed only where that is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Conditional,
+    Dim,
+    Function,
+    Literal,
+    Name,
+    Shape,
+    Subscript,
+    Unary,
+    operands,
+    subexpressions,
+)
+from derive.program.torch_ops import torch_op
+
+_NONE = Literal("None")
+
+
+def is_lazy(code: Code) -> bool:
+    """Whether the code is None where it is not asked for."""
+    return isinstance(code, Conditional) and code.other is _NONE
+
+
+def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
+    """The part as code of its own; one that may be an error is computed only where it was.
+
+    ``asked`` are the names of such parts.
+    """
+    if not may_fail(part, asked):
+        return part
+    every = [path for whole in wholes for path in _tests(whole, part, ())]
+    # One order for the same questions.
+    paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
+    least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
+    test: Code | None = None
+    for path in least:
+        if not path:
+            return part
+        own = reduce(lambda a, b: Binary("and", a, b), path)
+        test = own if test is None else Binary("or", test, own)
+    assert test is not None
+    return Conditional(test, part, _NONE)
+
+
+def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:
+    """What is asked before the part is computed, for each time that it stands in the code."""
+    if code is part:
+        yield path
+    elif isinstance(code, Conditional):
+        yield from _tests(code.test, part, path)
+        yield from _tests(code.then, part, (*path, *operands(code.test, "and")))
+        yield from _tests(code.other, part, (*path, Unary("not", code.test)))
+    else:
+        for inner in code.parts():
+            yield from _tests(inner, part, path)
+
+
+def may_fail(code: Code, asked: set[str]) -> bool:
+    """Whether the code may be an error: a position out of range, or no number."""
+    return may_be_no_number(code) or any(
+        torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
+        for c in subexpressions(code)
+    )
+
+
+def may_be_no_number(code: Code) -> bool:
+    """Whether a function of Python numbers in the code may have no value."""
+    return any(isinstance(c, Function) and _has_no_value(c) for c in subexpressions(code))
+
+
+def _has_no_value(code: Function) -> bool:
+    """Whether Python's function may have no value; a root of sizes and a product have one."""
+    if not code.name.startswith("math.") or code.name == "math.prod":
+        return False
+    return code.name != "math.sqrt" or any(map(_may_be_negative, code.args))
+
+
+def _may_be_negative(code: Code) -> bool:
+    """Whether the number is not just a product of sizes and literals."""
+    if isinstance(code, Literal):
+        return code.text.startswith("-")
+    if isinstance(code, Attribute | Subscript | Dim | Shape):
+        return False
+    if isinstance(code, Binary) and code.op == "*":
+        return any(map(_may_be_negative, code.parts()))
+    return not (isinstance(code, Function) and code.name == "math.prod")

@@ -1,0 +1,363 @@
+"""What torch operations do to shapes, whose sizes are formulas.
+
+Each function takes the arguments of one operation, a tensor being given by its shape, and returns
+the shape of the result. A position is a whole number that no size decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from derive.algebra.expr import Add, Call, Expr, Mul, Num, Pow
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    add,
+    atom,
+    base_and_power,
+    constant,
+    make_term,
+    mul,
+    poly,
+    scale,
+)
+
+Shape = tuple[Poly, ...]
+_LAST = constant(-1)
+
+
+# -------------------------------------------------------------------- sizes
+
+
+def formula(e: Expr, of: Callable[[Expr], Poly] = atom) -> Poly:
+    """e in the flat form, with ``of(x)`` for each size and parameter x."""
+
+    def within(part: Expr) -> Poly:
+        return formula(part, of)
+
+    match e:
+        case Num(value):
+            return constant(value)
+        case Poly(terms):
+            return add(ZERO, *(mul(constant(t.coef), *map(within, t.factors)) for t in terms))
+        case Add(args):
+            return add(ZERO, *map(within, args))
+        case Mul(args):
+            return mul(ONE, *map(within, args))
+        case Pow(base, Num(n)) if n.denominator == 1 and n > 0:
+            return mul(*[within(base)] * int(n))
+        case Call("floordiv", (a, b)):
+            return floor_divided(within(a), within(b))
+        case Call(function, args):
+            return extremum(function, tuple(map(within, args)))
+    return of(e)
+
+
+def whole(e: Expr | int) -> Poly:
+    """A number, a size or a formula of them in the flat form."""
+    if isinstance(e, int):
+        return constant(e)
+    return e if isinstance(e, Poly) else constant(e.value) if isinstance(e, Num) else atom(e)
+
+
+def extremum(function: str, args: tuple[Poly, ...]) -> Poly:
+    """The minimum or maximum: a number where all are numbers."""
+    if any(t.factors for p in args for t in p.terms):
+        return atom(Call(function, args))
+    return constant((min if function == "minimum" else max)(map(number, args)))
+
+
+def elements(shape: Iterable[Poly]) -> Poly:
+    """The number of elements."""
+    return mul(ONE, *shape)
+
+
+def number(x: Any) -> int:
+    """A number that no size decides."""
+    return int(x.terms[0].coef) if isinstance(x, Poly) and x.terms else 0
+
+
+def floor_divided(a: Poly, b: Poly) -> Poly:
+    """⌊a/b⌋, what b divides taken out of the quotient."""
+    if len(b.terms) != 1:
+        return constant(1) if a is b else atom(Call("floordiv", (a, b)))
+    quotients = {t: _quotient(t, b.terms[0]) for t in a.terms}
+    out = poly([q for q in quotients.values() if q is not None])
+    left = poly([t for t, q in quotients.items() if q is None])
+    if not left.terms:
+        return out
+    if all(not t.factors for t in (*left.terms, *b.terms)):
+        return add(out, constant(left.terms[0].coef // b.terms[0].coef))
+    return add(out, atom(Call("floordiv", (left, b))))
+
+
+def _quotient(a: Term, b: Term) -> Term | None:
+    """a/b where that is a whole formula."""
+    coef, powers = a.coef / b.coef, dict(map(base_and_power, a.factors))
+    divided = list(map(base_and_power, b.factors))
+    if coef.denominator != 1 or any(powers.get(base, 0) < n for base, n in divided):
+        return None
+    inverse = [atom(base, -n) for base, n in divided]
+    (made,) = mul(poly([make_term(coef, (), a.factors)]), *inverse).terms
+    return made
+
+
+# -------------------------------------------------------------------- parts of shapes
+
+
+def flat(values: Iterable[Any]) -> Iterable[Any]:
+    """The values, and those in tuples among them."""
+    for x in values:
+        if isinstance(x, tuple):
+            yield from flat(x)
+        else:
+            yield x
+
+
+def _place(x: Shape, n: Any) -> int:
+    return number(n) % max(len(x), 1)
+
+
+def _put(x: Shape, n: int, *sizes: Poly, taken: int = 1) -> Shape:
+    """x with these sizes in place of those of so many axes from n on."""
+    return (*x[:n], *sizes, *x[n + taken :])
+
+
+def _listed(given: Sequence[Any]) -> Shape:
+    """A shape that is one tuple or is spelled out."""
+    sizes = given[0] if given and isinstance(given[0], tuple) else given
+    return tuple(x for x in sizes if isinstance(x, Poly))
+
+
+# -------------------------------------------------------------------- elements one for one
+
+
+def broadcast(*tensors: Shape) -> Shape:
+    """The shape of an elementwise result: aligned at the right, a size wins over 1."""
+    longest = max(map(len, tensors), default=0)
+    columns = zip(*((ONE,) * (longest - len(x)) + x for x in tensors), strict=True)
+    return tuple(next((n for n in column if n is not ONE), ONE) for column in columns)
+
+
+def like(x: Shape, *_: Any, **__: Any) -> Shape:
+    return x
+
+
+def reduce(x: Shape, dim: Any = None, keepdim: Any = None, **_: Any) -> Shape:
+    """Over the axes that are named, or over all."""
+    places = range(len(x)) if dim is None else [_place(x, n) for n in flat([dim])]
+    if keepdim is True:
+        return tuple(ONE if n in places else size for n, size in enumerate(x))
+    return tuple(size for n, size in enumerate(x) if n not in places)
+
+
+def norm(x: Shape, _: Any, dim: Any = None, keepdim: Any = None, **given: Any) -> Shape:
+    """A reduction whose order stands before its axes."""
+    return reduce(x, dim, keepdim, **given)
+
+
+# -------------------------------------------------------------------- axes moved, made and left out
+
+
+def unsqueeze(x: Shape, at: Any) -> Shape:
+    return _put(x, number(at) % (len(x) + 1), ONE, taken=0)
+
+
+def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
+    return tuple(n for n in x if n is not ONE) if at is None else _put(x, _place(x, at))
+
+
+def narrow(x: Shape, at: Any, _: Any, length: Any) -> Shape:
+    return _put(x, _place(x, at), whole(length))
+
+
+def expand(_: Shape, *sizes: Any, **__: Any) -> Shape:
+    return _listed(sizes)
+
+
+def transpose(x: Shape, one: Any, other: Any) -> Shape:
+    a, b = _place(x, one), _place(x, other)
+    return tuple(x[b if n == a else a if n == b else n] for n in range(len(x)))
+
+
+def permute(x: Shape, *order: Any) -> Shape:
+    return tuple(x[_place(x, n)] for n in flat(order))
+
+
+def movedim(x: Shape, source: Any, target: Any) -> Shape:
+    sources, targets = ([_place(x, n) for n in flat([places])] for places in (source, target))
+    rest = iter(n for n in range(len(x)) if n not in sources)
+    order = [sources[targets.index(n)] if n in targets else next(rest) for n in range(len(x))]
+    return tuple(x[n] for n in order)
+
+
+def flatten(x: Shape, start: Any = ZERO, end: Any = _LAST) -> Shape:
+    first, last = _place(x, start), _place(x, end)
+    taken = last + 1 - first
+    return _put(x, first, elements(x[first : last + 1]), taken=taken)
+
+
+def unflatten(x: Shape, at: Any, sizes: Any) -> Shape:
+    return _put(x, _place(x, at), *_listed((sizes,)))
+
+
+def unfold(x: Shape, at: Any, size: Any, step: Any) -> Shape:
+    n = _place(x, at)
+    return (*_put(x, n, _windows(x[n], size, step)), size)
+
+
+def diagonal(x: Shape, _: Any = ZERO, dim1: Any = ZERO, dim2: Any = ONE) -> Shape:
+    one, other = _place(x, dim1), _place(x, dim2)
+    return (*(size for n, size in enumerate(x) if n not in (one, other)), x[one])
+
+
+def diag_embed(x: Shape, *_: Any) -> Shape:
+    return (*x, x[-1])
+
+
+def matrix_transposed(x: Shape) -> Shape:
+    return (*x[:-2], x[-1], x[-2])
+
+
+# -------------------------------------------------------------------- elements chosen and joined
+
+
+def gather(x: Shape, at: Any, index: Shape) -> Shape:
+    return index
+
+
+def index_select(x: Shape, at: Any, index: Shape) -> Shape:
+    return _put(x, _place(x, at), *index)
+
+
+def sliced(n: Poly, part: slice) -> Poly:
+    """How many of n positions a slice has: from a number to a number, or every so many."""
+    start = ZERO if part.start is None else part.start
+    stop = n if part.stop is None else part.stop
+    if all(not t.factors for t in stop.terms) and number(stop) < 0:
+        stop = add(n, stop)
+    length = add(stop, scale(start, -1))
+    return length if part.step is None else _windows(length, ONE, part.step)
+
+
+def pad(x: Shape, amounts: Any, *_: Any) -> Shape:
+    ends = [whole(a) for a in amounts]
+    more = [add(before, after) for before, after in list(pairwise(ends))[::2]][::-1]
+    kept = len(x) - len(more)
+    return (*x[:kept], *(add(n, m) for n, m in zip(x[kept:], more, strict=True)))
+
+
+def cat(parts: Sequence[Shape], at: Any = ZERO) -> Shape:
+    n = _place(parts[0], at)
+    return _put(parts[0], n, add(*(x[n] for x in parts)))
+
+
+def stack(parts: Sequence[Shape], at: Any = ZERO) -> Shape:
+    first = parts[0]
+    return _put(first, number(at) % (len(first) + 1), constant(len(parts)), taken=0)
+
+
+def arange(size: Any, **_: Any) -> Shape:
+    return (whole(size),)
+
+
+def single(*_: Any, **__: Any) -> Shape:
+    return ()
+
+
+# -------------------------------------------------------------------- contractions
+
+
+def matmul(a: Shape, b: Shape) -> Shape:
+    left, right = (a if len(a) > 1 else (ONE, *a)), (b if len(b) > 1 else (*b, ONE))
+    rows, columns = (a[-2:-1] if len(a) > 1 else ()), (b[-1:] if len(b) > 1 else ())
+    return (*broadcast(left[:-2], right[:-2]), *rows, *columns)
+
+
+def addmm(_: Shape, a: Shape, b: Shape, **__: Any) -> Shape:
+    return (*a[:-1], b[-1])
+
+
+def einsum(equation: str, *operands: Shape) -> Shape:
+    named = einsum_sizes(equation, *operands)
+    return tuple(named[letter] for letter in _letters(equation)[-1])
+
+
+def einsum_sizes(equation: str, *operands: Shape) -> dict[str, Poly]:
+    """The size of each letter."""
+    named: dict[str, Poly] = {}
+    for letters, x in zip(_letters(equation)[:-1], operands, strict=True):
+        named |= zip(letters, x, strict=True)
+    return named
+
+
+def _letters(equation: str) -> list[str]:
+    """Those of the operands and of the result."""
+    return equation.replace("...", ".").replace("->", ",").split(",")
+
+
+# -------------------------------------------------------------------- windows
+
+
+def _windows(n: Poly, reach: Poly, step: Poly) -> Poly:
+    """⌊(n - reach)/step⌋ + 1: how many windows n positions have."""
+    return add(floor_divided(add(n, scale(reach, -1)), step), ONE)
+
+
+def along(option: Any, axes: int) -> list[Poly]:
+    """The option of a convolution along each of its axes."""
+    return list(option) if isinstance(option, tuple) else [option] * axes
+
+
+def _every_window(
+    sizes: Shape, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Iterable[Poly]:
+    """Each axis has ⌊(n + 2*padding - dilation*(k - 1) - 1)/stride⌋ + 1 positions."""
+    options = (along(option, len(sizes)) for option in (kernel, stride, padding, dilation))
+    for n, k, step, more, apart in zip(sizes, *options, strict=True):
+        reach = add(mul(apart, add(k, _LAST)), ONE)
+        yield _windows(add(n, scale(more, 2)), reach, step)
+
+
+def conv(
+    x: Shape, w: Shape, stride: Any = ONE, padding: Any = ZERO, dilation: Any = ONE, **_: Any
+) -> Shape:
+    axes = len(w) - 2
+    places = _every_window(x[-axes:], w[2:], stride, padding, dilation)
+    return (*x[: -axes - 1], w[0], *places)
+
+
+def pool(x: Shape, kernel_size: Any, stride: Any = None, padding: Any = ZERO, **_: Any) -> Shape:
+    step = kernel_size if stride is None else stride
+    return (*x[:2], *_every_window(x[2:], kernel_size, step, padding, ONE))
+
+
+def conv_transpose(
+    y: Shape,
+    w: Shape,
+    stride: Any = ONE,
+    padding: Any = ZERO,
+    dilation: Any = ONE,
+    output_padding: Any = ZERO,
+    groups: Any = ONE,
+) -> Shape:
+    """Each axis has (n - 1)*stride + dilation*(k - 1) + output_padding - 2*padding + 1."""
+    axes = len(w) - 2
+    options = (along(option, axes) for option in (stride, padding, dilation, output_padding))
+    places = []
+    for n, k, step, less, apart, more in zip(y[-axes:], w[2:], *options, strict=True):
+        reach = add(mul(add(n, _LAST), step), mul(apart, add(k, _LAST)))
+        places.append(add(reach, scale(less, -2), more, ONE))
+    return (*y[: -axes - 1], mul(groups, w[1]), *places)
+
+
+def conv_input(shape: Shape, w: Shape, y: Shape, **_: Any) -> Shape:
+    return shape
+
+
+def conv_weight(x: Shape, shape: Shape, y: Shape, **_: Any) -> Shape:
+    return shape

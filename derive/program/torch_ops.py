@@ -1,0 +1,259 @@
+"""The operations of torch that generated code uses, as data.
+
+Everything that the engine knows of one stands in its row of `TORCH_OPS`; what has no row is
+elementwise. Only where torch's operation is written it is chosen elsewhere: by lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from derive.algebra.poly import ZERO, Poly, mul, scale
+from derive.program import shapes
+from derive.program.code import Binary, Code, Function, Method, Unary
+from derive.program.shapes import Shape, along, elements
+
+Flops = Callable[..., Poly]
+"""Of the shape of the result and the arguments, tensors being given by their shapes."""
+
+Steps = Iterable[tuple[Shape, Poly]]
+"""The shape of a result and the flops that it takes, one after another."""
+
+# -------------------------------------------------------------------- flops
+
+
+def _none(result: Shape, *_: Any, **__: Any) -> Poly:
+    return ZERO
+
+
+def _each(result: Shape, *_: Any, **__: Any) -> Poly:
+    """1 for each element of the result."""
+    return elements(result)
+
+
+def _of(argument: int) -> Flops:
+    """1 for each element of an argument: what a reduction takes in, or what is added."""
+    return lambda result, *args, **_: elements(args[argument])
+
+
+def _matmul(result: Shape, a: Shape, b: Shape) -> Poly:
+    return scale(mul(elements(result), a[-1]), 2)
+
+
+def _addmm(result: Shape, _: Shape, a: Shape, b: Shape, **__: Any) -> Poly:
+    return _matmul(result, a, b)
+
+
+def _einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
+    return scale(elements(shapes.einsum_sizes(equation, *operands).values()), 2)
+
+
+def _conv(result: Shape, x: Shape, w: Shape, **_: Any) -> Poly:
+    return scale(mul(elements(result), *w[1:]), 2)
+
+
+def _conv_transpose(result: Shape, y: Shape, w: Shape, **_: Any) -> Poly:
+    """2 for each weight at each place of each example; the channels of y are in the weights."""
+    return scale(mul(*y[:1], *y[2:], *w), 2)
+
+
+def _conv_input(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
+    return _conv_transpose(result, y, w)
+
+
+def _conv_weight(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
+    return _conv_transpose(result, y, w)
+
+
+def _pool(result: Shape, x: Shape, kernel_size: Any, *_: Any, **__: Any) -> Poly:
+    return mul(elements(result), *along(kernel_size, len(result) - 2))
+
+
+def _recurrence(result: Shape, *_: Any) -> Poly:
+    """Products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
+    return scale(elements(result), 5)
+
+
+# -------------------------------------------------------------------- steps before the last
+
+
+def _no_step(*_: Any, **__: Any) -> Steps:
+    return ()
+
+
+def _before_others(x: Shape, dim: Any) -> Steps:
+    """Two joins, two running products, three reversals."""
+    yield shapes.reduce(x, dim, True), ZERO
+    for flops in (0, 1, 0, 0, 1, 0):
+        yield x, scale(elements(x), flops)
+
+
+def _before_product(x: Shape, dim: Any) -> Steps:
+    """A join."""
+    yield shapes.reduce(x, dim, True), ZERO
+    yield x, ZERO
+
+
+def _before_decay(x: Shape, level: Shape, dim: Any) -> Steps:
+    """A clamp, a difference, its negative and its exponential."""
+    return [(level, elements(level))] * 4
+
+
+# -------------------------------------------------------------------- the operations
+
+
+@dataclass(frozen=True)
+class TorchOp:
+    """name(x, ...) or x.name(...): what it makes of shapes, and what that costs.
+
+    A ``view`` computes nothing; ``free`` ones are not told as operations, ``light`` ones are
+    written again rather than named. What ``makes`` a tensor reads none. One that ``contracts`` sums
+    products, one that ``keeps`` has an argument keepdim, and one ``at_positions`` is an error where
+    a position is not on the axis. ``before`` has the steps that come before the last.
+    """
+
+    name: str
+    shape: Callable[..., Shape] | None = None
+    """None: that to which tensors among the arguments broadcast."""
+    flops: Flops = _each
+    stem: str = ""
+    """What the engine calls a value of it."""
+    view: bool = False
+    free: bool = False
+    light: bool = False
+    makes: bool = False
+    contracts: bool = False
+    keeps: bool = False
+    at_positions: bool = False
+    before: Callable[..., Steps] = _no_step
+
+
+def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
+    return TorchOp(name, shape, _none, view=True, free=free, **columns)
+
+
+def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
+    """No arithmetic."""
+    return TorchOp(name, shape, _none, **columns)
+
+
+def _adds(name: str, source: int) -> TorchOp:
+    """Elements of a source added to those of a tensor, at positions."""
+    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
+
+
+def _reduces(name: str, stem: str = "") -> TorchOp:
+    return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
+
+
+def _windows() -> Iterator[TorchOp]:
+    """Those that are there for one, two and three axes of windows."""
+    for n in (1, 2, 3):
+        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True)
+        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True)
+        yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True)
+        yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True)
+        yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool)
+        yield TorchOp(f"max_pool{n}d", shapes.pool, _pool)
+
+
+_ROWS = (
+    _view("unsqueeze", shapes.unsqueeze, light=True),
+    _view("squeeze", shapes.squeeze, light=True),
+    _view("expand", shapes.expand, light=True),
+    _view("select", shapes.squeeze, light=True, at_positions=True),
+    _view("transpose", shapes.transpose, light=True),
+    _view("permute", shapes.permute, light=True),
+    _view("movedim", shapes.movedim, light=True),
+    _view("diagonal", shapes.diagonal),
+    _view("reshape", shapes.expand),
+    _view("flatten", shapes.flatten),
+    _view("unflatten", shapes.unflatten),
+    _view("narrow", shapes.narrow, free=False, at_positions=True),
+    _view("unfold", shapes.unfold, free=False),
+    _view("detach", shapes.like, free=False),
+    TorchOp("dim", free=True, light=True),
+    TorchOp("numel", free=True),
+    _reduces("sum", "total"),
+    _reduces("mean", "average"),
+    _reduces("logsumexp", "lse"),
+    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
+    *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
+    TorchOp("sum_to_size", shapes.expand, _of(0)),
+    _moves("gather", shapes.gather, stem="picked", at_positions=True),
+    _moves("index_select", shapes.index_select, stem="picked", at_positions=True),
+    _moves("flip", shapes.like),
+    _moves("clone", shapes.like),
+    _moves("to", shapes.like),
+    _moves("diag_embed", shapes.diag_embed),
+    _moves("pad", shapes.pad),
+    _moves("cat", shapes.cat),
+    _moves("stack", shapes.stack),
+    TorchOp("where", None, _none, "chosen"),
+    _moves("select_scatter", shapes.like),
+    _moves("slice_scatter", shapes.like, at_positions=True),
+    _adds("scatter_add", 3),
+    _adds("scatter_reduce", 3),
+    _adds("index_add", 3),
+    TorchOp("index_put", shapes.like, _of(2), at_positions=True),
+    _moves("new_zeros", shapes.expand, makes=True, stem="zeros"),
+    _moves("new_full", shapes.expand, makes=True),
+    _moves("arange", shapes.arange, makes=True, stem="position"),
+    _moves("tensor", shapes.single, makes=True),
+    TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True),
+    TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
+    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
+    *_windows(),
+    TorchOp("exp", stem="e"),
+    TorchOp("rsqrt", stem="inverse"),
+    TorchOp("square", stem="squared"),
+    TorchOp("softmax", stem="p"),
+    TorchOp("log_softmax", stem="logp"),
+    TorchOp("math.prod", stem="size"),
+    TorchOp("_product_of_others", shapes.like, before=_before_others),
+    TorchOp("_product_before", shapes.like, before=_before_product),
+    TorchOp("_recurrence", shapes.like, _recurrence),
+    TorchOp("_decayed_sum", shapes.like, _recurrence, before=_before_decay),
+)
+
+TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
+MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
+ELEMENTWISE = TorchOp("")
+
+ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
+"""By the number of axes: C + c*(A @ B) in one call."""
+
+
+def torch_op(code: Code) -> TorchOp:
+    """What the code calls."""
+    match code:
+        case Method(_, name):
+            return TORCH_OPS.get(name, ELEMENTWISE)
+        case Function(name) if name.startswith("torch."):
+            return TORCH_OPS.get(name.rpartition(".")[2], ELEMENTWISE)
+        case Function(name) if name not in ("min", "max"):
+            return TORCH_OPS.get(name, ELEMENTWISE)
+    return ELEMENTWISE
+
+
+def count(codes: Iterable[Code]) -> tuple[int, int]:
+    """(elementwise operations and reductions, matrix products and einsums) in the code."""
+    operations = contractions = 0
+    pending = list(codes)
+    while pending:
+        code = pending.pop()
+        pending += code.parts()
+        match code:
+            case Binary("@"):
+                contractions += 1
+            case Binary(op) if op != "or":
+                operations += 1
+            case Unary("-" | "~"):
+                operations += 1
+            case Function() if torch_op(code).flops in (_einsum, _addmm):
+                contractions += 1
+            case Function() | Method() if not torch_op(code).free:
+                operations += 1
+    return operations, contractions

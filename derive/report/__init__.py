@@ -1,0 +1,1 @@
+"""What a derivation tells: formulas, steps, cost; as text, JSON, LaTeX or HTML."""

@@ -1,0 +1,177 @@
+"""From the engine's names and axes back to those that an operation was given with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from derive.algebra.expr import Access, And, Expr, Guard, Index, Reduce, Rel, walk
+from derive.algebra.factor import factor
+from derive.algebra.nested import to_tree
+from derive.algebra.rules import Step
+from derive.algebra.substitution import fresh, replace, substitute
+from derive.calculus.adjoint import Adjoint
+from derive.calculus.canonical import renamed
+from derive.calculus.lets import Let, Lets, is_named_sum
+from derive.errors import no_recursion_leaves
+from derive.notation.given import Given, given_axes, letters_of, on_given_axes, with_letters
+from derive.notation.operation import Operation
+from derive.report.result import DerivationStep, Formula
+
+
+@dataclass(frozen=True)
+class Speech:
+    """From canonical names and axes to those that the operation was given with."""
+
+    say: Callable[[str], str]
+    owners: Mapping[str, Given]
+    letters: Mapping[tuple[str, ...], Index]
+    """One index for several side by side, by the extents of those."""
+    find: Callable[[str], Let | None]
+    """The definition of a name."""
+    _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, op: Operation, lets: Lets) -> Speech:
+        """For an operation as it was given and its definitions."""
+        say = lets.say
+        owners = given_axes(op)
+        for adjoint, tensor in lets.derived_from.items():
+            if say(tensor) in owners:
+                owners[say(adjoint)] = owners[say(tensor)]
+        return cls(say, owners, letters_of(op), lets.get)
+
+    def written_out(self, e: Expr) -> Expr:
+        """e, nested, with the engine's own names of short sums replaced by what they stand for."""
+
+        def opened(part: Expr) -> Expr | None:
+            let = self.find(part.tensor) if isinstance(part, Access) else None
+            if let is None or not _is_short(let):
+                return None
+            assert isinstance(part, Access)
+            return self.written_out(factor(let.body_at(part.positions)))
+
+        return replace(e, opened)
+
+    def _in_words(self, e: Expr) -> Expr:
+        if e not in self._said:
+            # What one step ends with the next begins with.
+            self._said[e] = on_given_axes(renamed(e, self.say), self.owners)
+        return self._said[e]
+
+    def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
+        """New names for axes that would be called as a later one is."""
+        taken: set[str] = set()
+        found: dict[Index, Expr] = {}
+        for i in reversed(axes):
+            new = i
+            while isinstance(new, Index) and self.say(new.name) in taken:
+                new = Index(f"{new.name}'", new.extent, new.group)
+            if isinstance(i, Index) and isinstance(new, Index):
+                taken.add(self.say(new.name))
+                if new is not i:
+                    found[i] = new
+        return found
+
+    def equation(
+        self, name: str, axes: Sequence[Expr], *bodies: Expr
+    ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
+        """name[axes] = body as a reader knows it, for several bodies."""
+        whole: list[Expr] = [Access(name, tuple(axes)), *bodies]
+        names = self._apart(axes)
+        if names:
+            whole = [substitute(e, names) for e in whole]
+        spoken = [self._in_words(e) for e in whole]
+        access, *rest = with_letters(spoken, self.letters)
+        assert isinstance(access, Access)
+        return access.tensor, access.positions, tuple(rest)
+
+
+def _is_short(let: Let) -> bool:
+    """Whether the let is a sum that the engine named, as long as an operand may be."""
+    if not is_named_sum(let):
+        return False
+    return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
+
+
+_SHORT = 24
+
+
+def formula(adjoint: Adjoint, speech: Speech) -> Formula:
+    """The adjoint in nested form."""
+    nested = speech.written_out(factor(adjoint.body))
+    name, axes, (body,) = speech.equation(adjoint.name, adjoint.formals, nested)
+    return Formula(name, axes, body, partial(_steps, adjoint, speech))
+
+
+@no_recursion_leaves
+def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
+    """The steps of an adjoint; factoring is the last of them."""
+    nested, last = factor(adjoint.body), to_tree(adjoint.body)
+    log = list(adjoint.steps)
+    subject = (adjoint.name, adjoint.formals)
+    if nested is not last:
+        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+    last, nested = nested, speech.written_out(nested)
+    if nested is not last:
+        log.append(Step("write out", "a name is what it is short for", last, nested, subject))
+    return steps_of(log, speech)
+
+
+def steps_of(log: Sequence[Step], speech: Speech) -> tuple[DerivationStep, ...]:
+    """The steps, those of one subject in the same letters."""
+    about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
+    for step in log:
+        about.setdefault(step.subject, []).append(step)
+    told: dict[Step, DerivationStep] = {}
+    for subject, steps in about.items():
+        bodies = [to_tree(e) for step in steps for e in (step.before, step.after)]
+        name, axes, spoken = speech.equation(*subject, *bodies)
+        for step, before, after in zip(steps, spoken[::2], spoken[1::2], strict=True):
+            told[step] = DerivationStep(name, axes, step.rule, step.states, before, after)
+    return tuple(told[step] for step in log)
+
+
+def _definition(let: Let, speech: Speech) -> Formula:
+    """A name of the engine's own as an equation."""
+    body = factor(let.body)
+    condition = None if let.condition is None else factor(let.condition)
+    if let.kind == "others":
+        (k,) = let.binders
+        other = fresh(k, let.formals)
+        body = substitute(body, {k: other})
+        apart: Expr = Rel("!=", other, k)
+        if condition is not None:
+            apart = And((substitute(condition, {k: other}), apart))
+        body = Reduce("prod", (other,), body, apart)
+    elif let.kind != "sum":
+        body = Reduce(let.kind, let.binders, body, condition)
+    name, axes, (body,) = speech.equation(let.name, let.formals, body)
+    return Formula(name, axes, body)
+
+
+def _read(e: Expr) -> set[str]:
+    """The tensors that are read inside e, but for conditions that only guard positions."""
+    found: set[str] = set()
+    pending, met = [e], set[Expr]()
+    while pending:
+        part = pending.pop()
+        if part not in met:
+            met.add(part)
+            found |= {part.tensor} if isinstance(part, Access) else set()
+            pending += [part.position] if isinstance(part, Guard) else part.parts()
+    return found
+
+
+def definitions(lets: Lets, expressions: Sequence[Expr], speech: Speech) -> tuple[Formula, ...]:
+    """The engine's own names that the expressions read, in order of definition."""
+    wanted: set[str] = set()
+    pending = list(expressions)
+    while pending:
+        for tensor in _read(pending.pop()):
+            let = lets.get(tensor)
+            if let is not None and let.internal and let.name not in wanted:
+                wanted.add(let.name)
+                pending += [let.body, *filter(None, [let.condition])]
+    return tuple(_definition(let, speech) for let in lets if let.name in wanted)

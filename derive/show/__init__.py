@@ -1,0 +1,1 @@
+"""Expressions as mathematics: in Unicode, LaTeX and MathML."""

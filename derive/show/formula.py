@@ -1,0 +1,399 @@
+"""Expressions and equations as Unicode, LaTeX and MathML, the way an expert writes them.
+
+One printer walks the expression and decides order, signs, fractions and parentheses from a
+table of precedence; a style holds what differs between the targets. Bound indices with machine
+names (``_0``), and those that an outer name hides, are renamed: k, k′, k″.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from fractions import Fraction
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Call,
+    Composite,
+    Const,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Or,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    free_indices,
+    num,
+    walk,
+)
+from derive.algebra.substitution import primed, replace, substitute
+from derive.show.legible import legible
+from derive.show.typeset import STYLES, Style
+
+_OR, _AND, _NOT, _REL, _ADD, _MUL, _POW, _ATOM = range(8)
+"""Precedence, loosest first. A prefix operator (Σ, Π) reaches as far as a product."""
+
+_PREFIX = {"sum", "prod"}
+_LARGEST_DENOMINATOR = 100
+"""Beyond it a number is a decimal, where it has one: 0.044715."""
+
+
+def unicode(e: Expr) -> str:
+    """e as text: ``Σₖ A[i,k]·B[k,j]``."""
+    return _expression(e, "unicode")
+
+
+def latex(e: Expr) -> str:
+    r"""e as LaTeX (with amsmath): ``\sum_{k} A_{i,k} \, B_{k,j}``."""
+    return _expression(e, "latex")
+
+
+def mathml(e: Expr) -> str:
+    """e as a MathML element."""
+    return _expression(e, "mathml")
+
+
+def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode") -> str:
+    """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
+    target = STYLES[style]
+    return target.whole(target.relations["=="].join(sides(name, axes, body, style)))
+
+
+def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str, str]:
+    """What stands before and behind the sign of the equation name[axes] = body."""
+    left, right = _named(Access(name, tuple(axes)), legible(body))
+    right = _in_order_of(left, right)
+    printer = _Printer(STYLES[style])
+    return printer.text(left), printer.text(right)
+
+
+def _expression(e: Expr, style: str) -> str:
+    target = STYLES[style]
+    (shown,) = _named(legible(e))
+    return target.whole(_Printer(target).text(shown))
+
+
+def _in_order_of(left: Expr, e: Expr) -> Expr:
+    """e with the indices of its deltas in the order of the axes on the left."""
+    letters = [i for i in walk(left) if isinstance(i, Index)]
+    places: dict[Expr, int] = {i: n for n, i in enumerate(letters)}
+
+    def turned(part: Expr) -> Expr | None:
+        if not isinstance(part, Delta) or {part.axis, part.position} - places.keys():
+            return None
+        return Delta(*sorted((part.axis, part.position), key=places.__getitem__))
+
+    return replace(e, turned)
+
+
+# Names for display
+
+
+def _named(*expressions: Expr) -> list[Expr]:
+    """The expressions with letters for machine names and no letter bound within its own scope."""
+    every = [e for expression in expressions for e in walk(expression)]
+    taken = {e.tensor for e in every if isinstance(e, Access)}
+    taken |= {e.name for e in every if isinstance(e, Param)}
+    free: dict[Index, None] = {}
+    for expression in expressions:
+        outside = free_indices(expression)
+        free |= {i: None for i in walk(expression) if isinstance(i, Index) and i in outside}
+    taken |= {i.name for i in free if not _is_machine(i)}
+    renaming: dict[Index, Expr] = {}
+    for index in free:
+        if _is_machine(index):
+            renaming[index] = new = _letter(index, taken)
+            taken.add(new.name)
+    return [_relabel(substitute(e, renaming), frozenset(taken)) for e in expressions]
+
+
+def _is_machine(index: Index) -> bool:
+    return index.name.startswith("_")
+
+
+def _letter(index: Index, taken: Container[str]) -> Index:
+    """The index under its own letter, or its extent's, with primes until it is new."""
+    name = index.name.rstrip("'")
+    if name.startswith("_"):
+        name = index.extent.strip("_'") or "i"
+    return Index(primed(name, taken), index.extent, index.group)
+
+
+def _relabel(e: Expr, taken: frozenset[str]) -> Expr:
+    """e with each bound index under a letter that is free where it is bound."""
+    if isinstance(e, Reduce):
+        renaming: dict[Index, Expr] = {}
+        indices = []
+        for index in e.indices:
+            new = _letter(index, taken)
+            taken |= {new.name}
+            renaming[index] = new
+            indices.append(new)
+        body, condition = substitute(e.body, renaming), e.condition
+        if condition is not None:
+            condition = _relabel(substitute(condition, renaming), taken)
+        return Reduce(e.kind, tuple(indices), _relabel(body, taken), condition)
+    result: Expr = e.map(lambda part: _relabel(part, taken))
+    return result
+
+
+class _Printer:
+    """Decides order, signs, fractions and parentheses; the style puts the texts together."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    def text(self, e: Expr, least: int = _OR) -> str:
+        """e, in parentheses where it binds looser than ``least``."""
+        text, precedence = self.show(e)
+        return text if precedence >= least else self.style.fence(text)
+
+    def inside(self, e: Expr, least: int) -> str:
+        """e where the style may show its extent by itself."""
+        return self.text(e, _OR if self.style.encloses else least)
+
+    def show(self, e: Expr) -> tuple[str, int]:
+        """The text of e and how tightly it binds."""
+        style = self.style
+        match e:
+            case Num() | Mul() | Pow(_, Num()):
+                return self.product(e)
+            case Add(args):
+                return self.sum(args)
+            case Const(name):
+                return style.constants.get(name, name), _ATOM
+            case Index(name) | Param(name):
+                return style.name(name), _ATOM
+            case Size(extent):
+                return style.size(style.name(extent)), _ATOM
+            case Access(tensor, positions):
+                name = style.name(tensor)
+                texts = [self.position(p) for p in positions]
+                return (style.subscript(name, texts) if texts else name), _ATOM
+            case Delta(axis, position):
+                return style.delta([self.position(axis), self.position(position)]), _ATOM
+            case Composite():
+                return self.position(e), _ATOM
+            case Pow(base, exponent) | Call("pow", (base, exponent)):
+                return self.power(base, exponent)
+            case Call("floordiv", (a, b)):
+                quotient = style.fraction(self.inside(a, _MUL), self.inside(b, _POW))
+                return style.call("floor", [quotient]), _ATOM
+            case Call(function, args):
+                return style.call(function, [self.text(a) for a in args]), _ATOM
+            case Reduce():
+                return self.reduction(e)
+            case Where(condition, then, other):
+                return style.where(*map(self.text, (condition, then, other))), _ATOM
+            case Iverson(condition):
+                return style.fence(self.text(condition), "[", "]"), _ATOM
+            case Rel(op, left, right):
+                sides = self.text(left, _ADD), self.text(right, _ADD)
+                return style.relations[op].join(sides), _REL
+            case And(args):
+                return self.conjunction(args)
+            case Or(args):
+                return style.disjunction.join(self.text(a, _AND) for a in args) or "false", _OR
+            case Not(arg):
+                return style.negation + self.text(arg, _ATOM), _NOT
+        raise TypeError(f"{type(e).__name__} has no printed form; make it a tree first: {e}")
+
+    def conjunction(self, args: Sequence[Expr]) -> tuple[str, int]:
+        """Conditions that hold together; a ≤ x and x ≤ b is a chain."""
+        texts: list[str] = []
+        left = list(args)
+        while left:
+            first = left.pop(0)
+            ends = [b for b in left if _between(first, b)]
+            if not ends:
+                texts.append(self.text(first, _NOT))
+                continue
+            left.remove(ends[0])
+            assert isinstance(first, Rel) and isinstance(ends[0], Rel)
+            low = self.text(first.right, _ADD) + self.style.relations[_TURNED[first.op]]
+            texts.append(low + self.text(ends[0], _REL))
+        precedence = _AND if len(texts) > 1 else _REL
+        return self.style.conjunction.join(texts) or "true", precedence
+
+    def position(self, e: Expr) -> str:
+        """What stands between the brackets of an access: groups and composites are marked."""
+        if isinstance(e, Composite):
+            return self.style.composite([self.part(part) for part in e.args])
+        if isinstance(e, Index) and e.group:
+            return self.style.group(self.style.name(e.name))
+        return self.text(e)
+
+    def part(self, e: Expr) -> str:
+        """A position on one part of a composite axis: ((1 − r) d)."""
+        starred = isinstance(e, Index | Composite)
+        return self.position(e) if starred else self.text(e, _ATOM)
+
+    def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
+        """Terms with a Σ go last, before them the negative ones after the positive.
+
+        A number is added to a difference of what varies: a − b + eps.
+        """
+        terms = [_split(term) for term in _flat(Add, args)]
+        signs = {term.coefficient < 0 for term in terms if term.varies}
+        terms.sort(
+            key=lambda term: (
+                bool(term.prefixed),
+                len(signs) == 2 and not term.varies,
+                term.coefficient < 0,
+            )
+        )
+        text = ""
+        for n, term in enumerate(terms):
+            negative = term.coefficient < 0
+            sign = self.style.minus if negative else self.style.plus
+            if n == 0:
+                sign = self.style.negative if negative else ""
+            text += sign + self.term(term)
+        return (text, _ADD) if terms else (self.style.number("0"), _ATOM)
+
+    def product(self, e: Expr) -> tuple[str, int]:
+        """coefficient*factors/divisors*sums, the sign in front of all."""
+        parts = _split(e)
+        if parts.coefficient < 0:
+            return self.style.negative + self.term(parts), _ADD
+        return self.magnitude(parts)
+
+    def term(self, parts: _Parts) -> str:
+        """The magnitude where a sign stands before it: -(a + b), a - (b + c)."""
+        text, precedence = self.magnitude(parts)
+        least = _MUL if parts.coefficient < 0 else _ADD
+        return text if precedence >= least else self.style.fence(text)
+
+    def magnitude(self, parts: _Parts) -> tuple[str, int]:
+        """|coefficient|*factors/divisors*prefixed."""
+        style = self.style
+        size = abs(parts.coefficient)
+        top, bottom = list(parts.factors), list(parts.divisors)
+        decimal = _decimal(size)
+        number = decimal or str(size.numerator)
+        if decimal is None and size.denominator != 1:
+            bottom.insert(0, num(size.denominator))
+        lone = not (top or bottom or parts.prefixed)
+        texts = [style.number(number)] if number != "1" or lone else []
+        pieces = len(texts) + len(top)
+        if bottom:
+            if pieces <= 1:
+                texts += [self.inside(factor, _MUL) for factor in top]
+            else:
+                texts += [self.text(factor, _POW) for factor in top]
+            above = style.times.join(texts) or style.number("1")
+            if len(bottom) == 1:
+                below = self.inside(bottom[0], _POW)
+            else:
+                below = style.times.join(self.text(factor, _POW) for factor in bottom)
+                below = below if style.encloses else style.fence(below)
+            texts = [style.fraction(above, below)]
+        elif pieces == 1 and not parts.prefixed:
+            return (texts[0], _ATOM) if texts else self.factor(top[0])
+        else:
+            texts += [self.text(factor, _POW) for factor in top]
+        alone = len(parts.prefixed) == 1
+        texts += [self.text(factor, _MUL if alone else _ATOM) for factor in parts.prefixed]
+        return style.times.join(texts), _MUL
+
+    def factor(self, e: Expr) -> tuple[str, int]:
+        """A single factor, which is no number and no product."""
+        return self.power(e.base, e.exponent) if isinstance(e, Pow) else self.show(e)
+
+    def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
+        if exponent is num(Fraction(1, 2)):
+            return self.style.root(self.text(base)), _ATOM
+        _, precedence = self.show(exponent)
+        above = self.text(exponent)
+        return self.style.power(self.text(base, _ATOM), above, precedence == _ATOM), _POW
+
+    def reduction(self, e: Reduce) -> tuple[str, int]:
+        letters = [self.position(index) for index in e.indices]
+        condition = None if e.condition is None else self.text(e.condition)
+        operator = self.style.operator(e.kind, letters, condition)
+        if e.kind in _PREFIX:
+            return self.style.prefix(operator, self.text(e.body, _MUL)), _MUL
+        return operator + self.style.fence(self.text(e.body)), _ATOM
+
+
+_TURNED = {">": "<", ">=": "<="}
+
+
+def _between(a: Expr, b: Expr) -> bool:
+    """Whether a is x > low or x ≥ low and b is x < high or x ≤ high."""
+    if not isinstance(a, Rel) or not isinstance(b, Rel):
+        return False
+    return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
+
+
+class _Parts:
+    """A product taken apart: coefficient * factors / divisors * prefixed (Σ and Π)."""
+
+    def __init__(self) -> None:
+        self.coefficient = Fraction(1)
+        self.factors: list[Expr] = []
+        self.divisors: list[Expr] = []
+        self.prefixed: list[Expr] = []
+
+    @property
+    def varies(self) -> bool:
+        """Whether a tensor or an index stands in the product."""
+        parts = (p for e in (*self.factors, *self.divisors, *self.prefixed) for p in walk(e))
+        return any(isinstance(p, Access | Index) for p in parts)
+
+
+def _split(e: Expr) -> _Parts:
+    parts = _Parts()
+    for factor in _flat(Mul, (e,)):
+        if isinstance(factor, Num):
+            parts.coefficient *= factor.value
+        elif isinstance(factor, Reduce) and factor.kind in _PREFIX:
+            parts.prefixed.append(factor)
+        elif (
+            isinstance(factor, Pow)
+            and isinstance(factor.exponent, Num)
+            and factor.exponent.value < 0
+        ):
+            power = -factor.exponent.value
+            parts.divisors.append(factor.base if power == 1 else Pow(factor.base, num(power)))
+        else:
+            parts.factors.append(factor)
+    parts.factors.sort(key=_rank)
+    return parts
+
+
+def _rank(factor: Expr) -> int:
+    """Numbers before masks before everything else."""
+    base = factor.base if isinstance(factor, Pow) and isinstance(factor.exponent, Num) else factor
+    if isinstance(base, Num | Const) or isinstance(factor, Size | Param):
+        return 0
+    return 1 if isinstance(factor, Iverson) else 2
+
+
+def _flat(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
+    """The operands of nested sums or products, in order."""
+    flat: list[Expr] = []
+    for arg in args:
+        flat += _flat(kind, arg.args) if isinstance(arg, kind) else [arg]
+    return flat
+
+
+def _decimal(value: Fraction) -> str | None:
+    """The digits of a finite decimal with a large denominator."""
+    if value.denominator <= _LARGEST_DENOMINATOR:
+        return None
+    for places in range(1, 31):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            whole, rest = divmod(scaled.numerator, 10**places)
+            return f"{whole}.{rest:0{places}d}"
+    return None

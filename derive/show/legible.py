@@ -1,0 +1,231 @@
+"""Conditions and cases of an expression as they are read, for real numbers.
+
+    not (0 < x)              x ≤ 0
+    lo ≤ x and x ≤ hi        lo ≤ x ≤ hi        (the chain is the printer's)
+    [c]*a + [not c]*b        where(c, a, b)
+    a - t - t                a - 2*t
+    x[guarded p]             x[p]
+    p*[p != 0]               p
+    s*s                      s**2
+    [x < b]*[x >= a]         [a ≤ x < b]
+    [size(k) > 0]*x[0]       x[0]        (there is nothing to read where k has no values)
+
+The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import permutations
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    And,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Mul,
+    Not,
+    Num,
+    Pow,
+    Rel,
+    Size,
+    Where,
+    num,
+    walk,
+)
+from derive.algebra.substitution import replace, replace_inside_out
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def legible(e: Expr) -> Expr:
+    """e, nested, in the form that is read."""
+    return replace_inside_out(replace(e, _where_something_is_read), _legible)
+
+
+def _where_something_is_read(e: Expr) -> Expr | None:
+    """A product without the brackets that only say that what it reads is there."""
+    if not isinstance(e, Mul):
+        return None
+    kept = [a for a in e.args if not _says_of_values(a, e)]
+    if len(kept) == len(e.args):
+        return None
+    made = [replace(a, _where_something_is_read) for a in kept]
+    return made[0] if len(made) == 1 else Mul(tuple(made))
+
+
+def _says_of_values(bracket: Expr, e: Mul) -> bool:
+    """Whether it says that an axis has values, and guards a position beside it."""
+    c = bracket.condition if isinstance(bracket, Iverson) else None
+    if not isinstance(c, Rel) or (c.op, c.left) not in (("<", num(0)), ("<=", num(1))):
+        return False
+    return isinstance(c.right, Size) and any(_reads_where(a, c) for a in e.args if a is not bracket)
+
+
+def _reads_where(e: Expr, condition: Expr) -> bool:
+    """Whether e, or each of its terms, reads at a position that the condition guards."""
+    if isinstance(e, Add):
+        return all(_reads_where(a, condition) for a in e.args)
+    guards = (p.condition for p in walk(e) if isinstance(p, Guard))
+    return any(condition in walk(guard) for guard in guards)
+
+
+def _legible(e: Expr) -> Expr:
+    """A node in the form that is read, whose parts are."""
+    if isinstance(e, Guard):
+        return e.position
+    if isinstance(e, Not) and isinstance(e.arg, Rel):
+        return _oriented(Rel(_DENIED[e.arg.op], e.arg.left, e.arg.right))
+    if isinstance(e, Rel):
+        return _oriented(e)
+    if isinstance(e, Add):
+        collected = _collected(e)
+        return _cases(collected.args) if isinstance(collected, Add) else collected
+    if isinstance(e, Mul):
+        return _in_chains(_without_zeros(_in_powers(e)))
+    return e
+
+
+def _in_powers(e: Mul) -> Mul:
+    """s*s*t is s**2*t."""
+    args = [a for part in e.args for a in (part.args if isinstance(part, Mul) else (part,))]
+    numbers = tuple(a for a in args if isinstance(a, Num))
+    powers: dict[Expr, Fraction] = {}
+    for a in args:
+        base, power = a, Fraction(1)
+        if isinstance(a, Num):
+            continue
+        if isinstance(a, Pow) and isinstance(a.exponent, Num):
+            base, power = a.base, a.exponent.value
+        powers[base] = powers.get(base, Fraction(0)) + power
+    if len(powers) + len(numbers) == len(args):
+        return e
+    return Mul((*numbers, *(b if n == 1 else Pow(b, Num(n)) for b, n in powers.items())))
+
+
+def _collected(e: Add) -> Expr:
+    """a - t - t is a - 2*t, where terms are alike; else e as it is."""
+    terms = list(_signed_terms(e, Fraction(1)))
+    sums: dict[Expr, Fraction] = {}
+    for coefficient, rest in terms:
+        sums[rest] = sums.get(rest, Fraction(0)) + coefficient
+    if len(sums) == len(terms):
+        return e
+    kept = [_scaled(n, rest) for rest, n in sums.items() if n]
+    return kept[0] if len(kept) == 1 else Add(tuple(kept)) if kept else num(0)
+
+
+def _signed_terms(e: Expr, sign: Fraction) -> Iterator[tuple[Fraction, Expr]]:
+    """The terms of nested sums, each a number times something, 1 for a number alone."""
+    if isinstance(e, Add):
+        for a in e.args:
+            yield from _signed_terms(a, sign)
+    elif isinstance(e, Num):
+        yield sign * e.value, num(1)
+    elif isinstance(e, Mul) and isinstance(e.args[0], Num):
+        rest = e.args[1:]
+        inner = rest[0] if len(rest) == 1 else Mul(rest)
+        if isinstance(inner, Add):
+            yield from _signed_terms(inner, sign * e.args[0].value)
+        else:
+            yield sign * e.args[0].value, inner
+    else:
+        yield sign, e
+
+
+def _scaled(n: Fraction, e: Expr) -> Expr:
+    if e is num(1):
+        return Num(n)
+    if n == 1:
+        return e
+    return Mul((Num(n), *(e.args if isinstance(e, Mul) else (e,))))
+
+
+def _in_chains(e: Expr) -> Expr:
+    """[x < b]*[x >= a] is [x >= a and x < b], which is read a <= x < b."""
+    if not isinstance(e, Mul):
+        return e
+    args = list(e.args)
+    for low, high in permutations([a for a in e.args if isinstance(a, Iverson)], 2):
+        if low in args and high in args and _meet(low.condition, high.condition):
+            args[args.index(low)] = Iverson(And((low.condition, high.condition)))
+            args.remove(high)
+    return args[0] if len(args) == 1 else Mul(tuple(args))
+
+
+def _meet(low: Expr, high: Expr) -> bool:
+    """Whether these are bounds of the same thing, from below and from above."""
+    if not isinstance(low, Rel) or not isinstance(high, Rel):
+        return False
+    return low.left is high.left and low.op in (">", ">=") and high.op in ("<", "<=")
+
+
+def _without_zeros(e: Mul) -> Expr:
+    """p*[p != 0] is p."""
+    kept = tuple(a for a in e.args if not (_nonzero(a) is not None and _nonzero(a) in e.args))
+    return kept[0] if len(kept) == 1 else Mul(kept)
+
+
+def _nonzero(e: Expr) -> Expr | None:
+    """p where e is [p != 0]."""
+    c = e.condition if isinstance(e, Iverson) else None
+    zero = isinstance(c, Rel) and c.op == "!=" and c.right is num(0)
+    return c.left if zero and isinstance(c, Rel) else None
+
+
+def _oriented(c: Rel) -> Rel:
+    """The comparison with what varies on the left."""
+    if _weight(c.left) <= _weight(c.right):
+        return c
+    return Rel(_MIRRORED[c.op], c.right, c.left)
+
+
+def _weight(e: Expr) -> int:
+    parts = list(walk(e))
+    if any(isinstance(p, Access) for p in parts):
+        return 0
+    if any(isinstance(p, Index) for p in parts):
+        return 1
+    return 3 if isinstance(e, Num) else 2
+
+
+def _cases(args: Sequence[Expr]) -> Expr:
+    """The sum with a pair of addends under a bracket and its denial as one choice."""
+    guarded = [a for a in args if _lone_bracket(a)[0] is not None]
+    for one, two in permutations(guarded, 2):
+        c, then = _lone_bracket(one)
+        d, other = _lone_bracket(two)
+        if c is None or d is None or _denied(c) is not d or _is_denial(c):
+            continue
+        if isinstance(then, Num) and isinstance(other, Num):
+            continue
+        rest = tuple(a for a in args if a is not one and a is not two)
+        choice = Where(c, then, other)
+        return Add((choice, *rest)) if rest else choice
+    return Add(tuple(args))
+
+
+def _lone_bracket(e: Expr) -> tuple[Expr | None, Expr]:
+    """(condition, what it guards) of a product with one bracket."""
+    args = e.args if isinstance(e, Mul) else (e,)
+    brackets = [a for a in args if isinstance(a, Iverson)]
+    if len(brackets) != 1:
+        return None, e
+    rest = tuple(a for a in args if a is not brackets[0])
+    return brackets[0].condition, Mul(rest) if len(rest) > 1 else rest[0] if rest else num(1)
+
+
+def _denied(c: Expr) -> Expr:
+    if isinstance(c, Not):
+        return c.arg
+    return Rel(_DENIED[c.op], c.left, c.right) if isinstance(c, Rel) else Not(c)
+
+
+def _is_denial(c: Expr) -> bool:
+    """Whether the other case is the one to name first."""
+    return isinstance(c, Not) or (isinstance(c, Rel) and c.op in ("!=", "<", "<="))

@@ -1,0 +1,338 @@
+"""What Unicode, LaTeX and MathML differ in: how each construct is put together from texts.
+
+A style decides nothing: `derive.show.formula` settles order, signs and parentheses, and hands
+over the texts of the parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+_GREEK = dict(
+    zip(
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
+        "upsilon phi chi psi omega".split(),
+        "αβγδεζηθικλμνξπρστυφχψω",
+        strict=True,
+    )
+)
+
+
+class Style:
+    """Unicode, and the base of the others: how each construct is put together from texts."""
+
+    encloses = False
+    """Whether fractions, roots and exponents show their extent without parentheses."""
+    times, plus, minus, negative = "·", " + ", " − ", "−"
+    conjunction, disjunction, negation = " and ", " or ", "not "
+    comma = ", "
+    relations: Mapping[str, str] = {
+        "==": " = ",
+        "!=": " ≠ ",
+        "<": " < ",
+        "<=": " ≤ ",
+        ">": " > ",
+        ">=": " ≥ ",
+    }
+    constants: Mapping[str, str] = {"pi": "π", "inf": "∞"}
+    operators: Mapping[str, str] = {"sum": "Σ", "prod": "Π"}
+    functions: Mapping[str, str] = {}
+    fences: Mapping[str, tuple[str, str]] = {"abs": ("|", "|"), "floor": ("⌊", "⌋")}
+
+    def whole(self, text: str) -> str:
+        return text
+
+    def number(self, text: str) -> str:
+        return text
+
+    def name(self, name: str) -> str:
+        return name.replace("'", "′")
+
+    def group(self, letter: str) -> str:
+        return "*" + letter
+
+    def fence(self, text: str, left: str = "(", right: str = ")") -> str:
+        return left + text + right
+
+    def fraction(self, top: str, bottom: str) -> str:
+        return f"{top}/{bottom}"
+
+    def power(self, base: str, exponent: str, atomic: bool) -> str:
+        if exponent.isdecimal():
+            return base + exponent.translate(_SUPERSCRIPTS)
+        return f"{base}^{exponent if atomic else self.fence(exponent)}"
+
+    def root(self, text: str) -> str:
+        return "√" + self.fence(text)
+
+    def subscript(self, name: str, positions: Sequence[str]) -> str:
+        return f"{name}[{','.join(positions)}]"
+
+    def composite(self, parts: Sequence[str]) -> str:
+        return self.fence(" ".join(parts))
+
+    def size(self, letter: str) -> str:
+        return f"size({letter})"
+
+    def delta(self, positions: Sequence[str]) -> str:
+        return self.subscript("δ", positions)
+
+    def call(self, name: str, args: Sequence[str]) -> str:
+        if name in self.fences and len(args) == 1:
+            return self.fence(args[0], *self.fences[name])
+        return self.functions.get(name, name) + self.fence(self.comma.join(args))
+
+    def operator(self, kind: str, letters: Sequence[str], condition: str | None) -> str:
+        """The sign of a reduction with its indices, as subscripts where Unicode has them."""
+        sign = self.operators.get(kind, kind)
+        if condition is None and all(_has_subscript(letter) for letter in letters):
+            return sign + "".join(letters).translate(_SUBSCRIPTS)
+        inside = ",".join(letters)
+        return sign + f"[{inside if condition is None else f'{inside} | {condition}'}]"
+
+    def prefix(self, operator: str, body: str) -> str:
+        return f"{operator} {body}"
+
+    def where(self, condition: str, then: str, other: str) -> str:
+        return f"where({condition}, {then}, {other})"
+
+
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUBSCRIPTS = str.maketrans("aehijklmnoprstuvx", "ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ")
+
+
+def _has_subscript(letter: str) -> bool:
+    bare = letter.rstrip("′")
+    return len(bare) == 1 and ord(bare) in _SUBSCRIPTS
+
+
+class _Latex(Style):
+    encloses = True
+    times, minus, negative = r" \, ", " - ", "-"
+    conjunction, disjunction, negation = r" \land ", r" \lor ", r"\lnot "
+    relations: Mapping[str, str] = {
+        "==": " = ",
+        "!=": r" \ne ",
+        "<": " < ",
+        "<=": r" \le ",
+        ">": " > ",
+        ">=": r" \ge ",
+    }
+    constants: Mapping[str, str] = {"pi": r"\pi", "inf": r"\infty"}
+    operators: Mapping[str, str] = {"sum": r"\sum", "prod": r"\prod"} | {
+        kind: rf"\{kind}" for kind in ("max", "min")
+    }
+    functions: Mapping[str, str] = {
+        **{name: rf"\{name}" for name in "exp log sin cos tan sinh cosh tanh".split()},
+        **{"asin": r"\arcsin", "acos": r"\arccos", "atan": r"\arctan", "sigmoid": r"\sigma"},
+        **{"maximum": r"\max", "minimum": r"\min", "digamma": r"\psi"},
+    }
+    fences: Mapping[str, tuple[str, str]] = {
+        "abs": ("|", "|"),
+        "floor": (r"\lfloor ", r"\rfloor"),
+    }
+
+    def name(self, name: str) -> str:
+        bare = name.rstrip("'")
+        primes = name[len(bare) :]
+        if bare.startswith("Σ"):
+            letters, _, summed = name.removeprefix("Σ[").partition("] ")
+            own = [self.group(x[1:]) if x.startswith("*") else x for x in letters.split(",")]
+            return self.prefix(self.operator("sum", own, None), self.name(summed))
+        if bare.startswith("∂"):
+            above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
+            return self.fraction(rf"\partial {above}", rf"\partial {below}")
+        if bare in _GREEK:
+            return f"\\{bare}{primes}"
+        return (bare if len(bare) == 1 else _command("mathrm", bare)) + primes
+
+    def group(self, letter: str) -> str:
+        return r"{*}" + letter
+
+    def fence(self, text: str, left: str = "(", right: str = ")") -> str:
+        return rf"\left{left}{text}\right{right}"
+
+    def fraction(self, top: str, bottom: str) -> str:
+        return rf"\frac{{{top}}}{{{bottom}}}"
+
+    def power(self, base: str, exponent: str, atomic: bool) -> str:
+        return f"{base}^{{{exponent}}}"
+
+    def root(self, text: str) -> str:
+        return rf"\sqrt{{{text}}}"
+
+    def subscript(self, name: str, positions: Sequence[str]) -> str:
+        return f"{name}_{{{','.join(positions)}}}"
+
+    def composite(self, parts: Sequence[str]) -> str:
+        return "(" + r" \, ".join(parts) + ")"
+
+    def size(self, letter: str) -> str:
+        return f"N_{{{letter}}}"
+
+    def delta(self, positions: Sequence[str]) -> str:
+        return self.subscript(r"\delta", positions)
+
+    def call(self, name: str, args: Sequence[str]) -> str:
+        if name in self.functions or name in self.fences:
+            return super().call(name, args)
+        return _command("operatorname", name) + self.fence(self.comma.join(args))
+
+    def operator(self, kind: str, letters: Sequence[str], condition: str | None) -> str:
+        sign = self.operators.get(kind) or _command("operatorname*", kind)
+        under = ",".join(letters) + ("" if condition is None else f" : {condition}")
+        return f"{sign}_{{{under}}}"
+
+    def where(self, condition: str, then: str, other: str) -> str:
+        rows = rf"{then} & \text{{if }} {condition} \\ {other} & \text{{otherwise}}"
+        return rf"\begin{{cases}} {rows} \end{{cases}}"
+
+
+def _command(command: str, text: str) -> str:
+    """The text as the argument of a LaTeX command."""
+    return f"\\{command}{{" + text.replace("_", r"\_") + "}"
+
+
+class _MathML(Style):
+    encloses = True
+    times, plus, minus, negative = "<mo>&#x2062;</mo>", "<mo>+</mo>", "<mo>−</mo>", "<mo>−</mo>"
+    conjunction, disjunction, negation = "<mo>∧</mo>", "<mo>∨</mo>", "<mo>¬</mo>"
+    comma = "<mo>,</mo>"
+    relations: Mapping[str, str] = {
+        op: f"<mo>{escape(sign.strip())}</mo>" for op, sign in Style.relations.items()
+    }
+    constants: Mapping[str, str] = {"pi": "<mi>π</mi>", "inf": "<mi>∞</mi>"}
+    operators: Mapping[str, str] = {"sum": "<mo>∑</mo>", "prod": "<mo>∏</mo>"}
+
+    def whole(self, text: str) -> str:
+        return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{text}</math>'
+
+    def number(self, text: str) -> str:
+        return f"<mn>{text}</mn>"
+
+    def name(self, name: str) -> str:
+        bare = name.rstrip("'")
+        return f"<mi>{escape(_GREEK.get(bare, bare))}{'′' * (len(name) - len(bare))}</mi>"
+
+    def group(self, letter: str) -> str:
+        return f"<mrow><mo>*</mo>{letter}</mrow>"
+
+    def fence(self, text: str, left: str = "(", right: str = ")") -> str:
+        return f"<mrow><mo>{left}</mo>{text}<mo>{right}</mo></mrow>"
+
+    def fraction(self, top: str, bottom: str) -> str:
+        return f"<mfrac><mrow>{top}</mrow><mrow>{bottom}</mrow></mfrac>"
+
+    def power(self, base: str, exponent: str, atomic: bool) -> str:
+        return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
+
+    def root(self, text: str) -> str:
+        return f"<msqrt>{text}</msqrt>"
+
+    def subscript(self, name: str, positions: Sequence[str]) -> str:
+        return f"<msub>{name}<mrow>{self.comma.join(positions)}</mrow></msub>"
+
+    def composite(self, parts: Sequence[str]) -> str:
+        return self.fence("<mspace width='0.2em'/>".join(parts))
+
+    def size(self, letter: str) -> str:
+        return f"<msub><mi>N</mi>{letter}</msub>"
+
+    def delta(self, positions: Sequence[str]) -> str:
+        return self.subscript("<mi>δ</mi>", positions)
+
+    def call(self, name: str, args: Sequence[str]) -> str:
+        if name in self.fences:
+            return super().call(name, args)
+        inside = self.fence(self.comma.join(args))
+        return f"<mrow><mi>{escape(name)}</mi><mo>&#x2061;</mo>{inside}</mrow>"
+
+    def operator(self, kind: str, letters: Sequence[str], condition: str | None) -> str:
+        sign = self.operators.get(kind, f"<mi>{kind}</mi>")
+        under = self.comma.join(letters)
+        if condition is not None:
+            under += f"<mo>:</mo>{condition}"
+        return f"<munder>{sign}<mrow>{under}</mrow></munder>"
+
+    def prefix(self, operator: str, body: str) -> str:
+        return f"<mrow>{operator}{body}</mrow>"
+
+    def where(self, condition: str, then: str, other: str) -> str:
+        rows = ((then, "if", condition), (other, "otherwise", ""))
+        table = "".join(
+            f"<mtr><mtd>{value}</mtd><mtd><mtext>{word}&#xa0;</mtext>{case}</mtd></mtr>"
+            for value, word, case in rows
+        )
+        return f"<mrow><mo>{{</mo><mtable>{table}</mtable></mrow>"
+
+
+STYLES: Mapping[str, Style] = {"unicode": Style(), "latex": _Latex(), "mathml": _MathML()}
+"""The targets, by name."""
+
+
+# LaTeX beyond formulas
+
+
+def aligned(equations: Iterable[tuple[str, str]], environment: str = "align*") -> str:
+    """Equations, each as its two sides, below one another."""
+    rows = " \\\\\n".join(f"  {left} &= {right}" for left, right in equations)
+    return f"\\begin{{{environment}}}\n{rows}\n\\end{{{environment}}}"
+
+
+def in_display(equations: Iterable[tuple[str, str]]) -> str:
+    """The same as a notebook shows it."""
+    return f"$$\n{aligned(equations, 'aligned')}\n$$"
+
+
+def name_in_latex(name: str) -> str:
+    """A name within a formula."""
+    return STYLES["latex"].name(name)
+
+
+def plain(text: str) -> str:
+    """Words that stand outside of formulas, names in them included."""
+    return text.replace("_", r"\_").replace("∂", r"$\partial$")
+
+
+_SIGNS = {
+    **{"Σ": r"\sum ", "δ": r"\delta ", "∂": r"\partial ", "π": r"\pi ", "∞": r"\infty "},
+    **{"·": r" \, ", "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "′": "'"},
+}
+_LOW = dict(zip("ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "aehijklmnoprstuvx", strict=True))
+_HIGH = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹ᵖ", "0123456789p", strict=True))
+_TOKEN = re.compile(
+    rf"[{''.join(_LOW)}]+|[{''.join(_HIGH)}]+|[A-Za-z][\w']*(?<![{''.join(_LOW)}])|."
+)
+
+
+def stated(identity: str) -> str:
+    """An identity as a rule states it, in Unicode and with words, for LaTeX's mathematics."""
+    if not set(identity) & {*_SIGNS, *_LOW, *_HIGH, "="}:
+        return rf"\text{{{plain(identity)}}}"
+    found = ""
+    words: list[str] = []
+    tokens = _TOKEN.findall(identity)
+    for n, token in enumerate(tokens):
+        following = tokens[n + 1] if n + 1 < len(tokens) else ""
+        called = following == "(" or following[:1] in tuple(_LOW)
+        if token == " " and words:
+            continue
+        if token[0].isascii() and len(token) > 1 and not called:
+            words.append(plain(token))
+            continue
+        found, words = found + _in_words(words), []
+        if token[0] in _LOW:
+            found += f"_{{{''.join(map(_LOW.__getitem__, token))}}}"
+        elif token[0] in _HIGH:
+            found += f"^{{{''.join(map(_HIGH.__getitem__, token))}}}"
+        elif len(token) > 1:
+            found += _command("operatorname", token)
+        else:
+            found += _SIGNS.get(token, token)
+    return found + _in_words(words)
+
+
+def _in_words(words: Sequence[str]) -> str:
+    return rf"\text{{ {' '.join(words)} }}" if words else ""

@@ -1,0 +1,46 @@
+"""Products and sums along an axis: read as text by ``derive.module.emit``.
+
+Each function comes before those that it calls.
+"""
+
+import torch
+
+
+def _product_of_others(x, dim):
+    """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
+    x = x.movedim(dim, -1)
+    one = torch.ones_like(x[..., :1])
+    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
+    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
+    return (left * right).movedim(-1, dim)
+
+
+def _product_before(x, dim):
+    """The product of the elements before one's own along dim."""
+    x = x.movedim(dim, -1)
+    one = torch.ones_like(x[..., :1])
+    return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
+
+
+def _decayed_sum(x, level, dim):
+    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never falls."""
+    limits = torch.finfo(level.dtype)
+    level = level.movedim(dim, -1).clamp(limits.min, limits.max)
+    decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
+    return _recurrence(x, decay.movedim(-1, dim), dim)
+
+
+def _recurrence(x, w, dim):
+    """r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; zeros are fine."""
+    x, w = x.movedim(dim, -1), w.movedim(dim, -1)
+    n = x.shape[-1]
+    if n > 1:
+        if n % 2:
+            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
+        even, odd = x[..., ::2], x[..., 1::2]
+        to_odd, to_even = w[..., 1::2], w[..., 2::2]
+        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
+        even = _recurrence(even + to_odd * odd, to_pair, -1)
+        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
+        x = torch.stack((even, odd), -1).flatten(-2)[..., :n]
+    return x.movedim(-1, dim)

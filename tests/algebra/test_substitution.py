@@ -1,0 +1,42 @@
+"""Substitution captures nothing, and shared parts are visited once."""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Access, Call, Index, Mul, Num, Reduce, free_indices, num
+from derive.algebra.substitution import fresh, replace, replace_inside_out, substitute
+
+i, j, k = (Index(name, "n") for name in "ijk")
+A, x = Access("A", (i, j)), Access("x", (j,))
+
+
+def test_a_bound_index_makes_way_for_one_of_its_name():
+    e = Reduce("sum", (j,), Mul((A, x)))
+    found = substitute(e, {i: j})
+    (bound,) = found.bound()
+    assert free_indices(found) == {j}
+    assert bound is Index("j'", "n")
+    assert found.body is Mul((Access("A", (j, bound)), Access("x", (bound,))))
+
+
+def test_indices_are_exchanged_at_once():
+    assert substitute(A, {i: j, j: i}) is Access("A", (j, i))
+    assert substitute(Reduce("sum", (j,), x), {j: k}) is Reduce("sum", (j,), x)
+
+
+def test_a_fresh_index_has_a_name_that_none_has():
+    assert fresh(i, [i, Index("i'", "m")]).name == "i''"
+    assert fresh(i, [j]) is i
+
+
+def test_a_node_is_replaced_from_outside_or_from_inside():
+    e = Call("exp", (Call("exp", (x,)),))
+    outside = replace(e, lambda part: num(1) if isinstance(part, Call) else None)
+    assert outside is num(1)
+    seen = []
+
+    def noted(part):
+        seen.append(part)
+        return num(2) if part is x else part
+
+    assert replace_inside_out(e, noted) is Call("exp", (Call("exp", (num(2),)),))
+    assert seen.index(x) < seen.index(Call("exp", (Num(num(2).value),)))

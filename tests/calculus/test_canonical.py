@@ -1,0 +1,40 @@
+"""Under canonical names nothing of a person's is left, and the way back is known."""
+
+from __future__ import annotations
+
+import re
+
+from derive import parse
+from derive.algebra.expr import Access, Index
+from derive.calculus.canonical import canonical, renamed
+
+TEXT = (
+    "op attention(Q[*b,t,d], K[*b,s,d]; scale=2, n=size(s)) -> P\n"
+    "L[*b,t,s] = scale*sum[d](Q[*b,t,d]*K[*b,s,d])/n\nP[*b,t,s] = softmax[s](L[*b,t,s])"
+)
+
+
+def names(op):
+    return re.findall(r"[^\W\d]\w*", str(op).replace(f"op {op.name}(", "op f(", 1))
+
+
+def test_names_are_numbers_in_order_and_spoken_gives_them_back():
+    made, spoken = canonical(parse(TEXT))
+    own = {name for name in names(made) if re.fullmatch(r"[tpie]\d{3}", name)}
+    assert [t.name for t in made.inputs] == ["t000", "t001"]
+    assert {spoken[name] for name in own} <= {"Q", "K", "L", "P", "b", "t", "s", "d", "scale", "n"}
+    assert not {"Q", "K", "scale"} & set(names(made))
+
+
+def test_operations_that_differ_in_names_alone_are_one():
+    other = TEXT
+    for old, new in (("Q", "A"), ("K", "B"), ("scale", "factor"), ("L", "logits")):
+        other = re.sub(rf"\b{old}\b", new, other)
+    assert canonical(parse(TEXT))[0] == canonical(parse(other))[0]
+
+
+def test_every_name_is_said_again():
+    i = Index("i000", "e000")
+    assert renamed(Access("t000", (i,)), {"t000": "x", "i000": "i", "e000": "n"}.get) is Access(
+        "x", (Index("i", "n"),)
+    )

@@ -1,0 +1,44 @@
+"""Nested equations to sums of products, of the same value; reductions become lets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kit.equations import SIZES, evaluated, flat, index, samples
+
+from derive.algebra.expr import Access, Add, Call, Iverson, Mul, Pow, Reduce, Rel, Where, num
+from derive.algebra.interpret import array
+
+i, j = index("i"), index("j")
+x, y, A = Access("x", (i,)), Access("y", (j,)), Access("A", (i, j))
+FORMS = {
+    "a product of sums": Mul((Add((x, num(1))), Add((x, num(2))))),
+    "a square": Pow(Add((x, num(-1))), num(2)),
+    "a sum of a product": Reduce("sum", (j,), Mul((A, y))),
+    "a mean": Reduce("mean", (j,), A),
+    "a maximum": Mul((x, Reduce("max", (j,), A))),
+    "a branch": Where(Rel(">", x, num(1)), Call("log", (x,)), x),
+    "a bracket": Mul((Iverson(Rel("<", x, num(1))), x)),
+    "a quotient": Mul((x, Pow(Add((num(1), x)), num(-1)))),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_flat_form_has_the_same_value(name):
+    e = FORMS[name]
+    tensors = samples()
+    want = array((i,), e, tensors, SIZES, {})
+    p, lets = flat(e)
+    np.testing.assert_allclose(evaluated((i,), p, tensors, lets), want, rtol=1e-12)
+
+
+def test_terms_that_are_alike_are_one():
+    terms = flat(Add((Mul((num(2), x)), Mul((num(3), x)), num(1))))[0].terms
+    assert [t.coef for t in terms] == [1, 5] or [t.coef for t in terms] == [5, 1]
+
+
+def test_a_reduction_is_a_let_and_equal_ones_are_one():
+    top = Reduce("max", (j,), A)
+    p, lets = flat(Add((Mul((x, top)), Call("exp", (top,)))))
+    assert [let.kind for let in lets] == ["max"]
+    assert len(p.terms) == 2

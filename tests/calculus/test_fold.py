@@ -1,0 +1,203 @@
+"""Simplified gradients: equal to the chain rule, at their fixed point, in the forward's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from kit.each import each_operation, each_option
+from kit.equations import numbers, operations, samples, with_lets
+from kit.once import sample
+from kit.slopes import along
+
+import derive
+from derive import catalog
+from derive.algebra.expr import Call, Delta, accesses, tensors, walk
+from derive.algebra.interpret import array
+from derive.algebra.length import cost, pieces
+from derive.algebra.nested import to_tree
+from derive.algebra.poly import Term
+from derive.algebra.rules import DELTA_RULES, contraction
+from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.calculus.adjoint import Backward, differentiate
+from derive.calculus.equations import flatten_operation
+from derive.calculus.fold import fold_rules
+from derive.calculus.inline import inline_adjoints
+from derive.calculus.lets import inline, is_named_sum
+from derive.check import oracle
+from derive.check.samples import cases
+from derive.notation.split import is_plain
+from derive.pipeline import derive_option, options
+
+
+def each_plain_option(op: derive.Operation) -> list[tuple[str | None]]:
+    """Those whose tensors have one index on each axis, as the calculus wants them."""
+    return each_option(op) if is_plain(op) else []
+
+
+CHECKED = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def values(op: Any, backward: Backward, tensors: Any, parameters: Any, cotangents: Any) -> Any:
+    """Every gradient of an input, the adjoints computed first."""
+    sizes = oracle.sizes(op, tensors, parameters)
+    given = numbers(op, parameters, sizes)
+    known = with_lets(backward.lets, tensors, sizes, given)
+    known |= cotangents
+    for a in (*backward.adjoints, *backward.gradients):
+        known[a.name] = array(a.formals, to_tree(a.body), known, sizes, given)
+    return {a.tensor: known[a.name] for a in backward.gradients}
+
+
+def cotangents_of(backward: Backward, made: Any) -> Any:
+    rng = np.random.default_rng(2)
+    return {g: rng.uniform(0.5, 1.5, made[name].shape) for name, g in backward.cotangents}
+
+
+@CHECKED
+@given(operations())
+def test_simplified_gradients_of_random_equations_are_right_inlined_or_not(text):
+    op = derive.parse(text)
+    given = {t.name: samples()[t.name] for t in op.inputs}
+    made = oracle.outputs(op, given, {})
+    apart = differentiate(op, flatten_operation(op))
+    joined = inline_adjoints(apart, pieces)
+    G = cotangents_of(apart, made)
+    one, other = (values(op, b, given, {}, G) for b in (apart, joined))
+    outputs = {name: G[g] for name, g in apart.cotangents}
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-9, atol=1e-12)
+        way, slope = along(op, given, outputs, {}, name)
+        scale = max(1.0, float(np.abs(one[name]).sum()))
+        np.testing.assert_allclose((one[name] * way).sum(), slope, rtol=1e-6, atol=1e-8 * scale)
+
+
+@CHECKED
+@given(operations())
+def test_simplifying_a_second_time_changes_nothing(text):
+    op = derive.parse(text)
+    backward = inline_adjoints(differentiate(op, flatten_operation(op)), pieces)
+    rules = (*DELTA_RULES, *fold_rules(backward.lets, {}))
+    for a in (*backward.adjoints, *backward.gradients):
+        log = []
+        assert eliminate_deltas(a.body, DELTA_RULES, log) is a.body
+        assert simplify(a.body, rules, log) is a.body
+        assert log == []
+
+
+@each_operation(each_option)
+def test_gradients_of_the_catalog_are_at_their_fixed_point(op, option):
+    backward = derive_option(op, option).backward
+    rules = (*DELTA_RULES, *fold_rules(backward.lets, {}))
+    for a in (*backward.adjoints, *backward.gradients):
+        assert simplify(a.body, rules, []) is a.body
+
+
+@each_operation(each_option)
+def test_no_delta_of_a_summed_index_is_left_in_the_catalog(op, option):
+    for a in derive_option(op, option).backward.gradients:
+        for t in walk(a.body):
+            if isinstance(t, Term):
+                deltas = [f for f in t.factors if isinstance(f, Delta)]
+                assert all(contraction(t, d) is None for d in deltas)
+
+
+@each_operation(each_plain_option)
+def test_inlining_keeps_the_gradients_of_the_catalog(op, option):
+    case = next(c for c in cases(op) if c.option == option)
+    made = sample(op, case)
+    plain = dict(options(op))[option]
+    apart = differentiate(plain, flatten_operation(plain))
+    joined = inline_adjoints(apart, pieces)
+    G = cotangents_of(apart, made.outputs)
+    one, other = (values(plain, b, made.tensors, made.parameters, G) for b in (apart, joined))
+    for name in one:
+        np.testing.assert_allclose(other[name], one[name], rtol=1e-10, atol=1e-12)
+    assert cost_of(joined) <= cost_of(apart)
+
+
+def cost_of(backward: Backward) -> float:
+    """The cost of all formulas, and of the sums in them that the engine named."""
+    formulas = [a.body for a in (*backward.adjoints, *backward.gradients)]
+    sums = {let.name: let.body for let in backward.lets if is_named_sum(let)}
+    read = set[str]()
+    for body in formulas:
+        new = (tensors(body) & set(sums)) - read
+        read |= new
+        formulas += (sums[name] for name in new)
+    return cost(formulas) + 200 * len(backward.adjoints)
+
+
+def test_a_forward_output_stands_for_its_expression():
+    """The gradient of softmax reads S and no exponential."""
+    derived = derive_option(catalog.find("softmax"), None)
+    (gradient,) = derived.backward.gradients
+    assert {derived.lets.say(a.tensor) for a in accesses(gradient.body)} == {"S", "G"}
+    assert not any(isinstance(e, Call) for e in walk(gradient.body))
+
+
+def names_read(lets, e):
+    """The tensors that e reads; a name that the engine made is what it is short for."""
+    for a in accesses(e):
+        let = lets.get(a.tensor)
+        if let is not None and let.internal:
+            yield from names_read(lets, let.body)
+        else:
+            yield lets.say(a.tensor)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("op f(x[i]) -> y\ny[i] = tanh(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = exp(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sigmoid(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = 1/x[i]", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sqrt(x[i])", {"y", "G"}),
+        ("op f(x[i]) -> y\ny[i] = x[i]**2", {"x", "G"}),
+        ("op f(x[i]) -> y\ny[i] = sin(x[i])", {"x", "G"}),
+    ],
+)
+def test_which_names_a_gradient_reads(text, read):
+    op = derive.parse(text)
+    derived = derive_option(op, None)
+    (gradient,) = derived.backward.gradients
+    assert set(names_read(derived.lets, gradient.body)) == read
+
+
+def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
+    op = derive.parse("op f(x[i], A[i,j]) -> y\nm[i] = sum[j](A[i,j])\ny[i] = x[i]*m[i]**2")
+    lets = flatten_operation(op)
+    opened = inline(lets["y"].body, lets["m"])
+    assert not any(accesses(opened, "m"))
+    rng = np.random.default_rng(0)
+    tensors = {"x": rng.normal(size=2), "A": rng.normal(size=(2, 3))}
+    sizes = oracle.sizes(op, tensors, {})
+    found = array(lets["y"].formals, to_tree(opened), tensors, sizes, {})
+    np.testing.assert_allclose(found, oracle.outputs(op, tensors, {})["y"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "op f(x[k]) -> H\nl[k] = log_softmax[k](x[k]); H = -sum[k](exp(l[k])*l[k])",
+            "−exp(l[k])·G·(l[k] + H)",
+        ),
+        (
+            "op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])",
+            "−G·x[k]·exp(l[k])",
+        ),
+    ],
+)
+def test_the_exponentials_of_a_name_for_logarithms_add_up_to_one(text, expected):
+    gradient = str(derive.derivation(derive.parse(text)).gradients["x"])
+    assert gradient == f"grad_x[k] = {expected}"

@@ -1,0 +1,337 @@
+"""Verification passes right code and catches code that is wrong in one place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kit.conditioned import TEXTS
+from kit.mutants import mutants, wrong_at_second_order
+
+import derive
+from derive.algebra.functions import FUNCTIONS
+from derive.check import oracle
+from derive.check.samples import cases, sample
+
+torch = pytest.importorskip("torch")
+
+from derive.check.exact import Exact, Unknown  # noqa: E402
+from derive.check.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+
+SOFTMAX = """
+op softmax(A[*p,k,*q]; dim=axis(k)) -> S
+S[*p,k,*q] = exp(A[*p,k,*q]) / sum[l](exp(A[*p,l,*q]))
+"""
+NLL = """
+op nll(x[n,c], t[n], w[c]=1; ignore_index=-100, reduction=mean|none) -> mean: m | none: l
+l[n] = where(t[n]==ignore_index, 0, -w[t[n]]*x[n,t[n]])
+m = sum[n](l[n]) / sum[n | t[n] != ignore_index](w[t[n]])
+"""
+PRODUCT = "op product(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])"
+CUBE = "op cube(x[n]) -> y; y[n] = x[n]**3"
+CONV = "op conv(x[n,u], w[k]; s=1) -> y; y[n,t] = sum[k](x[n,s*t+k]*w[k])"
+
+
+def failed(text: str, source: str) -> set[str]:
+    op = derive.parse(text)
+    return {c.check for c in checks_of(op, load_source(op, source)) if not c.ok}
+
+
+def edited(text: str, old: str, new: str) -> str:
+    source = derive.source(derive.parse(text))
+    assert old in source, source
+    return source.replace(old, new)
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, NLL, PRODUCT, CUBE, CONV])
+def test_generated_code_passes(text):
+    op = derive.parse(text)
+    source = derive.source(op)
+    assert failed(text, source) == set()
+    verify_source(op, source)
+
+
+DETACHED = "op through(x[n], w[n]) -> y; y[n] = x[n]*w[n] + detach(floor(x[n]) - x[n])**2*x[n]"
+
+
+def test_what_is_detached_is_no_difference():
+    op = derive.parse(DETACHED)
+    source = derive.source(op)
+    assert failed(DETACHED, source) == set()
+    verify_source(op, source)
+    wrong = edited(DETACHED, "grad_w = G * x", "grad_w = 2 * G * x")
+    assert {"gradient", "reference"} <= failed(DETACHED, wrong)
+
+
+def test_a_wrong_factor_is_caught():
+    source = edited(CUBE, "3 *", "3.002 *")
+    op = derive.parse(CUBE)
+    assert {"gradient", "gradcheck"} <= failed(CUBE, source)
+    with pytest.raises(derive.VerificationError, match="cube: gradient differs"):
+        verify_source(op, source)
+
+
+@pytest.mark.parametrize("axes", ["a,b", "a,b,c,d"], ids=["few elements", "many elements"])
+def test_a_gradient_that_is_small_everywhere_is_held_to_its_own_measure(axes):
+    text = f"op f(x[{axes}]) -> y; y = sum[{axes}](x[{axes}]**2)/1000000"
+    source = derive.source(derive.parse(text))
+    line = next(line for line in source.splitlines() if "grad_x = " in line and "None" not in line)
+    assert failed(text, source) == set()
+    assert "gradient" in failed(text, source.replace(line, line + " * 1.003"))
+
+
+def test_a_wrong_value_is_caught():
+    source = edited(PRODUCT, "return A @ B", "return 2 * (A @ B)")
+    assert "value" in failed(PRODUCT, source)
+    with pytest.raises(derive.VerificationError, match="value"):
+        verify_source(derive.parse(PRODUCT), source)
+
+
+def test_a_missing_term_is_caught():
+    source = edited(SOFTMAX, " - (G * S).sum(dim, keepdim=True)", "")
+    assert {"gradient", "gradcheck"} <= failed(SOFTMAX, source)
+
+
+def test_a_detached_backward_is_caught_by_the_second_derivative():
+    source = edited(CUBE, "(x,) = ctx.saved_tensors", "(x,) = ctx.saved_tensors; x = x.detach()")
+    assert "gradient" not in failed(CUBE, source)
+    assert "gradgradcheck" in failed(CUBE, source)
+    with pytest.raises(derive.VerificationError, match="gradgradcheck"):
+        verify_source(derive.parse(CUBE), source)
+
+
+def test_writing_to_a_cotangent_is_caught():
+    source = edited(CUBE, "grad_x = ", "G.mul_(1); grad_x = ")
+    assert "unchanged" in failed(CUBE, source)
+
+
+def test_code_that_fails_is_a_finding():
+    source = edited(CUBE, "grad_x = ", "grad_x = missing + ")
+    op = derive.parse(CUBE)
+    found = [c for c in gradients_of(op, load_source(op, source)) if not c.ok]
+    assert any("NameError" in c.detail for c in found)
+
+
+def test_a_forward_in_the_wrong_type_is_caught():
+    source = edited(CUBE, "return _cube_forward(x)", "return _cube_forward(x.double())")
+    assert "float32" in failed(CUBE, source)
+
+
+def test_samples_have_different_extents_and_hit_the_guard():
+    op = derive.parse(NLL)
+    for case in cases(op):
+        made = sample(op, case)
+        x, t = made.tensors["x"], made.tensors["t"]
+        assert x.shape[0] != x.shape[1]
+        assert (t == made.parameters["ignore_index"]).any()
+        assert (made.tensors["w"] is None) == (not case.given)
+
+
+def test_samples_reach_each_range():
+    """log wants positive values, asin values below 1, floor none at its steps."""
+    for text in ("y[n] = log(x[n])", "y[n] = asin(x[n])", "y[n] = lgamma(x[n])"):
+        op = derive.parse(text)
+        made = sample(op, next(cases(op)))
+        assert np.isfinite(made.outputs["y"]).all()
+
+
+def test_samples_of_offsets_stay_in_bounds():
+    op = derive.parse("y[n,d] = sum[k](x[off[n]+k,d]*w[k])")
+    made = sample(op, next(cases(op)))
+    x, off, w = (made.tensors[name] for name in ("x", "off", "w"))
+    assert (off + len(w) <= len(x)).all()
+    want = oracle.outputs(op, made.tensors, made.parameters)["y"]
+    assert np.array_equal(made.outputs["y"], want)
+
+
+def test_cases_vary_everything():
+    op = derive.parse("op f(A[*p,k,*q]; dim=axis(k), keepdim=keep(k), c=2.0) -> y; "
+                      "y[*p,*q] = c*sum[k](A[*p,k,*q])")  # fmt: skip
+    assert {c.label for c in cases(op)} == {
+        "typical",
+        "no axes in groups",
+        "two axes in the first group",
+        "two axes in the other groups",
+        "default parameters",
+        "axes from the end",
+        "axes kept",
+    }
+
+
+def wrong(op: derive.Operation, source: str, seed: int = 0) -> list[str]:
+    """What `verify_source` would raise of."""
+    checks = gradients_of(op, load_source(op, source), seed)
+    return [f"{c.check}, {c.case}: {c.detail}" for c in checks if not c.ok]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_a_right_operation_is_right_however_badly_it_is_conditioned(text):
+    op = derive.parse(text)
+    source = derive.source(op)
+    for seed in (0, 2):
+        assert wrong(op, source, seed) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_fifty_samples_of_a_right_operation_give_no_alarm(text):
+    op = derive.parse(text)
+    source = derive.source(op)
+    for seed in range(50):
+        torch.manual_seed(seed)
+        assert wrong(op, source, seed) == []
+
+
+def passes(op: derive.Operation, source: str) -> bool:
+    return all(c.ok for c in gradients_of(op, load_source(op, source)))
+
+
+def assert_killed(text: str, least: int = 1) -> None:
+    op = derive.parse(text)
+    source = derive.source(op)
+    changed = [*mutants(source), *wrong_at_second_order(source)]
+    assert len(changed) >= least
+    assert [what for what, code in changed if passes(op, code)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [(TEXTS[0], 10), (TEXTS[4], 10), (TEXTS[5], 10), (TEXTS[15], 20), (CUBE, 3)],
+    ids=("kalman", "ratio", "log_of_difference", "inverse", "cube"),
+)
+def test_every_wrong_gradient_is_found(text, least):
+    """Also of operations that are judged twice: their samples are ill-conditioned."""
+    assert_killed(text, least)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.split("(")[0])
+def test_every_wrong_gradient_of_what_is_ill_conditioned_is_found(text):
+    assert_killed(text)
+
+
+def test_verification_is_the_same_each_time_and_leaves_the_generator_alone():
+    op = derive.parse(TEXTS[0])
+    source = derive.source(op)
+    wrong_source = next(code for _, code in mutants(source))
+    seen = []
+    for seed in (10, 11):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        seen.append([*wrong(op, source), *wrong(op, wrong_source)])
+        assert torch.equal(torch.get_rng_state(), before)
+    assert seen[0] == seen[1]
+
+
+def test_a_failure_shows_the_sample():
+    op = derive.parse(CONV)
+    source = derive.source(op).replace("grad_w = ", "grad_w = 2 * ")
+    (made,) = [sample(op, case) for case in cases(op) if case.label == "typical"]
+    with pytest.raises(derive.VerificationError) as caught:
+        verify_source(op, source)
+    message = str(caught.value)
+    assert "sample of seed 0:" in message
+    assert f"w[{made.tensors['w'].size}] = {made.tensors['w'].tolist()}" in message
+    assert f"s = {made.parameters['s']}" in message
+
+
+def test_a_large_tensor_is_shown_by_its_range():
+    op = derive.parse("op f(x[a,b,c,d]) -> y; y = sum[a,b,c,d](x[a,b,c,d]**2)")
+    text = str(sample(op, next(cases(op)), 3))
+    assert text.startswith("sample of seed 3:")
+    assert "120 values in [" in text
+
+
+def test_a_wrong_forward_mode_is_found():
+    """The plain forward is what forward mode differentiates."""
+    source = edited(
+        CUBE, "return _cube_forward(x)\n    return", "return 2 * _cube_forward(x)\n    return"
+    )
+    assert "gradcheck" in failed(CUBE, source)
+
+
+def exactly(text: str, **tensors) -> Exact:
+    op = derive.parse(text)
+    made = sample(op, next(cases(op)))
+    for name, value in tensors.items():
+        made.tensors[name][...] = value
+    return Exact(op, made, {name: np.ones_like(v) for name, v in made.outputs.items()})
+
+
+def test_many_digits_judge_what_differences_cannot():
+    """d/dx 1/(x - y) at 1e-6 from the pole, where a step of 1e-3 jumps over it."""
+    exact = exactly("op f(x, y) -> z; z = 1/(x - y)", x=1 + 2.0**-20, y=1.0)
+    one = {"x": np.ones(())}
+    assert exact.slope(one) == -(2.0**40)
+    assert exact.curvature(one, one) == 2.0**61
+    assert exact.slope({"x": np.ones(()), "y": np.ones(())}) == 0
+
+
+@pytest.mark.parametrize("body", ("abs(x - y)", "maximum(x, y)", "relu(y - x)"))
+def test_many_digits_tell_a_kink(body):
+    exact = exactly(f"op f(x, y) -> z; z = {body}", x=0.5, y=0.5)
+    with pytest.raises(Unknown, match="kink"):
+        exact.slope({"x": np.ones(())})
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - {"detach", "floordiv", "polygamma"}))
+def test_every_function_has_many_digits(name):
+    arguments = {1: "x", 2: "x, y", 3: "x, y, 2*y"}[FUNCTIONS[name].arity]
+    call = {"pow": "x**y", "int": "int(floor(9*x))"}.get(name, f"{name}({arguments})")
+    exact = exactly(f"op f(x, y) -> z; z = {call} + 0*y", x=0.6, y=0.4)
+    found = exact.outputs()["z"]
+    assert found == pytest.approx(exact.made.outputs["z"] * 0 + oracle_at(call), rel=1e-14)
+
+
+def oracle_at(call: str) -> float:
+    op = derive.parse(f"op f(x, y) -> z; z = {call} + 0*y")
+    return float(oracle.outputs(op, {"x": np.array(0.6), "y": np.array(0.4)}, {})["z"])
+
+
+DISTANCE = "op distance(x[i,d], y[j,d]; stable) -> D; D[i,j] = sum[d]((x[i,d] - y[j,d])**2)"
+ADDITIVE = "op additive(q[i,h], k[j,h], w[h]) -> s; s[i,j] = sum[h](w[h]*tanh(q[i,h] + k[j,h]))"
+RIGHT_IN_FLOAT32 = (SOFTMAX, NLL, PRODUCT, CUBE, CONV, DISTANCE, ADDITIVE, *TEXTS[:6])
+
+
+@pytest.mark.parametrize("text", RIGHT_IN_FLOAT32, ids=lambda text: text.split("(")[0].strip())
+def test_code_that_rounds_as_its_equations_is_not_blamed(text):
+    found = failed(text, derive.source(derive.parse(text)))
+    assert not [name for name in found if name.startswith("float32 ")]
+
+
+DIRECT = "(x.unsqueeze(2) - y.mT).square().sum(1)"
+EXPANDED = "(x.square().sum(1, True) + y.square().sum(1) - 2 * x @ y.mT)"
+
+
+def test_a_formula_that_loses_digits_off_the_origin_is_found():
+    found = failed(DISTANCE, edited(DISTANCE, DIRECT, EXPANDED))
+    assert found == {"float32 off the origin"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x[i,d], y[j,d]; stable) -> D, e; "
+        "D[i,j] = sum[d]((x[i,d] - y[j,d])**2); e[i] = sum[d](exp(x[i,d]))",
+        "op f(x[i,d], y[j,d]; stable) -> E; "
+        "D[i,j] = sum[d]((x[i,d] - y[j,d])**2); E[i,j] = D[i,j]*log(1 + exp(x[i,0]))/x[i,0]",
+    ],
+    ids=["another output overflows", "all overflow, but not half as far off"],
+)
+def test_a_lost_digit_is_found_beside_what_overflows(text):
+    assert failed(text, derive.source(derive.parse(text))) == set()
+    loses = f"({DIRECT} + x.sum() ** 2 - x.sum() ** 2)"
+    assert failed(text, edited(text, DIRECT, loses)) == {"float32 off the origin"}
+
+
+def test_a_formula_that_loses_digits_where_it_saturates_is_found():
+    """1 - sigmoid(-x) is 0 in float32 where x is far below 0."""
+    text = "op f(x[n]) -> y; y[n] = logsigmoid(x[n])*x[n]"
+    plain = "x * torch.nn.functional.logsigmoid(x)"
+    source = edited(text, plain, "x * torch.log(1 - (-x).sigmoid())")
+    assert failed(text, source) == {"float32 saturated"}
+
+
+def test_what_overflows_sooner_than_its_equations_is_found():
+    text = "op f(x[n]) -> y; y[n] = softplus(x[n])*x[n]"
+    source = edited(text, "torch.nn.functional.softplus(x)", "torch.log(1 + x.exp())")
+    assert failed(text, source) == {"float32 off the origin"}

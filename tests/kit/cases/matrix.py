@@ -1,0 +1,116 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import torch
+from kit.cases.case import Case, distinct, uniform
+from torch.nn import functional as F
+
+OWN: dict[str, Callable[..., Any]] = {
+    "transpose": lambda A: A.mT.contiguous(),
+    "linear": F.linear,
+    "bilinear": F.bilinear,
+    "diagonal": torch.linalg.diagonal,
+    "quadratic_form": lambda x, A: torch.einsum("...i,ij,...j->...", x, A, x),
+    "gram": lambda A: A @ A.mT,
+    "khatri_rao": lambda A, B: torch.einsum("ik,jk->ijk", A, B).flatten(0, 1),
+    "multi_dot": lambda *matrices: torch.linalg.multi_dot(matrices),
+    "tucker": lambda *tensors: torch.einsum("lmr,il,jm,kr->ijk", *tensors),
+    "parafac": lambda *matrices: torch.einsum("ir,jr,kr->ijk", *matrices),
+}
+
+
+def matrix() -> Iterator[Case]:
+    for batch in ((), (2,), (2, 3), (1, 2)):
+        yield Case(
+            "transpose", f"{[*batch, 3, 4]}", lambda b=batch: [distinct((*b, 3, 4))], {},
+            OWN["transpose"],
+        )  # fmt: skip
+        yield Case(
+            "matmul",
+            f"{[*batch, 4, 3]}",
+            lambda b=batch: [uniform((*b, 4, 3), -1, 1), uniform((*b, 3, 5), -1, 1, 1)],
+            {},
+            torch.matmul,
+        )
+
+
+def linear() -> Iterator[Case]:
+    for batch, biased in product(((), (2,), (2, 3)), (False, True)):
+        yield Case(
+            "linear",
+            f"{[*batch, 4]} bias={biased}",
+            lambda s=batch, given=biased: [
+                *(uniform((*s, 4), -1, 1), uniform((5, 4), -1, 1, 1)),
+                uniform((5,), -1, 1, 2) if given else None,
+            ],
+            {},
+            OWN["linear"],
+        )
+
+
+def shaped(*shapes: tuple[int, ...]) -> Callable[[], list[torch.Tensor | None]]:
+    """Makes a tensor of each shape."""
+    return lambda: [uniform(shape, -1, 1, seed) for seed, shape in enumerate(shapes)]
+
+
+def contractions() -> Iterator[Case]:
+    for name, *shapes in (
+        ("dot", (5,), (5,)),
+        ("mv", (3, 4), (4,)),
+        ("outer", (3,), (4,)),
+        ("trace", (4, 4)),
+        ("kron", (2, 3), (5, 4)),
+        ("khatri_rao", (2, 4), (3, 4)),
+        ("multi_dot", (2, 3), (3, 5), (5, 4)),
+        ("tucker", (2, 3, 4), (5, 2), (6, 3), (7, 4)),
+        ("parafac", (2, 5), (3, 5), (4, 5)),
+    ):
+        label = " ".join(f"{list(shape)}" for shape in shapes)
+        yield Case(name, label, shaped(*shapes), {}, OWN.get(name) or getattr(torch, name))
+    for beta, alpha in ((1, 1), (0.5, -2)):
+        given = {"beta": beta, "alpha": alpha}
+        label = f"beta={beta} alpha={alpha}"
+        yield Case("addmm", label, shaped((3, 4), (3, 5), (5, 4)), given, torch.addmm)
+        yield Case("baddbmm", label, shaped((2, 3, 4), (2, 3, 5), (2, 5, 4)), given, torch.baddbmm)
+
+
+def of_batches() -> Iterator[Case]:
+    for batch in ((), (2,), (2, 3)):
+        yield Case("gram", f"{[*batch, 4, 5]}", shaped((*batch, 4, 5)), {}, OWN["gram"])
+        for name in ("diagonal", "diag_embed"):
+            shape = (*batch, 4, 4) if name == "diagonal" else (*batch, 4)
+            yield Case(
+                name, f"{list(shape)}", shaped(shape), {}, OWN.get(name) or getattr(torch, name)
+            )
+        for name, diagonal in product(("tril", "triu"), (0, -1)):
+            yield Case(
+                name,
+                f"{[*batch, 4, 5]} diagonal={diagonal}",
+                shaped((*batch, 4, 5)),
+                {"diagonal": diagonal},
+                getattr(torch, name),
+            )
+        yield Case(
+            "quadratic_form",
+            f"{[*batch, 4]}",
+            shaped((*batch, 4), (4, 4)),
+            {},
+            OWN["quadratic_form"],
+        )
+        for biased in (False, True):
+            yield Case(
+                "bilinear",
+                f"{[*batch, 4]} bias={biased}",
+                lambda s=batch, given=biased: [
+                    *(uniform((*s, 4), -1, 1), uniform((*s, 5), -1, 1, 1)),
+                    uniform((6, 4, 5), -1, 1, 2),
+                    uniform((6,), -1, 1, 3) if given else None,
+                ],
+                {},
+                OWN["bilinear"],
+            )

@@ -1,0 +1,153 @@
+"""Normalizations of a batch, a layer, a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import torch
+from kit.cases.case import Case, labels_of, uniform
+from torch.nn import functional as F
+
+
+def batch_norm_of_torch(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float = 1e-5,
+    correction: int = 0,
+) -> torch.Tensor:
+    """torch's own divides by the number of values; with torch.var_mean otherwise."""
+    if correction == 0:
+        return F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+    batch = [n for n in range(x.dim()) if n != 1]
+    var, mean = torch.var_mean(x, batch, correction=correction, keepdim=True)
+    shape = mean.shape
+    y = (x - mean) / torch.sqrt(var + eps)
+    y = y if weight is None else y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "batch_norm": batch_norm_of_torch,
+    "batch_norm_inference": lambda x, mu, var, w, b, eps=1e-5: F.batch_norm(
+        x, mu, var, w, b, False, 0.0, eps
+    ),
+    "layer_norm": lambda x, w, b, eps=1e-5: F.layer_norm(x, w.shape, w, b, eps),
+    "rms_norm": lambda x, w, eps=2**-23: F.rms_norm(x, w.shape, w, eps),
+    "softmin": F.softmin,
+    "instance_norm": lambda x, w, b, eps=1e-5: F.instance_norm(x, weight=w, bias=b, eps=eps),
+    "group_norm": lambda x, w, b, num_groups, eps=1e-5: F.group_norm(x, num_groups, w, b, eps),
+    "normalize": F.normalize,
+    "weight_norm": lambda v, g, dim=0: v * in_place(g / norm_but(v, dim), v, dim),
+    "local_response_norm": lambda x, window, **given: F.local_response_norm(x, window, **given),
+}
+
+
+def norm_but(v: torch.Tensor, dim: int) -> torch.Tensor:
+    """The norm over all axes but one."""
+    return v.movedim(dim, 0).flatten(1).norm(dim=1) if v.dim() > 1 else v.abs()
+
+
+def in_place(x: torch.Tensor, like: torch.Tensor, dim: int) -> torch.Tensor:
+    """One axis, where it is in another tensor."""
+    return x.reshape([-1 if n == dim % like.dim() else 1 for n in range(like.dim())])
+
+
+def normalizations() -> Iterator[Case]:
+    for shape, correction, affine in product(((5, 3), (3, 2, 4), (2, 3, 1, 4)), (0, 1), (0, 1, 2)):
+        weight = uniform((shape[1],), 0.5, 1.5, 1) if affine else None
+        bias = uniform((shape[1],), -1, 1, 2) if affine == 2 else None
+        label = f"{list(shape)}{labels_of({'weight': bool(affine), 'bias': affine == 2})}"
+        yield Case(
+            "batch_norm",
+            f"{label} correction={correction}",
+            lambda s=shape, w=weight, b=bias: [uniform(s, -1, 1), w, b],
+            {"eps": 0.1, "correction": correction},
+            OWN["batch_norm"],
+        )
+        if correction == 0:
+            yield Case(
+                "batch_norm_inference",
+                label,
+                lambda s=shape, w=weight, b=bias: [
+                    *(uniform(s, -1, 1), uniform((s[1],), -1, 1, 3)),
+                    *(uniform((s[1],), 0.5, 1.5, 4), w, b),
+                ],
+                {"eps": 0.1},
+                OWN["batch_norm_inference"],
+                frozenset({1, 2}),
+            )
+    for batch, axes in product(((), (2,), (2, 3)), ((5,), (4, 5))):
+        label = f"{[*batch, *axes]} over {list(axes)}"
+        for biased in (False, True):
+            yield Case(
+                "layer_norm",
+                f"{label} bias={biased}",
+                lambda s=batch, t=axes, given=biased: [
+                    *(uniform((*s, *t), -1, 1), uniform(t, 0.5, 1.5, 1)),
+                    uniform(t, -1, 1, 2) if given else None,
+                ],
+                {"eps": 0.1} if biased else {},
+                OWN["layer_norm"],
+            )
+        for eps in (0.1, None):
+            yield Case(
+                "rms_norm",
+                f"{label} eps={eps}",
+                lambda s=batch, t=axes: [uniform((*s, *t), -1, 1), uniform(t, 0.5, 1.5, 1)],
+                {} if eps is None else {"eps": eps},
+                OWN["rms_norm"],
+            )
+
+
+def of_groups() -> Iterator[Case]:
+    for shape, affine in product(((2, 6, 5), (2, 6, 5, 3), (3, 4)), (0, 1, 2)):
+        weight = uniform((shape[1],), 0.5, 1.5, 1) if affine else None
+        bias = uniform((shape[1],), -1, 1, 2) if affine == 2 else None
+        label = "typical" if len(shape) == 3 else f"{shape}"
+        given = labels_of({"weight": bool(affine), "bias": affine == 2})
+
+        def make(
+            s: tuple[int, ...] = shape, w: Any = weight, b: Any = bias
+        ) -> list[torch.Tensor | None]:
+            return [uniform(s, -1, 1), w, b]
+
+        if len(shape) > 2:
+            yield Case("instance_norm", label + given, make, {"eps": 0.1}, OWN["instance_norm"])
+        yield Case(
+            "group_norm", label + given, make, {"num_groups": 2, "eps": 0.1}, OWN["group_norm"]
+        )
+
+
+def of_vectors() -> Iterator[Case]:
+    for shape, dim in (((5,), 0), ((3, 4), 1), ((2, 3, 5), 1), ((2, 3, 5), -1), ((2, 3, 1, 4), 1)):
+        label = "typical" if (len(shape), dim) == (3, 1) else f"{shape} dim={dim}"
+        yield Case(
+            "softmin", label, lambda s=shape: [uniform(s, -2, 2)], {"dim": dim}, OWN["softmin"]
+        )
+        # Every vector is longer than the first eps and shorter than the second.
+        for eps in (1e-12, 9.0):
+            yield Case(
+                "normalize",
+                f"{label} eps={eps}",
+                lambda s=shape: [uniform(s, 0.2, 1)],
+                {"dim": dim, "eps": eps},
+                OWN["normalize"],
+            )
+        yield Case(
+            "weight_norm",
+            label,
+            lambda s=shape, d=dim: [uniform(s, 0.2, 1), uniform((s[d],), 0.5, 1.5, 1)],
+            {"dim": dim},
+            OWN["weight_norm"],
+        )
+    for shape, window in (((2, 7, 4), 3), ((2, 7, 4), 4), ((2, 5, 1, 4), 9), ((3, 6, 4), 1)):
+        yield Case(
+            "local_response_norm",
+            f"typical window={window}" if len(shape) == 3 else f"{shape}",
+            lambda s=shape: [uniform(s, -1, 1)],
+            {"window": window, "alpha": 0.7, "beta": 0.6, "k": 1.3},
+            OWN["local_response_norm"],
+        )

@@ -1,0 +1,35 @@
+"""One step of a recurrent layer, beside torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import torch
+from kit.cases.case import Case, labels_of, uniform
+
+OWN: dict[str, Callable[..., Any]] = {
+    "rnn_tanh_cell": torch.rnn_tanh_cell,
+    "gru_cell": torch.gru_cell,
+    "lstm_cell": lambda x, h, c, *weights: torch.lstm_cell(x, (h, c), *weights),
+}
+GATES = {"rnn_tanh_cell": 1, "gru_cell": 3, "lstm_cell": 4}
+STATES = {"rnn_tanh_cell": 1, "gru_cell": 1, "lstm_cell": 2}
+
+
+def cells() -> Iterator[Case]:
+    for (name, gates), biased in product(GATES.items(), (True, False)):
+        rows = 5 * gates
+        yield Case(
+            name,
+            f"[2, 3] [2, 5]{labels_of({'bias': biased})}",
+            lambda states=STATES[name], r=rows, given=biased: [
+                uniform((2, 3), -1, 1),
+                *(uniform((2, 5), -1, 1, 1 + n) for n in range(states)),
+                *(uniform((r, 3), -1, 1, 3), uniform((r, 5), -1, 1, 4)),
+                *(uniform((r,), -1, 1, 5 + n) if given else None for n in range(2)),
+            ],
+            {},
+            OWN[name],
+        )

@@ -1,0 +1,49 @@
+"""The lines of a generated module, and a call of it."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import numpy as np
+import torch
+from kit.slopes import along
+
+from derive import load, parse
+from derive.check import oracle
+
+
+def named(text):
+    return text.partition("\n")[2].replace("\n", "; ")
+
+
+def made(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parse(text)
+
+
+def lines(text, function):
+    tree = ast.parse(text)
+    found = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
+    returned = [f"y = {ast.unparse(s.value)}" for s in found.body if isinstance(s, ast.Return)]
+    return [ast.unparse(s) for s in found.body] + returned
+
+
+def run(text, tensors, **parameters):
+    """Values and gradients of the code, and those of the loops."""
+    op = made(text)
+    f = load(op)
+    given = {n: torch.tensor(t, requires_grad=t.dtype == np.float64) for n, t in tensors.items()}
+    y = f(*given.values(), **parameters)
+    expected = oracle.outputs(op, tensors, parameters)
+    G = {n: np.arange(1.0, v.size + 1).reshape(v.shape) for n, v in expected.items()}
+    wanted = {n: t for n, t in given.items() if t.requires_grad}
+    (name,) = G
+    found = torch.autograd.grad(y, list(wanted.values()), torch.tensor(G[name]))
+    np.testing.assert_allclose(y.detach().numpy(), expected[name], rtol=1e-12)
+    for n, g in zip(wanted, found, strict=True):
+        way, slope = along(op, tensors, G, parameters, n)
+        size = max(1.0, float(np.abs(g.numpy()).sum()))
+        assert g.shape == way.shape
+        np.testing.assert_allclose((g.numpy() * way).sum(), slope, rtol=1e-6, atol=1e-8 * size)

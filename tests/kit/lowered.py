@@ -1,0 +1,42 @@
+"""The code of an operation, and whether it computes what the loops do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from kit.lines import made, run
+from kit.recognised import functions
+
+from derive.notation.operation import Operation
+from derive.pipeline import source
+
+COUNTS = (3, 2, 4, 5, 6)
+"""All different, so that no two axes can be exchanged."""
+LONG = 9
+"""The size of u, an axis that windows slide along."""
+
+
+def arrays(op: Operation, **given: Any) -> dict[str, Any]:
+    """An array for each input of single indices; those of integers are given."""
+    rng = np.random.default_rng(1)
+    names = [e.name for e in op.extents if e.sources]
+    sizes = {**dict(zip(names, COUNTS, strict=False)), "u": LONG}
+    found = {}
+    for t in op.inputs:
+        shape = [sizes[axis.extent] for axis in t.axes if t.name not in given]
+        found[t.name] = given[t.name] if t.name in given else rng.uniform(0.5, 1.5, shape)
+    return found
+
+
+def assert_code(text: str, forward: Sequence[str], backward: Sequence[str] | None = None) -> None:
+    """The lines of the forward and, if given, of the backward."""
+    ours = functions(source(made(text)))
+    assert ours[0] == list(forward)
+    assert backward is None or ours[1] == list(backward)
+
+
+def assert_right(text: str, parameters: dict[str, Any] | None = None, **given: Any) -> None:
+    """Value and gradients are those of the loops."""
+    run(text, arrays(made(text), **given), **parameters or {})

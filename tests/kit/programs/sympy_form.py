@@ -1,0 +1,183 @@
+"""The text of a program as a person would write it with SymPy, read as an operation."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add, mul
+from typing import Any
+
+import sympy
+from kit.programs.shrinking import read
+
+from derive.algebra.reductions import REDUCTIONS
+from derive.notation import heads, raw
+from derive.notation.operation import Operation
+
+HEADS: dict[str, Any] = {
+    **{kind: getattr(heads, row.head) for kind, row in REDUCTIONS.items()},
+    **{"softmax": heads.Softmax, "log_softmax": heads.LogSoftmax},
+}
+FUNCTIONS: dict[str, Any] = {
+    "abs": sympy.Abs,
+    "expit": heads.sigmoid,
+    "int": heads.to_int,
+    "rsqrt": lambda x: 1 / sympy.sqrt(x),
+    "square": lambda x: x**2,
+}
+RELATIONS: dict[str, Any] = {
+    "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge,
+}  # fmt: skip
+
+
+def through_sympy(text: str) -> Operation:
+    """The operation of the SymPy equations that say what the text says."""
+    return _Speaker(read(text)).operation()
+
+
+class _Speaker:
+    """Says one operation in SymPy."""
+
+    def __init__(self, op: raw.Operation) -> None:
+        self.op = op
+        inputs = {t.name: t for t in op.inputs or ()}
+        self.scalars = {n for n, t in inputs.items() if not t.axes}
+        self.scalars |= {e.name for e in op.equations if not e.axes}
+        self.scalars |= {p.name for p in op.parameters if not p.fixes}
+        self.bools = {n for n, t in inputs.items() if t.kind == "bool"}
+
+    def operation(self) -> Operation:
+        equations = []
+        for e in self.op.equations:
+            left = self.tensor(e.name, e.axes)
+            boolean = self.is_condition(e.body)
+            right = self.condition(e.body) if boolean else self.value(e.body)
+            equations.append(sympy.Eq(left, right, evaluate=False))
+            self.bools |= {e.name} if boolean else set()
+        pairs = self.op.outputs or ()
+        chosen = pairs and pairs[0][0] is not None
+        return Operation(
+            self.op.name,
+            *equations,
+            inputs=[self.input(t) for t in self.op.inputs or ()],
+            parameters=dict(map(self.parameter, self.op.parameters)),
+            outputs={str(o): n for o, n in pairs} if chosen else [n for _, n in pairs],
+        )
+
+    # The op line
+
+    def input(self, t: raw.Tensor) -> Any:
+        made = self.tensor(t.name, t.axes or ())
+        made = heads.integer(made) if t.kind == "int" else made
+        made = heads.boolean(made) if t.kind == "bool" else made
+        return made if t.default is None else heads.optional(made, self.value(t.default))
+
+    def parameter(self, p: raw.Parameter) -> tuple[Any, Any]:
+        if p.fixes:
+            return heads.size(self.letter(p.name)), self.value(p.value)
+        if p.options:
+            return p.name, heads.choice(*p.options)
+        if isinstance(p.value, raw.Apply):
+            (letter, *default) = p.value.args
+            assert isinstance(letter, raw.Name)
+            given = [int(self.value(d)) for d in default]
+            of = {"axis": heads.axis, "keep": heads.keep, "size": heads.size}[p.value.function]
+            return p.name, of(self.letter(letter.name), *given)
+        return p.name, None if p.value is None else self.value(p.value)
+
+    # Names
+
+    def letter(self, name: str) -> sympy.Symbol:
+        return sympy.Symbol(name, integer=True)
+
+    def index(self, e: raw.Raw) -> Any:
+        assert isinstance(e, raw.Name | raw.Star)
+        return heads.group(e.name) if isinstance(e, raw.Star) else self.letter(e.name)
+
+    def tensor(self, name: str, axes: tuple[raw.Raw, ...]) -> Any:
+        if not axes:
+            return sympy.Symbol(name)
+        return sympy.IndexedBase(name)[tuple(map(self.value, axes))]
+
+    # Expressions
+
+    def value(self, e: raw.Raw | None) -> Any:
+        match e:
+            case raw.Number(value):
+                return sympy.Rational(value.numerator, value.denominator)
+            case raw.Name("pi"):
+                return sympy.pi
+            case raw.Name("inf"):
+                return sympy.oo
+            case raw.Name(name):
+                return sympy.Symbol(name) if name in self.scalars else self.letter(name)
+            case raw.Star():
+                return self.index(e)
+            case raw.Composite(args):
+                return heads.Composite(*map(self.value, args))
+            case raw.Item(name, positions):
+                return self.tensor(name, positions)
+            case raw.Negative(arg):
+                return -self.value(arg)
+            case raw.Sum(terms):
+                return reduce(
+                    add, [-self.value(t) if minus else self.value(t) for minus, t in terms]
+                )
+            case raw.Product(factors):
+                return reduce(
+                    mul, [1 / self.value(f) if over else self.value(f) for over, f in factors]
+                )
+            case raw.Power(base, exponent):
+                return self.value(base) ** self.value(exponent)
+            case raw.Bracket(condition):
+                return heads.Iverson(self.condition(condition))
+            case raw.Apply("size", (raw.Name(name),)):
+                return heads.size(self.letter(name))
+            case raw.Apply("where", (condition, then, other)):
+                branches = (self.value(then), self.condition(condition)), (self.value(other), True)
+                return sympy.Piecewise(*branches)
+            case raw.Apply(function, args):
+                return self.function(function)(*map(self.value, args))
+            case raw.Bind("concat", (index,), None, args):
+                return heads.Concat(self.index(index), *map(self.value, args))
+            case raw.Bind(kind, indices, condition, (body,)):
+                return self.reduced(kind, indices, condition, body)
+        raise AssertionError(f"{e!r} is no number")
+
+    def function(self, name: str) -> Any:
+        found = FUNCTIONS.get(name) or getattr(heads, name, None)
+        return found or getattr(sympy, name)
+
+    def reduced(
+        self, kind: str, indices: tuple[raw.Raw, ...], condition: raw.Raw | None, body: raw.Raw
+    ) -> Any:
+        over = [self.index(i) for i in indices]
+        inner = self.condition(body) if kind in ("any", "all") else self.value(body)
+        if condition is None and kind in ("sum", "prod"):
+            return (sympy.Sum if kind == "sum" else sympy.Product)(inner, *over)
+        where = True if condition is None else self.condition(condition)
+        return HEADS[kind](inner, *over, where=where)
+
+    # Conditions
+
+    def is_condition(self, e: raw.Raw) -> bool:
+        if isinstance(e, raw.Bind):
+            return e.kind in ("any", "all")
+        return isinstance(e, raw.Compare | raw.Both | raw.Either | raw.Negation) or (
+            isinstance(e, raw.Item | raw.Name) and e.name in self.bools
+        )
+
+    def condition(self, e: raw.Raw) -> Any:
+        match e:
+            case raw.Compare(first, ((op, side),)):
+                return RELATIONS[op](self.value(first), self.value(side))
+            case raw.Both(args):
+                return sympy.And(*map(self.condition, args), evaluate=False)
+            case raw.Either(args):
+                return sympy.Or(*map(self.condition, args), evaluate=False)
+            case raw.Negation(arg):
+                return sympy.Not(self.condition(arg))
+            case raw.Item() | raw.Name():
+                return heads.Holds(self.value(e))
+            case raw.Bind():
+                return self.value(e)
+        raise AssertionError(f"{e!r} is no condition")

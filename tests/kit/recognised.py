@@ -1,0 +1,56 @@
+"""What code calls, with patterns of lowering recognised and without."""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+
+import numpy as np
+import torch
+from kit.rows import without
+
+
+def named(text: str) -> str:
+    return text.replace("\n", " ; ")
+
+
+def functions(text: str) -> tuple[list[str], list[str]]:
+    """What forward computes, and what backward computes once it has its arguments."""
+    defined = {n.name: n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)}
+    forward = next(f.body for name, f in defined.items() if name.endswith("_forward"))
+    backward = [
+        s for b in defined["backward"].body for s in (b.body if isinstance(b, ast.If) else [b])
+    ]
+    made = [ast.unparse(s) for s in forward[:-1]]
+    last = forward[-1]
+    assert isinstance(last, ast.Return)
+    if not (made and made[-1].startswith(f"{ast.unparse(last.value)} = ")):
+        made.append(f"y = {ast.unparse(last.value)}")
+    skipped = ("ctx.", "= None")
+    return made, [
+        t for t in map(ast.unparse, backward[:-1]) if not any(word in t for word in skipped)
+    ]
+
+
+def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.rand(*shape, dtype=dtype) + 0.5
+
+
+nothing_recognised = partial(
+    without,
+    *("convolution", "transposed convolution", "pooling"),
+    *("windows", "every n-th", "known index"),
+)
+"""The general lowering alone: gathers, contractions and scatters."""
+
+
+def results(f, tensors, parameters) -> list[torch.Tensor]:
+    """Values, gradients and gradients of gradients."""
+    leaves = [torch.tensor(v, requires_grad=True) for v in tensors.values()]
+    y = f(*leaves, **parameters)
+    rng = np.random.default_rng(0)
+    G = torch.tensor(rng.normal(size=tuple(y.shape)), requires_grad=True)
+    first = torch.autograd.grad(y, leaves, G, create_graph=True)
+    total = sum((g * torch.tensor(rng.normal(size=tuple(g.shape)))).sum() for g in first)
+    second = torch.autograd.grad(total, [*leaves, G], allow_unused=True)
+    return [y, *first, *(torch.zeros(()) if g is None else g for g in second)]

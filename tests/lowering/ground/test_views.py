@@ -1,0 +1,38 @@
+"""Neighbouring axes as one and one as several: what undoes another is not written."""
+
+from __future__ import annotations
+
+from kit.lowered import assert_code
+
+from derive.lowering.ground.views import flattened, in_place_of, is_view, unflattened
+from derive.program.code import Literal, Method, Name, Tuple, text
+
+x, y = Name("x"), Name("y")
+ONES = (Literal("0"), Literal("1"))
+SIZES = Tuple((Literal("2"), Literal("3")))
+
+
+def test_what_was_taken_apart_is_put_together_by_leaving_it():
+    apart = unflattened(x, 1, SIZES)
+    assert text(apart) == "x.unflatten(1, (2, 3))"
+    assert flattened(apart, 1, 2) is x
+    assert text(flattened(x, 0, 1)) == "x.flatten(0, 1)"
+    assert flattened(x, 1, 1) is x
+
+
+def test_a_view_is_known():
+    assert is_view(unflattened(x, 1, SIZES)) and is_view(Method(x, "flatten", ONES))
+    assert not is_view(Method(x, "exp")) and not is_view(x)
+
+
+def test_names_are_replaced_and_what_is_superfluous_left_out():
+    code = flattened(y, 1, 2)
+    assert in_place_of(code, {y: unflattened(x, 1, SIZES)}) is x
+
+
+def test_a_composite_axis_is_taken_apart_and_put_together():
+    assert_code(
+        "op f(x[n,(t d)]; size(t)=2) -> y\ny[n,t,d] = exp(x[n,(t d)])",
+        ["y = x.unflatten(1, (2, x.shape[1] // 2)).exp()"],
+        ["grad_x = (G * y).flatten(1, 2)"],
+    )

@@ -1,0 +1,30 @@
+"""Deltas that no sum removed place a value: on a diagonal, at a number, at what is read."""
+
+from __future__ import annotations
+
+import numpy as np
+from kit.lowered import assert_code, assert_right
+
+
+def test_values_are_placed_on_a_diagonal():
+    text = "op f(x[i,i]) -> y\ny[i] = x[i,i]**2"
+    assert_code(text, ["y = x.diagonal(0, 0, 1).square()"])
+    assert_right(text)
+
+
+def test_values_are_added_where_an_integer_says():
+    text = "op f(x[n,c], T[n]: int) -> y\ny[n] = x[n,T[n]]**2"
+    assert_code(
+        text,
+        ["y = x.gather(1, T.unsqueeze(1)).squeeze(1).square()"],
+        [
+            "part = (2 * G * x.gather(1, T.unsqueeze(1)).squeeze(1)).unsqueeze(1)",
+            "grad_x = G.new_zeros(x.shape).scatter_add(1, T.unsqueeze(1), part)",
+        ],
+    )
+    assert_right(text, T=np.array([1, 0, 1]))
+
+
+def test_a_value_at_a_number_is_put_into_zeros():
+    text = "op f(x[i,j]) -> y\ny[j] = x[1,j]*x[2,j]"
+    assert_right(text)

@@ -1,0 +1,204 @@
+"""Sums up to one's own position, and sums and lookups by an integer tensor, without masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from kit.lines import lines, made, named, run
+
+from derive import load, parse
+from derive.check.verify import checks_of
+from derive.pipeline import source
+
+CODE = {
+    "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (
+        ["y = A.cumsum(dim)"],
+        ["grad_A = G.flip(dim).cumsum(dim).flip(dim)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = sum[l | k<=l](A[n,l])": (
+        ["y = A.flip(1).cumsum(1).flip(1)"],
+        ["grad_A = G.cumsum(1)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = sum[l | l<k](A[n,l])": (
+        ["y = torch.nn.functional.pad(A, (1, 0)).cumsum(1).narrow(1, 0, A.shape[1])"],
+        [
+            "part = torch.nn.functional.pad(G.flip(1), (1, 0)).cumsum(1)",
+            "grad_A = part.narrow(1, 0, G.shape[1]).flip(1)",
+        ],
+    ),
+    "op f(A[n,k], B[k,n]) -> y\ny[n,k] = 2*B[k,n]*sum[l | l<k+1](exp(A[n,l])*B[l,n])": (
+        ["y = 2 * B.mT * (B.mT * A.exp()).cumsum(1)"],
+        None,
+    ),
+    "op f(A[n,k,d]) -> y\ny[k] = sum[l,n,d | l<=k and d<2](A[n,l,d])": (None, None),
+    "op f(A[n,k], m[k]: bool) -> y\ny[n,k] = sum[l | l<=k and m[l]](A[n,l]**2)": (
+        ["y = torch.where(m, A.square(), 0).cumsum(1)"],
+        ["grad_A = torch.where(m, 2 * A * G.flip(1).cumsum(1).flip(1), 0)"],
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l<=k](A[n,l])": (["y = A.logcumsumexp(1)"], None),
+    "op f(A[k,n]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[l,n])": (
+        ["y = (2 * A.mT).flip(1).logcumsumexp(1).flip(1)"],
+        None,
+    ),
+    "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
+    "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
+    # Not cumulative: two ends, another size, a factor with both.
+    "op f(A[k]) -> y\ny[k] = sum[l | k-2<=l and l<=k](A[l])": (None, None),
+    "op f(A[k], B[t]) -> y\ny[t] = B[t]*sum[k | k<=t](A[k])": (None, None),
+    "op f(A[k]) -> y\ny[k] = sum[l | l<=k](sin(A[l]*A[k]))": (None, None),
+    "op f(A[k]) -> y\ny[k] = sum[l | l<=2*k](A[l])": (None, None),
+    # Segments.
+    "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])": (
+        [
+            "chosen = torch.where((s >= 0) & (s < num), s, num)",
+            "placed = A.new_zeros((num + 1, A.shape[1])).index_add(0, chosen, A)",
+            "y = placed.narrow(0, 0, num)",
+        ],
+        ["grad_A = torch.nn.functional.pad(G, (0, 0, 0, 1)).index_select(0, chosen)"],
+    ),
+    "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = mean[n | s[n]==g](A[n,d])": (None, None),
+    "op f(A[n,m,d], s[n,m]: int, B[g,e]) -> y\n"
+    "y[d,g,e] = B[g,e]*sum[n,m | g==s[n,m]](sin(A[n,m,d]))": (None, None),
+    "op f(A[n,m,d], s[n,b]: int; num=size(g)) -> y\ny[d,g,b] = sum[n,m | s[n,b]==g](A[n,m,d]**2)": (
+        None,
+        None,
+    ),
+    "op f(B[g,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d])": (
+        [
+            "chosen = torch.where((s >= 0) & (s < B.shape[0]), s, B.shape[0])",
+            "y = torch.nn.functional.pad(B.sum(1), (0, 1)).index_select(0, chosen)",
+        ],
+        None,
+    ),
+    "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])": (None, None),
+    # What is looked up is multiplied by what stands beside it, and summed over an index of both.
+    "op f(B[g,d], m[n,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](sin(B[g,d]*B[g,d])*m[n,d])": (
+        None,
+        None,
+    ),
+    "op f(w[n], s[n]: int; num=size(g)) -> y\n"
+    "y[g] = sum[n | s[n]==g](1)*sum[n | s[n]==g and w[n] > 0.7](w[n])": (None, None),
+    # Not by places: the summand has the place too.
+    "op f(A[n], B[g], s[n]: int) -> y\ny[g] = sum[n | s[n]==g](sin(A[n]*B[g]))": (None, None),
+}
+
+
+@pytest.mark.parametrize("text", [t for t, code in CODE.items() if any(code)], ids=named)
+def test_the_code_that_an_expert_writes(text):
+    code = source(made(text))
+    for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
+        for line in expected or ():
+            assert line in lines(code, function)
+
+
+@pytest.mark.parametrize("text", CODE, ids=named)
+def test_the_whole_family_of_checks(text):
+    op = made(text)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize("text", [t for t in CODE if "s[n" not in t and "B[t]" not in t], ids=named)
+def test_axes_without_or_with_one_value(text, size):
+    op = made(text)
+    sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for t in op.inputs:
+        shape = [sizes[i.extent] for i in t.axes]
+        tensors[t.name] = np.full(shape, True) if t.kind == "bool" else rng.uniform(0.5, 1, shape)
+    run(text, tensors, **{p.name: 1 for p in op.parameters})
+
+
+SEGMENTS = "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])"
+
+
+@pytest.mark.parametrize("num", [1, 2, 5])
+@pytest.mark.parametrize("n", [0, 1, 6])
+def test_segments_of_any_number(num, n):
+    A = np.random.default_rng(0).uniform(0.5, 1.5, (n, 3))
+    run(SEGMENTS, {"A": A, "s": np.arange(n) * 7 % 4 - 1}, num=num)
+
+
+def test_a_lookup_on_an_axis_without_values_is_zero():
+    text = "op f(B[g,d], s[n]: int) -> y\ny[n,d] = sum[g | s[n]==g](B[g,d])"
+    run(text, {"B": np.zeros((0, 3)), "s": np.array([0, 2, -1, 5])})
+
+
+def test_what_is_in_no_segment_is_not_read():
+    A = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf], [3.0, 4.0]], requires_grad=True)
+    y = load(made(SEGMENTS))(A, torch.tensor([1, -1, 1]), num=2)
+    assert y.tolist() == [[0.0, 0.0], [4.0, 6.0]]
+    y.backward(torch.ones(2, 2))
+    assert A.grad.tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def test_a_nan_does_not_reach_positions_before_it():
+    A = torch.tensor([1.0, 2.0, torch.nan, 4.0])
+    for text, expected in (
+        ("y[k] = sum[l | l<=k](A[l])", [1.0, 3.0]),
+        ("y[k] = sum[l | l<k](A[l])", [0.0, 1.0, 3.0]),
+    ):
+        y = load(made(f"op f(A[k]) -> y\n{text}"))(A)
+        assert y[: len(expected)].tolist() == expected
+        assert y[len(expected) :].isnan().all()
+
+
+def test_no_mask_of_all_pairs_is_made():
+    """Nodes and edges: neither direction has a tensor of both."""
+    op = made(
+        "op f(h[n,d], src[e]: int, dst[e]: int, b[e]) -> y\nm[e,d] = h[src[e],d]*b[e]\n"
+        "y[n,d] = tanh(sum[e | dst[e] == n](m[e,d]*b[e])/(1 + sum[e | dst[e] == n](1)))"
+    )
+    assert "arange" not in source(op)
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
+def test_what_stands_beside_a_lookup_of_nothing_is_not_read():
+    text = "op f(B[g,d], m[n,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d]*m[n,d])"
+    m = torch.tensor([[1.0, 2.0], [torch.nan, 3.0]], requires_grad=True)
+    y = load(made(text))(torch.tensor([[2.0, 5.0]]), m, torch.tensor([0, 4]))
+    assert y.tolist() == [12.0, 0.0]
+    y.sum().backward()
+    assert m.grad.tolist() == [[2.0, 5.0], [0.0, 0.0]]
+
+
+def test_counts_are_exact_integers():
+    op = made("op f(s[n]: int, x; num=size(g)) -> y, c\nc[g] = sum[n](where(s[n]==g, 1, 0))\ny = x")
+    _, c = load(op)(torch.tensor([0, 2, 2, 5]), torch.tensor(1.0), num=3)
+    assert c.dtype == torch.int64
+    assert c.tolist() == [1, 0, 2]
+
+
+def test_a_segment_sum_that_is_read_back_makes_no_pairs():
+    op = parse(
+        "op f(x[e], dst[e]: int, y[n]) -> l\nmu[n] = sum[e | dst[e] == n](x[e])*y[n]\n"
+        "l[e] = (x[e] - mu[dst[e]])**2"
+    )
+    assert [c for c in checks_of(op, load(op)) if not c.ok] == []
+    backward = source(op).partition("def backward")[2]
+    assert "dst.unsqueeze" not in backward
+    assert "grad_mu.index_select(0, dst) * y.index_select(0, dst)" in backward
+    assert "torch.where" not in backward
+
+
+SQUARES = {
+    "op f(x[s], z[s]) -> y\ny = sum[t](sum[s | s<=t](x[s])*sum[s | s<=t](z[s]))": (
+        "grad_x = G * z.cumsum(0).flip(0).cumsum(0).flip(0)"
+    ),
+    "op f(p[n,k], q[n,k]) -> y\ny = mean[n](sum[k](sum[l | l<=k](p[n,l] - q[n,l])**2))": (
+        "grad_p = grad_u.flip(1).cumsum(1).flip(1)"
+    ),
+    "op f(x[s], w[s]) -> y\ny[t] = sum[s]([s<=t]*x[s]*w[s])**3": (
+        "part = (G * u.square()).flip(0).cumsum(0).flip(0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SQUARES)
+def test_a_product_of_sums_under_conditions_makes_no_pairs(text):
+    op = parse(text)
+    assert SQUARES[text] in source(op)
+    assert [check for check in checks_of(op, load(op)) if not check.ok] == []

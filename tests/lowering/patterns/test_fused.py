@@ -1,0 +1,80 @@
+"""A number times a matrix product, added to a tensor, is one call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from kit.lines import lines, made, named, run
+
+from derive import load
+from derive.check.verify import checks_of
+from derive.pipeline import source
+
+CODE = {
+    "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (
+        "return torch.addmm(part2, x_centred, y_centred.mT, alpha=-2).clamp_min(0)"
+    ),
+    "op f(A[i,k], B[k,j], c) -> y\ny[i,j] = 3*sum[k](A[i,k]*B[k,j]) + c": (
+        "return torch.addmm(c, A, B, alpha=3)"
+    ),
+    "op f(A[i,k], B[j,k], C[j]) -> y\ny[i,j] = C[j] + 1 - 2.5*sum[k](sin(A[i,k])*B[j,k])": None,
+    "op f(A[b,i,k], B[b,k,j], C[b,i,j]) -> y\ny[b,i,j] = C[b,i,j] - sum[k](A[b,i,k]*B[b,k,j])/2": (
+        "return torch.baddbmm(C, A, B, alpha=-0.5)"
+    ),
+    "op f(A[b,i,k], B[b,k,j], C[i,j], D[j]) -> y\n"
+    "y[b,i,j] = 2*sum[k](A[b,i,k]*B[b,k,j]) + C[i,j] + D[j]": None,
+    "op f(A[i,k], B[k,j], C[i,j], D[k,j]) -> y\n"
+    "y[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j]) - 3*sum[k](A[i,k]*D[k,j])": None,
+}
+PLAIN = {
+    # No number; a parameter, which may be 0; other axes; the product wanted by itself.
+    "op f(A[i,k], B[k,j], C[j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j]) + C[j]": "y = A @ B + C",
+    "op f(A[i,k], B[k,j], C[i,j]; alpha=2) -> y\ny[i,j] = C[i,j] + alpha*sum[k](A[i,k]*B[k,j])": (
+        "y = C + alpha * (A @ B)"
+    ),
+    "op f(A[b,i,k], B[k,j], C[j]) -> y\ny[b,i,j] = C[j] - 2*sum[k](A[b,i,k]*B[k,j])": None,
+    "op f(A[b,i,k], B[k], C[i]) -> y\ny[b,i] = C[i] - 2*sum[k](A[b,i,k]*B[k])": None,
+    "op f(A[b,i,k], B[b,k], C[i]) -> y\ny[b,i] = C[i] - 2*sum[k](A[b,i,k]*B[b,k])": None,
+    "op f(A[*p,i,k], B[*p,k,j], C[j]) -> y\ny[*p,i,j] = C[j] - 2*sum[k](A[*p,i,k]*B[*p,k,j])": None,
+    "op f(A[i,k], B[k,j]) -> y\ny[i,j] = 1 - 2*sum[k](A[i,k]*B[k,j])": "y = 1 - 2 * (A @ B)",
+    "op f(A[i,k], B[k,j], C[i,j]) -> y\n"
+    "y[i,j] = tanh(C[i,j] - 2*sum[k](A[i,k]*B[k,j])) + sin(sum[k](A[i,k]*B[k,j]))": (
+        "y = part.sin() + (C - 2 * part).tanh()"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", [t for t, line in {**CODE, **PLAIN}.items() if line], ids=named)
+def test_the_code(text):
+    expected = {**CODE, **PLAIN}[text]
+    found = lines(source(made(text)), "_f_forward")
+    assert expected in found
+
+
+@pytest.mark.parametrize("text", [*CODE, *PLAIN], ids=named)
+def test_what_is_fused(text):
+    assert ("addmm(" in source(made(text)) or "baddbmm(" in source(made(text))) == (text in CODE)
+
+
+@pytest.mark.parametrize("text", [*CODE, *PLAIN], ids=named)
+def test_the_whole_family_of_checks(text):
+    op = made(text)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed
+
+
+@pytest.mark.parametrize("k", [0, 1, 4])
+@pytest.mark.parametrize("i", [0, 1, 3])
+@pytest.mark.parametrize("text", CODE, ids=named)
+def test_axes_of_any_size(text, i, k):
+    op = made(text)
+    sizes = {"i": i, "j": 2, "k": k, "d": k, "b": 2}
+    rng = np.random.default_rng(0)
+    run(text, {t.name: rng.normal(size=[sizes[a.extent] for a in t.axes]) for t in op.inputs})
+
+
+def test_a_nan_is_kept_where_a_parameter_is_zero():
+    f = load(made(next(t for t in PLAIN if "alpha" in t)))
+    A, B = torch.full((2, 3), torch.nan), torch.ones(3, 2)
+    assert f(A, B, torch.ones(2, 2), alpha=0).isnan().all()

@@ -1,0 +1,28 @@
+"""One axis read at a number, on a diagonal, or where a position is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kit.lowered import assert_code, assert_right
+
+FORMS = {
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x.select(1, 1)",
+    "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_read_that_is_a_view(text):
+    assert_code(text, [f"y = {FORMS[text]}"])
+    assert_right(text)
+
+
+def test_a_computed_position_is_gathered():
+    text = "op f(x[c], T[n]: int) -> y\ny[n] = x[2*T[n]]"
+    assert_right(text, T=np.array([1, 0, 1]))
+    assert_code(text, ["y = x.index_select(0, 2 * T)"])
+
+
+def test_a_position_of_parameters_is_selected():
+    assert_code("op f(x[n,k]; at=1) -> y\ny[n] = x[n,at]", ["y = x.select(1, at)"])

@@ -1,0 +1,136 @@
+"""Sums over later positions that are recurrences: no tensor of all pairs, right with zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from kit.lines import made, named, run
+
+from derive import load
+from derive.check.verify import checks_of
+from derive.pipeline import source
+
+LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
+PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
+CODE = {
+    LOGSUMEXP: ["grad_A = _decayed_sum(G, part, dim) * (A - part).exp()"],
+    PROD: ["grad_A = _product_before(A, dim) * _recurrence(G, A, dim)"],
+    "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[n,l])": [
+        "part2 = _decayed_sum(G.flip(1), part.flip(1), 1).flip(1)"
+    ],
+    "op f(A[n,k]) -> y\ny[k] = sum[n](prod[l | l>=k](sin(A[n,l])))": None,
+    "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
+    # A cumulative softmax, from either end, and of some positions only.
+    "op f(A[k,n], V[k,n]) -> y\n"
+    "y[k,n] = sum[l | l<=k](exp(A[l,n])*V[l,n]) / sum[l | l<=k](exp(A[l,n]))": None,
+    "op f(A[k], V[d,k], m[k]: bool) -> y\n"
+    "y[d,k] = sum[l | l>=k and m[l]](exp(A[l])*V[d,l]) / sum[l | l>=k](exp(A[l]))": [
+        "part2 = torch.where(m, V, 0) * (A.unsqueeze(0) - part).exp()",
+        "y = _decayed_sum(part2, -part, 1)",
+    ],
+}
+PAIRS = {
+    # Not recurrences of the axis: a condition of its own, a weight of both, an end left out.
+    "op f(A[k], m[k]: bool) -> y\ny[k] = logsumexp[l | l<=k and m[l]](A[l])": None,
+    "op f(A[k], B[k]) -> y\ny[k] = prod[l | l<=k](1 + A[l]*B[k])": None,
+    "op f(A[k]) -> y\ny[k] = prod[l | l<k](A[l])": None,
+    "op f(A[k], B[k]) -> y\ny[k] = logsumexp[l | l<=k](A[l]*B[k])": None,
+}
+
+
+@pytest.mark.parametrize("text", [t for t, code in CODE.items() if code], ids=named)
+def test_the_code(text):
+    code = source(made(text))
+    found = [line.strip().replace("return ", "y = ") for line in code.splitlines()]
+    for line in CODE[text]:
+        assert line in found
+    assert "V[" in text or "arange" not in code
+
+
+@pytest.mark.parametrize("text", [*CODE, *PAIRS], ids=named)
+def test_the_whole_family_of_checks(text):
+    op = made(text)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 13])
+@pytest.mark.parametrize("text", [*CODE, *PAIRS], ids=named)
+def test_any_number_of_positions(text, size):
+    op = made(text)
+    sizes = {"k": size, "n": 3, "d": 4, "p": 2, "q": 3}
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for t in op.inputs:
+        shape = [sizes[i.extent] for i in t.axes]
+        values = rng.normal(size=shape)
+        tensors[t.name] = values > 0 if t.kind == "bool" else values
+    run(text, tensors, **{p.name: 1 for p in op.parameters})
+
+
+@pytest.mark.parametrize("zeros", [(), (3,), (0, 6), (2, 3, 5), range(7)], ids=str)
+def test_products_with_zeros(zeros):
+    f = load(made(PROD))
+    A = torch.randn(2, 7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    A[:, list(zeros), 1] = 0
+    G = torch.randn(A.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    A.requires_grad_(True)
+    G.requires_grad_(True)
+    both = []
+    for function in (lambda x: f(x, dim=1), lambda x: x.cumprod(1)):
+        (first,) = torch.autograd.grad(function(A), A, G, create_graph=True)
+        both.append((first, *torch.autograd.grad(first.square().sum(), (A, G))))
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert torch.autograd.gradgradcheck(lambda x: f(x, dim=1), (A,), G)
+
+
+def test_the_second_derivative_where_a_cotangent_is_zero():
+    f = load(made(LOGSUMEXP))
+    A = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    G = torch.ones(3, 5, dtype=torch.float64)
+    G[0], G[1, 2], G[2, 1:4] = 0, 0, -1
+    A.requires_grad_(True)
+    G.requires_grad_(True)
+    assert torch.autograd.gradgradcheck(lambda x: f(x, dim=1), (A,), G)
+
+
+def gradient(f, A, G):
+    A = torch.tensor(A, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(f(A), A, torch.tensor(G, dtype=torch.float64))
+    return found
+
+
+@pytest.mark.parametrize("scale", [1, 1e3, 1e300])
+def test_logsumexps_of_any_size(scale):
+    f = load(made(LOGSUMEXP))
+    for A in ([1.0, -1.0, 0.5, 2.0, -2.0], [-1.0, 0.0, 1.0, 1.5, 2.0], [2.0, 1.0, 0.0, -1.0, -2.0]):
+        A = [scale * a for a in A]
+        G = [1.0, -2.0, 0.0, 3.0, 0.5]
+        found = gradient(lambda x: f(x, dim=0), A, G)
+        a, F = found.new_tensor(A), found.new_tensor(A).logcumsumexp(0)
+        weights = torch.exp(a.unsqueeze(1) - F).triu()
+        torch.testing.assert_close(found, weights @ found.new_tensor(G))
+
+
+def test_infinities_stay_where_they_are():
+    f = load(made(LOGSUMEXP))
+    inf, nan = torch.inf, torch.nan
+    for A, expected in (
+        ([-inf, -inf, 0.0, 0.0], [0.0, 0.0, 1.5, 0.5]),
+        ([0.0, -inf, -inf, 0.0], [3.5, 0.0, 0.0, 0.5]),
+        ([0.0, inf, 0.0, 1.0], [1.0, nan, 0.0, 0.0]),
+        ([-inf, -inf, -inf, -inf], [0.0, 0.0, 0.0, 0.0]),
+    ):
+        found = gradient(lambda x: f(x, dim=0), A, [1.0] * 4)
+        torch.testing.assert_close(found, found.new_tensor(expected), equal_nan=True)
+
+
+@pytest.mark.parametrize("text", [LOGSUMEXP, PROD], ids=named)
+def test_no_tensor_of_all_pairs_is_made(text):
+    """A gradient over more positions than a tensor of all pairs has room for."""
+    f = load(made(text))
+    A = torch.rand(2**20, dtype=torch.float64).requires_grad_()
+    f(A, dim=0).sum().backward()
+    assert A.grad.isfinite().all()

@@ -1,0 +1,62 @@
+"""Groups: axes of any number, kept as they are or taken as one; their shapes are slices."""
+
+from __future__ import annotations
+
+import pytest
+from kit.shared import anew
+
+from derive import catalog, load, parse, pipeline
+from derive.algebra.expr import Index
+from derive.lowering.groups import group_shapes, groups_of, shape_name
+from derive.notation.operation import Operation
+from derive.pipeline import options, source, value_and_grad_source
+
+torch = pytest.importorskip("torch")
+
+OP = parse("op f(x[*p,k,*q], w[*q]; dim=axis(k)) -> y\ny[*p,*q] = sum[k](x[*p,k,*q]*w[*q])")
+
+
+def test_a_group_has_a_shape_by_its_name():
+    p, q = Index("p", "p", True), Index("q", "q", True)
+    assert groups_of(OP.inputs[0]) == [p, q]
+    assert shape_name(p) == "p_shape"
+    assert [line.name for line in group_shapes(OP)] == ["dim_axis", "p_shape", "q_shape"]
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 3), 1), ((2, 3, 4, 5), 1), ((3, 4), 0)])
+def test_any_number_of_axes_on_either_side(shape, dim):
+    x = torch.rand(shape, dtype=torch.float64, requires_grad=True)
+    w = torch.rand(shape[dim + 1 :], dtype=torch.float64, requires_grad=True)
+    y = load(OP)(x, w, dim=dim)
+    want = (x * w).sum(dim)
+    torch.testing.assert_close(y, want)
+    found = torch.autograd.grad(y.sum(), (x, w))
+    for a, b in zip(found, torch.autograd.grad(want.sum(), (x, w)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def operation(name: str) -> Operation:
+    found = catalog.find(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", ["softmax", "glu", "batch_norm", "cross_entropy", "pixel_shuffle"])
+def test_an_option_is_derived_once(name, monkeypatch):
+    op = operation(name)
+    differentiated = []
+
+    def counted(*args):
+        differentiated.append(args)
+        return differentiate(*args)
+
+    differentiate = pipeline.differentiate
+    monkeypatch.setattr(pipeline, "differentiate", counted)
+    with anew():
+        source(op)
+    assert len(differentiated) == len(list(options(op)))
+
+
+def test_the_formulas_of_a_joint_function_have_the_groups():
+    text = value_and_grad_source(operation("linear"))
+    assert "grad_weight[j,k] = Σ[*b] G[*b,j]·input[*b,k]" in text

@@ -1,0 +1,60 @@
+"""Outputs and gradients in one function, each computed once, without autograd."""
+
+from __future__ import annotations
+
+import pytest
+
+import derive
+from derive import parse
+
+torch = pytest.importorskip("torch")
+
+OP = parse("op f(x[n], w[n]) -> L\nL = mean[n]((x[n]*w[n])**2)")
+
+
+def test_what_both_directions_read_is_computed_once():
+    text = derive.value_and_grad(OP).__doc__
+    assert "Returns L and the gradients by name" in text
+    from derive.pipeline import value_and_grad_source
+
+    code = value_and_grad_source(OP)
+    assert code.count("w.square()") == code.count("x.square()") == 1
+    assert "autograd" not in code and "ctx" not in code
+
+
+def test_gradients_are_those_of_autograd():
+    x, w = (torch.rand(5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    value, gradients = derive.value_and_grad(OP)(x.detach(), w.detach())
+    want = ((x * w) ** 2).mean()
+    torch.testing.assert_close(value, want.detach())
+    for g, b in zip(gradients.values(), torch.autograd.grad(want, (x, w)), strict=True):
+        torch.testing.assert_close(g, b)
+
+
+def test_an_output_with_axes_has_a_cotangent():
+    op = parse("op f(x[n]) -> y\ny[n] = x[n]**2")
+    x = torch.tensor([1.0, 2.0, 3.0])
+    y, gradients = derive.value_and_grad(op)(x, G=torch.tensor([1.0, 10.0, 100.0]))
+    assert y.tolist() == [1, 4, 9]
+    assert gradients["x"].tolist() == [2, 40, 600]
+    with pytest.raises(ValueError, match="G has shape"):
+        derive.value_and_grad(op)(x, G=torch.ones(2))
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4), (2, 3, 4)])
+def test_groups_are_of_any_number_of_axes(shape):
+    op = parse("op f(x[*p,k]) -> y\ny[*p] = sum[k](x[*p,k]**2)")
+    x = torch.rand(shape, dtype=torch.float64)
+    G = torch.rand(shape[:-1], dtype=torch.float64)
+    y, gradients = derive.value_and_grad(op)(x, G=G)
+    torch.testing.assert_close(y, (x**2).sum(-1))
+    torch.testing.assert_close(gradients["x"], 2 * x * G.unsqueeze(-1))
+
+
+def test_a_composite_axis_is_one_axis_of_a_gradient():
+    op = parse("op f(x[n,(t d)], w[d]; size(t)=2) -> L\nL = sum[n,t,d](x[n,(t d)]*w[d])")
+    x, w = torch.rand(3, 10).double(), torch.rand(5).double()
+    value, gradients = derive.value_and_grad(op)(x, w)
+    torch.testing.assert_close(value, (x.reshape(3, 2, 5) * w).sum())
+    torch.testing.assert_close(gradients["x"], w.repeat(2).expand(3, 10))
+    torch.testing.assert_close(gradients["w"], x.reshape(6, 5).sum(0))

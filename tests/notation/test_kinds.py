@@ -1,0 +1,40 @@
+"""Which tensors hold numbers, integers or truths: declared, or found by their use."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from derive import SpecError, parse
+
+
+def kinds(text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = parse(text)
+    return {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
+
+
+def test_a_position_is_an_integer_and_a_condition_a_truth():
+    found = kinds("y[n] = where(m[n], x[T[n]], 0)")
+    assert found == {"m": "bool", "x": "float", "T": "int", "y": "float"}
+
+
+def test_an_equation_is_what_it_is_made_of():
+    found = kinds(
+        "op f(x[n,k], T[n]: int) -> y; i[n] = argmax[k](x[n,k]); j[n] = 2*T[n] + i[n]\n"
+        "b[n] = x[n,0] > 0; y[n] = where(b[n], x[n,i[n]], 1)*j[n]"
+    )
+    assert {k: found[k] for k in "ijby"} == {"i": "int", "j": "int", "b": "bool", "y": "float"}
+
+
+def test_what_is_divided_is_no_integer():
+    assert kinds("op f(T[n]: int) -> y; y[n] = T[n]/2")["y"] == "float"
+
+
+def test_a_truth_counts_as_0_or_1_and_a_float_is_no_position():
+    op = parse("op f(m[n]: bool, x[n]) -> y; y[n] = m[n]*x[n]")
+    assert op == parse("op f(m[n]: bool, x[n]) -> y\ny[n] = [m[n]]*x[n]")
+    with pytest.raises(SpecError, match="h"):
+        parse("op f(x[n]) -> y; h[n] = x[n]/2; y[n] = x[h[n]]")

@@ -1,0 +1,35 @@
+"""What the parser did not expect is said in the words of a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive import SpecError, parse
+from derive.notation.mistakes import around
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("y[i] = x[i", "line 1"),
+        ("y[i] = x[i] +", "line 1"),
+        ("y[i] = x[i] x[i]", "line 1"),
+        ("y[i] := x[i]", "line 1"),
+        ("y[i] == x[i]", "line 1"),
+        ("z[i] = x[i]\ny[i] = exp(x[i]))", "line 2"),
+    ],
+)
+def test_the_place_is_told_and_no_token_of_the_grammar(text, says):
+    with pytest.raises(SpecError) as caught:
+        parse(text)
+    assert says in str(caught.value)
+    assert not {"__ANON", "Token", "LPAR", "RSQB"} & set(
+        str(caught.value).replace("'", " ").split()
+    )
+
+
+def test_a_long_line_is_shown_around_the_place():
+    line = "y[i] = " + " + ".join(f"x{n}[i]" for n in range(100))
+    shown = around(line, 400)
+    assert len(shown) < len(line) and shown.strip("… ") in line
+    assert around("y[i] = x[i]", 3).strip() == "y[i] = x[i]"

@@ -1,0 +1,42 @@
+"""One letter, one size: where it is read, and what follows for the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive import SpecError, parse
+from derive.algebra.expr import num
+
+
+def extents(text):
+    return {e.name: e for e in parse(text).extents}
+
+
+def test_a_letter_has_the_size_of_every_axis_where_it_stands_alone():
+    found = extents("y[i] = sum[k](A[i,k]*B[k,i])")
+    assert found["i"].sources == (("A", 0), ("B", 1))
+    assert found["k"].sources == (("A", 1), ("B", 0))
+
+
+def test_letters_of_one_axis_are_one_extent():
+    found = extents("y[i] = x[i]/sum[l](x[l])")
+    assert list(found) == ["i"]
+
+
+def test_a_fixed_size_and_a_composite_follow():
+    found = extents("op f(x[(t d)]; size(t)=2) -> y; y[d] = x[(0 d)] + x[(1 d)]")
+    assert found["t"].size is num(2)
+    assert found["d"].size is not None or found["d"].sources
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("op f(x[i]; size(i)=3, size(i)=4) -> y; y[i] = x[i]", "i"),
+        ("op f(x[n]) -> y; y[n,m] = x[n]*m", "m has no size"),
+        ("op f(x[n], T[n]: int) -> y; y[n] = sum[g](x[T[g]])*0 + sum[h](h)", "h has no size"),
+    ],
+)
+def test_what_has_no_size_or_two_is_an_error(text, says):
+    with pytest.raises(SpecError, match=says):
+        parse(text)

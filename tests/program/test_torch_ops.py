@@ -1,0 +1,27 @@
+"""What the code calls has a row, and helpers are what the table says."""
+
+from __future__ import annotations
+
+from kit.command import ROOT
+
+from derive.program.code import Function, Method, Name
+from derive.program.torch_ops import TORCH_OPS, torch_op
+
+
+def test_a_function_of_python_is_no_operation_of_torch():
+    a, b = Name("a"), Name("b")
+    assert torch_op(Method(a, "max", (b,))).keeps
+    assert not torch_op(Function("max", (a, b))).keeps
+    assert torch_op(Function("torch.nn.functional.pad", (a, b))).shape is TORCH_OPS["pad"].shape
+
+
+def test_every_helper_has_a_row_and_a_function():
+    folder = ROOT / "templates" / "helpers"
+    written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    rows = {name for name in TORCH_OPS if name[0] == "_"}
+    assert rows == {line[4:].split("(")[0] for line in written["scans"].splitlines()
+                    if line.startswith("def ")}  # fmt: skip
+    calls = [line[4:].split("(")[0] for line in written["scans"].splitlines() if "def " in line]
+    for n, name in enumerate(calls):
+        later = written["scans"].split(f"def {name}(")[1]
+        assert all(f"{other}(" not in later for other in calls[:n])

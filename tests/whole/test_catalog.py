@@ -1,0 +1,189 @@
+"""The catalog is data, and each of its operations is derived in no time."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import warnings
+from cProfile import Profile
+from pathlib import Path
+
+import pytest
+from golden import contents
+from kit.each import each_operation
+from kit.shared import anew
+
+import derive.catalog
+from derive import catalog
+from derive.command.lines import warnings_of
+from derive.pipeline import costs, derivation, derive_option, options, source
+
+FOLDER = Path(derive.catalog.__file__).parent
+FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def test_the_table_names_every_file_and_every_operation_in_order():
+    assert sorted(catalog.FAMILIES) == [path.stem for path in FAMILIES]
+    assert [op.name for op in catalog.operations()] == list(catalog.names())
+
+
+def test_the_contents_are_what_is_made_of_the_files():
+    renew = "to renew them: python tests/golden.py --write"
+    assert catalog.CONTENTS.read_text(encoding="utf-8") == contents(), renew
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+def test_a_family_that_is_as_it_was_need_not_be_read(path, tmp_path):
+    assert [line["name"] for line in catalog.lines_of(path)] == list(catalog.FAMILIES[path.stem])
+    changed = tmp_path / path.name
+    changed.write_text(path.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    assert catalog.lines_of(changed) is None
+    assert catalog.lines_of(tmp_path / "missing.py") is None
+
+
+def test_names_are_unique():
+    assert len(set(catalog.names())) == len(catalog.names())
+
+
+def test_an_operation_is_found_by_name():
+    assert [catalog.find(name).name for name in catalog.names()] == list(catalog.names())
+
+
+def test_an_unknown_name_is_not_found():
+    assert catalog.find("no_such_operation") is None
+
+
+def test_only_the_family_of_the_operation_is_imported():
+    code = (
+        "import sys; from derive import catalog; catalog.find('matmul')\n"
+        "print(sorted(m for m in sys.modules if m.startswith('derive.catalog.')))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['derive.catalog.matrix']"
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+def test_a_family_is_data(path):
+    """A docstring, imports, assignments of symbols, and one tuple of Operation(...) literals."""
+    docstring, *statements = ast.parse(path.read_text(encoding="utf-8")).body
+    assert isinstance(docstring, ast.Expr)
+    assert isinstance(docstring.value.value, str)
+    for statement in statements:
+        assert isinstance(statement, ast.Import | ast.ImportFrom | ast.Assign), ast.dump(statement)
+    assignments = [s for s in statements if isinstance(s, ast.Assign)]
+    *symbols, operations = assignments
+    assert [target.id for target in operations.targets] == ["OPERATIONS"]
+    assert isinstance(operations.value, ast.Tuple)
+    for element in operations.value.elts:
+        assert isinstance(element, ast.Call)
+        assert element.func.id == "Operation"
+    for symbol in symbols:
+        for node in ast.walk(symbol.value):
+            if isinstance(node, ast.Call):
+                assert node.func.id in {
+                    *("symbols", "Symbol", "IndexedBase", "map", "group", "axis", "keep", "size"),
+                    *("Ne", "And", "floor"),
+                }
+    control = ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.IfExp | ast.DictComp | ast.Starred
+    assert not [node for s in statements for node in ast.walk(s) if isinstance(node, control)]
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+def test_a_family_imports_only_the_spec(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module in (
+                *("__future__", "sympy", "derive.notation.heads", "derive.notation.operation"),
+            )
+
+
+@each_operation()
+def test_every_floating_input_has_a_gradient(op):
+    floating = [tensor.name for tensor in op.inputs if tensor.kind == "float"]
+    for option, _ in options(op):
+        derived = derive_option(op, option)
+        assert [derived.lets.say(a.tensor) for a in derived.backward.gradients] == floating
+        assert list(derivation(op, option).gradients) == floating
+
+
+FORMULAS = {
+    "tanh": {"A": "G[*p]·(1 − F[*p]²)"},
+    "linear": {
+        "input": "Σⱼ G[*b,j]·weight[j,k]",
+        "weight": "Σ[*b] G[*b,j]·input[*b,k]",
+        "bias": "Σ[*b] G[*b,j]",
+    },
+    "embedding": {"weight": "Σ[*p] δ[v,input[*p]]·G[*p,d]"},
+    "flatten": {"input": "G[*p,(t d)]"},
+    "unflatten": {"input": "G[*p,t,d]"},
+    "concat": {"A": "G[*p,k,*q]", "B": "G[*p,l + size(k),*q]"},
+    "batch_norm": {
+        "input": "weight[c]·(G[n,c,*q] − xhat[n,c,*q]/(size(n)·size(q) − correction)"
+        "·Σ[n′,*q′] G[n′,c,*q′]·xhat[n′,c,*q′] − 1/(size(n)·size(q))·Σ[n′,*q′] G[n′,c,*q′])"
+        "/√(var[c] + eps)",
+        "weight": "Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]",
+        "bias": "Σ[n,*q] G[n,c,*q]",
+    },
+    "layer_norm": {
+        "input": "(G[*p,*s]·weight[*s] − xhat[*p,*s]/size(s)"
+        "·Σ[*s′] G[*p,*s′]·weight[*s′]·xhat[*p,*s′] − 1/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′])"
+        "/√(var[*p] + eps)",
+        "weight": "Σ[*p] G[*p,*s]·xhat[*p,*s]",
+        "bias": "Σ[*p] G[*p,*s]",
+    },
+    "rms_norm": {
+        "input": "rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]/size(s)"
+        "·Σ[*s′] G[*p,*s′]·output[*p,*s′])",
+        "weight": "Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]",
+    },
+    "cross_entropy": {
+        "input": "[target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)"
+        "·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′])"
+        " − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]]"
+        " + label_smoothing·weight[c]/size(c)))"
+        "/(Σ[n′,*q′] [target[n′,*q′] ≠ ignore_index]·weight[target[n′,*q′]])",
+        "weight": "−G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
+        " + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
+        "·F[n,target[n,*q],*q]"
+        " + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])"
+        "/(Σ[n,*q] [target[n,*q] ≠ ignore_index]·weight[target[n,*q]])",
+    },
+    "softmax_regression": {
+        "logits": "G_cost·(exp(F[n,c]) − δ[c,targets[n]])/size(n) + G_logits[n,c]",
+        "features": "Σ[c] grad_logits[n,c]·weight[c,d]",
+        "weight": "Σₙ grad_logits[n,c]·features[n,d]",
+        "bias": "Σₙ grad_logits[n,c]",
+    },
+}
+"""What an expert would write: all that is kept on the way, and the gradient of each input."""
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_gradients_are_those_of_an_expert(name):
+    derived = derivation(catalog.find(name))
+    formulas = [*derived.adjoints, *derived.gradients.values()]
+    found = dict(str(formula).split(" = ", 1) for formula in formulas)
+    assert {left.split("[")[0]: right for left, right in found.items()} == {
+        f"grad_{tensor}": right for tensor, right in FORMULAS[name].items()
+    }
+
+
+@each_operation()
+def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
+    """Calls, which are as many on any machine; a million take about 0.3 s on a slow one."""
+    profile = Profile()
+    with anew():
+        profile.runcall(source, op)
+    assert sum(entry.callcount for entry in profile.getstats()) < 1_500_000
+
+
+@each_operation()
+def test_an_operation_is_derived_without_warnings(op):
+    """Neither of what stands in the equations nor of the axes of what is computed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source(op)
+        found = [text for option, cost in costs(op) for text in warnings_of(op, option, cost)]
+    assert found == []

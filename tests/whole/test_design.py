@@ -1,0 +1,466 @@
+"""What keeps the design: import order, dumb templates, an engine that knows no operation."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jinja2 import Environment, nodes
+from kit.command import ROOT, run
+from kit.each import each_operation
+from kit.shared import anew
+
+import derive
+from derive import catalog, parse
+from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
+from derive.algebra.substitution import replace
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    Equation,
+    Extent,
+    KeepDim,
+    Number,
+    Operation,
+    Parameter,
+    SizeOf,
+    Tensor,
+)
+from derive.pipeline import source
+
+PACKAGE = ROOT / "derive"
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
+COMMANDS = [
+    PACKAGE / name
+    for name in (f"command/{n}.py" for n in ("cli", "options", "verifying", "writing"))
+]
+EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
+ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
+
+ROOMS = (
+    ("errors", "memory"),
+    ("budget",),
+    ("algebra",),
+    ("show",),
+    ("notation",),
+    ("calculus",),
+    ("program",),
+    ("lowering/ground",),
+    ("lowering/patterns",),
+    ("lowering/nodes",),
+    ("lowering",),
+    ("cost",),
+    ("report",),
+    ("module",),
+    ("catalog",),
+    ("pipeline",),
+    ("check",),
+    ("command",),
+    ("__main__",),
+    ("generated",),
+    ("examples",),
+)
+"""A room imports from itself and from those above it."""
+
+FOLDERS = {"derive", "generated", "templates", "tests"}
+TOP = FOLDERS | {"README.md", "constraints.txt", "pyproject.toml"}
+DOTTED = {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", ".pre-commit-hooks.yaml"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# -------------------------------------------------------------------- layout
+
+
+def test_the_top_level_is_what_the_design_draws():
+    known = run("git", "ls-files", "--cached", "--others", "--exclude-standard")
+    if known.returncode:
+        pytest.skip("not a git checkout")
+    top = {line.split("/")[0] for line in known.stdout.splitlines() if (ROOT / line).exists()}
+    assert top == TOP | DOTTED
+
+
+def room(name: str) -> int:
+    """The floor of what a dotted name of ours names: that of the smallest room around it."""
+    parts = name.split(".")[1:]
+    around = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next(n for inner in around for n, names in enumerate(ROOMS) if inner in names)
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The names of ours that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)}: import by the full name"
+            names = [node.module]
+            if node.module == "derive":
+                names = [f"derive.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.startswith("derive.") and not name.startswith("derive.__version__"):
+                yield name
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name != "__init__.py"], ids=relative)
+def test_a_room_imports_only_what_stands_above_it(path):
+    below = sorted({name for name in imported(path) if room(name) > room(dotted(path))})
+    assert not below
+
+
+def test_every_file_has_a_room():
+    for path in FILES:
+        assert (path.parent == PACKAGE and path.name == "__init__.py") or room(dotted(path)) >= 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=relative)
+def test_an_example_uses_public_names_only(path):
+    """Those of derive, the catalog and the generated modules: what anyone can import."""
+    public = {*derive.__all__, "catalog"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert all(a.name.split(".")[0] != "derive" or a.name == "derive" for a in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module == "derive":
+            assert {alias.name for alias in node.names} <= public
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("derive."):
+            assert node.module.split(".")[1] in {"examples", "generated"}
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "derive":
+            assert node.attr in public
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "catalog":
+            assert node.attr in derive.catalog.__all__
+
+
+@pytest.mark.parametrize("library", ["torch", "jinja2"])
+def test_a_library_is_imported_where_it_belongs(library):
+    torch = {"options.py", "comparison.py", "grid.py", "inputs.py", "points.py", "reference.py"}
+    allowed = {"torch": torch | {"calling.py", "detached.py", "verify.py"}, "jinja2": {"emit.py"}}[
+        library
+    ]
+    users = set()
+    for path in FILES:
+        if library == "torch" and path in EXAMPLES:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module]
+            if any(name.split(".")[0] == library for name in names):
+                users.add(path.name)
+    assert users <= allowed
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_files_are_small(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 450
+
+
+HELD = ("algebra", "notation", "calculus", "lowering", "program", "cost")
+"""The rooms each file of which has a test of its name, in the folder of its name."""
+
+
+@pytest.mark.parametrize("room", HELD)
+def test_each_file_of_the_engine_has_a_test_of_its_name(room):
+    files = [p for p in (PACKAGE / room).rglob("*.py") if p.name != "__init__.py"]
+    places = {p: p.relative_to(PACKAGE).with_name(f"test_{p.name}") for p in files}
+    lacking = [relative(p) for p, test in places.items() if not (ROOT / "tests" / test).is_file()]
+    assert not lacking
+
+
+# ------------------------------------------------------------ what must not be
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_no_evaluation_and_no_calculus_of_sympy(path):
+    """Text is never run, and SymPy's own substitution and derivatives capture summed indices."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", None)
+            assert name not in {"eval", "exec", "compile"}, node.lineno
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in {"subs", "xreplace", "doit", "diff", "parse_expr"}, node.lineno
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=relative)
+def test_only_the_command_line_prints_or_exits(path):
+    """The commands have exit codes, and options that may be wrong; console.py prints."""
+    if path in COMMANDS:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            assert getattr(node.func, "id", None) not in {"print", "exit", "quit"}, node.lineno
+            assert ast.unparse(node.func) not in {"sys.exit", "typer.Exit"}, node.lineno
+        if isinstance(node, ast.Name) and node.id in {"typer", "rich"}:
+            assert path.name == "console.py", node.lineno
+
+
+def test_no_file_of_the_engine_names_an_operation_that_is_no_function_of_the_notation():
+    names = {"linear_cross_entropy", "nll_loss", "nll", "cross_entropy"}
+    for path in ENGINE:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant):
+                assert node.value not in names, f"{relative(path)}:{node.lineno}"
+            if isinstance(node, ast.Name | ast.Attribute):
+                found = node.id if isinstance(node, ast.Name) else node.attr
+                assert found not in names, f"{relative(path)}:{node.lineno}"
+
+
+# ------------------------------------------------------------------- templates
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "templates").glob("*.jinja")), ids=relative)
+def test_a_template_only_places_and_indents(path):
+    allowed = {"Template", "Output", "TemplateData", "Name", "Getattr", "For"}
+    environment = Environment(autoescape=False)
+    tree = environment.parse(path.read_text(encoding="utf-8"))
+    assert {type(node).__name__ for node in (tree, *tree.find_all(nodes.Node))} <= allowed
+    assert all(not loop.else_ and loop.test is None for loop in tree.find_all(nodes.For))
+
+
+# ------------------------------------------------------------------- blindness
+
+
+def names_of(op: Operation) -> list[str]:
+    """The names that a person chose: of op, its tensors, letters, sizes and parameters."""
+    axes = [i for t in (*op.inputs, *op.equations) for i in t.axes]
+    sizes = [e.size for e in op.extents if e.size is not None]
+    letters = {
+        part.name
+        for e in (*axes, *(e.body for e in op.equations), *sizes)
+        for part in walk(e)
+        if isinstance(part, Index)
+    }
+    own = (*op.inputs, *op.equations, *op.extents, *op.parameters)
+    return sorted({op.name, *letters, *(o.name for o in own)})
+
+
+def renamed(op: Operation) -> Operation:
+    """op under other names, which sort the other way round."""
+    names = names_of(op)
+    new = {name: f"z{len(names) - n:03d}" for n, name in enumerate(names)}
+    other = new.__getitem__
+    assert sorted(names, key=other, reverse=True) == names
+
+    def within(e: Expr) -> Expr:
+        def node(part: Expr) -> Expr | None:
+            match part:
+                case Index(name, extent, group):
+                    return Index(other(name), other(extent), group)
+                case Size(extent):
+                    return Size(other(extent))
+                case Param(name):
+                    return Param(other(name))
+                case Access(tensor, positions):
+                    return Access(other(tensor), tuple(map(within, positions)))
+            return None
+
+        return replace(e, node)
+
+    def parameter(p: Parameter) -> Parameter:
+        match p:
+            case Number(name, default, integer):
+                return Number(other(name), default, integer)
+            case AxisOf(name, index, default):
+                return AxisOf(other(name), within(index), default)
+            case KeepDim(name, index):
+                return KeepDim(other(name), within(index))
+            case SizeOf(name, extent, default):
+                return SizeOf(other(name), other(extent), default)
+            case Choice(name, outputs):
+                return Choice(other(name), tuple((option, other(o)) for option, o in outputs))
+
+    return Operation.resolved(
+        other(op.name),
+        tuple(
+            Tensor(other(t.name), tuple(map(within, t.axes)), t.kind, t.default) for t in op.inputs
+        ),
+        tuple(map(parameter, op.parameters)),
+        tuple(
+            Equation(other(e.name), tuple(map(within, e.axes)), within(e.body), e.kind)
+            for e in op.equations
+        ),
+        tuple(map(other, op.outputs)),
+        tuple(
+            Extent(
+                other(e.name),
+                e.group,
+                tuple((other(name), n) for name, n in e.sources),
+                None if e.size is None else within(e.size),
+            )
+            for e in op.extents
+        ),
+        op.stable,
+    )
+
+
+class Anonymous(ast.NodeTransformer):
+    """Names that the module itself binds, numbered as they appear; texts are left out.
+
+    Those of the module, of each function and of ctx are numbered apart: what a helper calls its
+    argument has nothing to do with a parameter of that name.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        tops = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+        self.scopes = [Scope("g", {n.name for n in tops} | bound(tree.body))]
+        self.kept = Scope("k", {n.attr for n in ast.walk(tree) if is_kept(n)})
+
+    def name(self, name: str) -> str:
+        return next((s.number(name) for s in reversed(self.scopes) if name in s.bound), name)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.name(node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return ast.arg(self.name(node.arg))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self.name(node.name)
+        arguments = {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
+        self.scopes.append(Scope("v", arguments | bound(node.body)))
+        made = self.generic_visit(node)
+        self.scopes.pop()
+        return made
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self.name(node.name)
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if is_kept(node):
+            node.attr = self.kept.number(node.attr)
+        return self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return ast.Constant("")
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("") if isinstance(node.value, str) else node
+
+
+class Scope:
+    """The names that one part of a module binds, numbered as they appear."""
+
+    def __init__(self, letter: str, bound: set[str]) -> None:
+        self.letter, self.bound = letter, bound
+        self.numbers: dict[str, str] = {}
+
+    def number(self, name: str) -> str:
+        return self.numbers.setdefault(name, f"{self.letter}{len(self.numbers)}")
+
+
+def bound(body: list[ast.stmt]) -> set[str]:
+    """The names that statements bind, those within functions left out."""
+    found: set[str] = set()
+    pending: list[ast.AST] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef):
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+def is_kept(node: ast.AST) -> bool:
+    """Whether it is what setup_context keeps under a name of ours."""
+    torchs = {"needs_input_grad", "saved_tensors", "save_for_backward"}
+    return (
+        isinstance(node, ast.Attribute)
+        and ast.unparse(node.value) == "ctx"
+        and node.attr not in torchs
+    )
+
+
+def anonymous(text: str) -> str:
+    tree = ast.parse(text)
+    return ast.dump(Anonymous(tree).visit(tree), indent=1)
+
+
+BATCH_NORM = """
+op batch_norm(x[i,j], gain[j], bias[j]; eps=1e-5) -> y
+mu[j]     = mean[i](x[i,j])
+var[j]    = sum[i]((x[i,j] - mu[j])**2) / (size(i) - 1)
+xhat[i,j] = (x[i,j] - mu[j]) * (var[j] + eps)**(-1/2)
+y[i,j]    = gain[j]*xhat[i,j] + bias[j]
+"""
+CAUSAL_ATTENTION = """
+op causal_attention(Q[*b,t,d], K[*b,s,d], V[*b,s,e]; scale=1) -> Y
+L[*b,t,s] = scale*sum[d](Q[*b,t,d]*K[*b,s,d])
+P[*b,t,s] = softmax[s | s <= t](L[*b,t,s])
+Y[*b,t,e] = sum[s](P[*b,t,s]*V[*b,s,e])
+"""
+GRU_CELL = """
+op gru_cell(x[n,c], h[n,d], Wr[d,c], Ur[d,e], br[d], Wz[d,c], Uz[d,e], bz[d],
+            Wn[d,c], Un[d,e], bn[d], cn[d]) -> y
+r[n,d] = sigmoid(sum[c](Wr[d,c]*x[n,c]) + sum[e](Ur[d,e]*h[n,e]) + br[d])
+z[n,d] = sigmoid(sum[c](Wz[d,c]*x[n,c]) + sum[e](Uz[d,e]*h[n,e]) + bz[d])
+q[n,d] = sum[c](Wn[d,c]*x[n,c]) + bn[d]
+w[n,d] = tanh(q[n,d] + r[n,d]*(sum[e](Un[d,e]*h[n,e]) + cn[d]))
+y[n,d] = (1 - z[n,d])*w[n,d] + z[n,d]*h[n,d]
+"""
+DISTANCES = """
+op distances(X[*b,i,d], Y[*b,j,d], w[d]) -> y
+y[*b,i,j] = sum[d](w[d]*(X[*b,i,d]-Y[*b,j,d])**2)
+"""
+KEPT_DISTANCES = """
+op distances(X[i,d], Y[j,d], w[d]; stable) -> y
+y[i,j] = sum[d](w[d]*(X[i,d]-Y[j,d])**2)
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [BATCH_NORM, CAUSAL_ATTENTION, GRU_CELL, DISTANCES, KEPT_DISTANCES]
+)
+def test_the_engine_does_not_see_names(text):
+    assert_blind(parse(text))
+
+
+@each_operation()
+def test_the_engine_does_not_see_names_of_the_catalog(op):
+    assert_blind(op)
+
+
+def assert_blind(op):
+    """On lines of any length: where a long one is broken depends on the length of names."""
+    with pytest.MonkeyPatch.context() as patch, anew("program_of"):
+        for name in ("module.emit.COLUMNS", "module.statements.COLUMNS", "module.checks.SHORT"):
+            patch.setattr(f"derive.{name}", 10_000)
+        patch.setattr("derive.lowering.program.WIDTH", 10_000)
+        assert anonymous(source(renamed(op))) == anonymous(source(op))
+
+
+# ----------------------------------------------------------------- determinism
+
+
+WRITTEN = """
+import sys
+from derive import catalog, derivation, source
+for name in sys.argv[1:]:
+    op = catalog.find(name)
+    print(source(op))
+    for f in derivation(op).gradients.values():
+        print(*f.steps, sep="\\n")
+"""
+
+
+def test_two_processes_with_different_hashes_generate_the_same_bytes():
+    """Of an operation of each family, with the steps; the modules of all are compared as bytes."""
+    names = [members[-1] for members in catalog.FAMILIES.values()]
+    first, second = (
+        run(sys.executable, "-c", WRITTEN, *names, PYTHONHASHSEED=seed) for seed in ("1", "2")
+    )
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout

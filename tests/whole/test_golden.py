@@ -1,0 +1,54 @@
+"""Every formula of the catalog is as it was read and found good, and names nothing of its own."""
+
+from __future__ import annotations
+
+import re
+
+from golden import formulas, of_options, whole, written
+from kit.each import each_operation
+
+from derive import catalog
+from derive.algebra.expr import Composite, Index
+from derive.notation.operation import Operation
+
+NOTATION = {"and", "not", "or", "size"}
+
+
+@each_operation()
+def test_the_formulas_are_those_of_the_file(op):
+    renew = "to renew the file on purpose: python tests/golden.py --write"
+    assert op.name in written(), f"{op.name} is not in tests/formulas.txt; {renew}"
+    assert formulas(op) == written()[op.name], renew
+
+
+def test_the_file_has_the_operations_of_the_catalog_in_order_and_no_others():
+    assert list(written()) == list(catalog.names())
+
+
+def test_the_file_is_what_is_made_of_its_formulas():
+    sections = {"mv": "mv\n\n  y[i] = …", "dot": "dot (sum)\n\n  y = …\n\ndot (none)\n\n  z = …"}
+    assert whole(sections).count("─" * 80) == 1
+    assert whole(written()).endswith("contractions\n")
+
+
+def letters(op: Operation) -> set[str]:
+    """The indices of the inputs, and the parameters."""
+    axes = [axis for tensor in op.inputs for axis in tensor.axes]
+    parts = [part for axis in axes if isinstance(axis, Composite) for part in axis.args]
+    indices = {i.name for i in (*axes, *parts) if isinstance(i, Index)}
+    return indices | {parameter.name for parameter in op.parameters}
+
+
+@each_operation()
+def test_indices_are_those_of_the_specification(op):
+    """What stands in brackets is in the equations already, but for primes."""
+    for text in of_options(op):
+        equations, _, gradients = text.partition("\ngradients")
+        known = set(re.findall(r"\w+", equations)) | letters(op) | NOTATION
+        inside = [word for part in re.findall(r"\[([^\]]*)\]", gradients) for word in words(part)]
+        made = set(re.findall(r"^  (\w+)", gradients, re.MULTILINE))
+        assert {w for w in inside if not w.isdigit()} <= known | made, text
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d]\w*", text)
