@@ -117,6 +117,7 @@ def without_guards(e: Expr, beside: frozenset[Expr]) -> Expr:
 
 def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
     """e with the guards of these conditions around whole positions, and nowhere else."""
+    known: dict[Expr, Expr] = {}
 
     def within(part: Expr, found: list[Expr]) -> Expr | None:
         """Guards are taken out and noted; what is read further inside has its own."""
@@ -130,9 +131,13 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
         return None
 
     def whole(position: Expr) -> Expr:
-        found: list[Expr] = []
-        inner = replace(position, lambda e: within(e, found))
-        return Guard(conjunction(found), _plain(inner)) if found else inner
+        made = known.get(position)
+        if made is None:
+            found: list[Expr] = []
+            inner = replace(position, lambda e: within(e, found))
+            made = Guard(conjunction(found), _plain(inner)) if found else inner
+            known[position] = made
+        return made
 
     return plain_positions(replace(e, lambda part: within(part, [])))
 

@@ -37,6 +37,7 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     sort_key,
+    walk,
 )
 from derive.algebra.functions import RELATIONS
 from derive.algebra.logic import conditions_of, negate
@@ -108,13 +109,26 @@ def flatten(lets: Lets, e: Expr) -> Poly:
 
 
 def flatten_condition(lets: Lets, e: Expr) -> Expr:
-    """A condition with flat sides, in one orientation for each comparison."""
+    """A condition with flat sides, in one orientation for each comparison.
+
+    One that is itself asked under two others, each within the next, has a name: every read in
+    it is guarded by all of them, so that without names each would double what the last one is.
+    """
     here = (e, lets.placing > 0, lets.nested > 0)
     found = lets.conditions.get(here)
     if found is None:
         found = _flat_condition(lets, e)
+        if not isinstance(found, And) and _is_guarded_twice(found):
+            named = lets.reduction("sum", (), atom(Iverson(found)), None, "bool", stem="holds")
+            found = as_atom(named)
         lets.conditions[here] = found
     return found
+
+
+def _is_guarded_twice(condition: Expr) -> bool:
+    """Whether what guards a read in it has a read that is guarded."""
+    guards = (part.condition for part in walk(condition) if isinstance(part, Guard))
+    return any(isinstance(part, Guard) for c in guards for part in walk(c))
 
 
 def _flat_relation(lets: Lets, e: Rel) -> Expr:

@@ -17,7 +17,18 @@ from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from functools import cache, lru_cache
 
-from derive.algebra.expr import Access, Expr, Index, Param, Size, free_indices, tensors
+from derive.algebra.expr import (
+    Access,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Param,
+    Size,
+    free_indices,
+    tensors,
+)
+from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
     Group,
     Poly,
@@ -85,7 +96,11 @@ def _one(t: Term, sums: Sums) -> Poly | None:
 
 
 def _sums(lets: Lets, base: Expr) -> Iterator[Poly]:
-    """The sums that a factor stands for: its own terms, or its definition, opened more and more."""
+    """The sums that a factor stands for: its own terms, or its definition, opened more and more.
+
+    A guarded factor stands for what it guards, where its condition holds.
+    """
+    base = base.position if isinstance(base, Guard) else base
     if isinstance(base, Poly | Group):
         yield base.body if isinstance(base, Group) else base
     let = lets.definition(base.tensor) if isinstance(base, Access) else None
@@ -153,6 +168,8 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
     for t in p.terms:
         for f in t.factors:
             base, exponent = base_and_power(f)
+            if isinstance(base, Guard) and not _holds(t, base.condition):
+                continue
             for whole in wholes.get(base, ()):
                 masks = _shared_masks(whole)
                 rest = None if masks is None else _quotient(t, f, whole)
@@ -166,6 +183,12 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
                     left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
     return None
+
+
+def _holds(t: Term, condition: Expr) -> bool:
+    """Whether the brackets of t say all of this condition."""
+    held = (c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition))
+    return frozenset(held).issuperset(conditions_of(condition))
 
 
 def _is_within(whole: Poly, having: Container[Expr]) -> bool:

@@ -300,7 +300,7 @@ def lse_of(forward):
 
 def test_every_rule_of_the_forward_is_tested_here():
     names = {"normalised exponential", "known sum", "fold total", "fold", "fold sum"}
-    names |= {"fold total through an adjoint", "no positions, no value"}
+    names |= {"fold total through an adjoint", "no positions, no value", "guard"}
     assert set(Forward(SOFTMAX).rules) == names
 
 

@@ -20,7 +20,8 @@ from derive.report.result import Derivation
 
 torch = pytest.importorskip("torch")
 
-DEPTHS = (8, 12, 16)
+DEPTHS = (12, 14, 16)
+"""Deep enough that each list of names has a line for each name."""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
 """Gradients of what every layer reads: sums of a term, or two, for each layer."""

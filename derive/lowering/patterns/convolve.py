@@ -24,6 +24,7 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     indices_of,
+    num,
     product_of,
 )
 from derive.algebra.logic import conditions_of
@@ -285,9 +286,16 @@ def _without_range(
     factors: list[Expr] = []
     edges = [form for w in windows for form in w.edges]
     given = []
+
+    def bare_operand(e: Expr) -> Expr | None:
+        if not isinstance(e, Guard) or e.elsewhere == num(0):
+            return None
+        certain = (gap(bounds, c) in edges or bounds.holds(c) for c in conditions_of(e.condition))
+        return replace(e.position, bare_operand) if all(certain) else None
+
     for f in args:
         if not isinstance(f, Iverson):
-            factors.append(f)
+            factors.append(replace(f, bare_operand))
             continue
         for c in conditions_of(f.condition):
             form = gap(bounds, c)

@@ -12,12 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.affine import Polynomial
-from derive.algebra.expr import Delta, Expr, Guard, Index, Iverson, Num, Rel, Size, num
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Num,
+    Rel,
+    Size,
+    free_indices,
+    num,
+)
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import settled, with_guards_outside
 from derive.calculus.safe import safe_where_read
+from derive.calculus.witnesses import without_witnessed
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value
@@ -35,14 +47,15 @@ class _Equality:
 def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
     """The same sum without its equalities."""
     found: tuple[Sequence[Index], Sequence[Expr]] = s.binders, s.factors
-    while (simpler := _without_one(scope.frame.bounds, *found)) is not None:
+    while (simpler := _without_one(scope, *found)) is not None:
         found = simpler
     return None if found[1] is s.factors else scope.lower(total(*found), s.order)
 
 
 def _without_one(
-    bounds: Bounds, binders: Sequence[Index], args: Sequence[Expr]
+    scope: Scope, binders: Sequence[Index], args: Sequence[Expr]
 ) -> tuple[list[Index], list[Expr]] | None:
+    bounds = scope.frame.bounds
     for n, f in enumerate(args):
         if not isinstance(f, Iverson):
             continue
@@ -58,14 +71,16 @@ def _without_one(
             if e.index not in binders:
                 value = Guard(conjunction(range_), e.value) if range_ else e.value
                 return list(binders), [Delta(e.index, value), *brackets, *rest]
-            moved = [with_value(bounds, x, e.index, e.value, range_) for x in rest]
+            moved = [with_value(scope, x, e.index, e.value, range_) for x in rest]
             return [i for i in binders if i is not e.index], [*brackets, *moved]
     return None
 
 
-def with_value(bounds: Bounds, e: Expr, index: Index, value: Expr, range_: Sequence[Expr]) -> Expr:
+def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequence[Expr]) -> Expr:
     """e with a value in place of the index, read in range where these conditions hold."""
-    new = substitute(e, {index: Guard(conjunction(range_), value) if range_ else value})
+    bounds, here = scope.frame.bounds, free_indices(value)
+    met = without_witnessed(scope.find, bounds, e, here, {index: value})
+    new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
     new = settled(bounds, with_guards_outside(new, frozenset(range_)))
     return safe_where_read(new, range_) if range_ else new
 

@@ -149,7 +149,7 @@ def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
         return scope.named(part) if isinstance(part, Reduce) and not free & own else None
 
     range_ = conditions_of(match.inside)
-    return with_value(scope.frame.bounds, replaced(e, table), match.index, match.position, range_)
+    return with_value(scope, replaced(e, table), match.index, match.position, range_)
 
 
 def _place(scope: Scope, match: _Match) -> Value | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kit.lowered import assert_code, assert_right
 
-from derive.algebra.expr import And, Index, Iverson, Rel, num
-from derive.lowering.nodes.products import conjunction
+from derive.algebra.expr import And, Index, Rel, num
+from derive.algebra.logic import conjunction
 
 
 def test_what_is_small_is_multiplied_first():
@@ -22,5 +22,5 @@ def test_powers_of_one_half_are_roots():
 def test_brackets_are_one_condition():
     i = Index("i", "i")
     a, b = Rel("<", i, num(3)), Rel("<", num(0), i)
-    assert conjunction([Iverson(a)]) is a
-    assert conjunction([Iverson(a), Iverson(b)]) is And((a, b))
+    assert conjunction([a]) is a
+    assert conjunction([a, b]) is And((a, b))
