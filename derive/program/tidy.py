@@ -47,7 +47,7 @@ class Line:
 
 def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """The same statements: names that serve once inlined, repeats named, lines cut to width."""
-    fresh = set(taken)
+    fresh = {*taken, *(line.name for line in lines)}
     lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
     result = _renumbered(_named_once(_share(inlined, fresh)), lines, taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,10 +108,16 @@ def formula(adjoint: Adjoint, speech: Speech) -> Formula:
 
 @no_recursion_leaves
 def _steps(adjoint: Adjoint, speech: Speech) -> tuple[DerivationStep, ...]:
-    """The steps of an adjoint; factoring is the last of them."""
+    """The steps of an adjoint; factoring is the last of them.
+
+    What stands under a bracket is guarded by it at the end, which no letter of a formula says.
+    """
     nested, last = factor(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
     subject = (adjoint.name, adjoint.formals)
+    own = [n for n, step in enumerate(log) if step.subject == subject]
+    if own:
+        log[own[-1]] = dataclasses.replace(log[own[-1]], after=adjoint.body)
     if nested is not last:
         log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
     last, nested = nested, speech.written_out(nested)
