@@ -38,7 +38,7 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.rules import Rule
+from derive.algebra.rules import Rule, contraction
 from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 
@@ -171,6 +171,20 @@ def unguarded(t: Term) -> Poly | None:
         if new is not f:
             return rebuilt(t, t.binders, [new if x is f else x for x in t.factors])
     return None
+
+
+def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
+    """t at the positions where deltas put some of these summed indices, and the others."""
+    left = [] if set(indices) & set(t.binders) else list(indices)
+    for d in t.factors:
+        whole = Term(t.coef, (*t.binders, *left), t.factors)
+        fixed = contraction(whole, d) if isinstance(d, Delta) else None
+        if fixed is not None and fixed[0] in left:
+            index, value = fixed
+            factors = [substitute(f, {index: value}) for f in t.factors if f is not d]
+            rest = [i for i in left if i is not index]
+            return at_deltas(make_term(t.coef, t.binders, factors), rest)
+    return t, list(indices)
 
 
 def known(bounds: Bounds, t: Term) -> Poly | None:

@@ -114,7 +114,7 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
     One that is itself asked under two others, each within the next, has a name: every read in
     it is guarded by all of them, so that without names each would double what the last one is.
     """
-    here = (e, lets.placing > 0, lets.nested > 0)
+    here = (e, lets.around, lets.placing > 0, lets.nested > 0)
     found = lets.conditions.get(here)
     if found is None:
         found = _flat_condition(lets, e)
@@ -232,8 +232,12 @@ def _bracket(lets: Lets, condition: Expr) -> Poly:
 
 
 def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
-    """[condition]*e."""
-    return mul(_bracket(lets, condition), flatten(lets, e))
+    """[condition]*e, where reductions in e know of the condition."""
+    around = lets.around
+    lets.around = (*around, *conditions_of(condition))
+    inner = flatten(lets, e)
+    lets.around = around
+    return mul(_bracket(lets, condition), inner)
 
 
 def _fixed(lets: Lets, condition: Expr) -> Delta | None:

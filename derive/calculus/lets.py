@@ -44,6 +44,7 @@ from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
 from derive.algebra.sizes import Bounds
 from derive.algebra.substitution import numbered, numbers, substitute
+from derive.calculus.branches import part_in_branch
 from derive.notation.operation import Kind
 
 
@@ -133,6 +134,8 @@ class Lets:
     """How many reductions stand around what is made flat."""
     placing: int = 0
     """How many positions stand around it."""
+    around: tuple[Expr, ...] = ()
+    """The conditions of the branches that it stands in."""
     conditions: dict[Any, Expr] = field(default_factory=dict)
     """What conditions were found to be, each with what stands around it."""
     by_name: dict[str, Let] = field(default_factory=dict)
@@ -245,8 +248,16 @@ class Lets:
     ) -> Poly:
         """The access to a let of that content, made with a name like ``stem`` if there is none yet.
 
-        A reader knows it by a name like ``spoken``, where that is another.
+        A reader knows it by a name like ``spoken``, where that is another. In a branch that leaves
+        a part of an index, it runs over that part.
         """
+        read = free_indices(body) | (free_indices(condition) if condition else frozenset())
+        part = part_in_branch(self.bounds, self.around, read, binders)
+        if part is not None:
+            test = None if condition is None else part.inside(condition)
+            inner = part.inside(body)
+            assert isinstance(inner, Poly)
+            return part.outside(self.reduction(kind, binders, inner, test, dtype, stem, spoken))
         key, formals = _shape(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:

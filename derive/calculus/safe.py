@@ -41,6 +41,7 @@ from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conditions_of, conjunction, connected
 from derive.algebra.poly import (
     ONE,
+    ZERO,
     Poly,
     Term,
     add,
@@ -55,7 +56,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.conditions import has_a_member
+from derive.calculus.conditions import at_deltas, has_a_member, known
 from derive.calculus.lets import Let, Lets
 from derive.calculus.values import Values
 
@@ -79,7 +80,14 @@ def summed(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
     Sum_h [h > i]*x[h]/y[i] is 0 where no h is above i, whatever y[i] is there.
     """
     safe = _Summands(lets)
-    return sum_over(add(*(poly([safe.summand(t, frozenset(indices))]) for t in p.terms)), indices)
+    result = ZERO
+    for t in p.terms:
+        placed, left = at_deltas(t, indices)
+        # What compares an index with where a delta puts it may be decided by that.
+        decided = known(lets.bounds, placed)
+        for one in (placed,) if decided is None else decided.terms:
+            result = add(result, sum_over(poly([safe.summand(one, frozenset(left))]), left))
+    return result
 
 
 @dataclass

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from kit.judge import Fault, Run, Skipped, Undefined
 from kit.programs import Program, random_program
 from kit.programs.sympy_form import through_sympy
@@ -67,6 +68,18 @@ def drawn(seed: int) -> set[str]:
     return {check for check, share in SHARES.items() if draw.random() < share}
 
 
+def _as_inferred(program: Program, op: Operation) -> Program:
+    """The program with whole numbers for what is inferred to be integers, as by a comparison."""
+    whole = {t.name for t in op.inputs if t.kind == "int"}
+    tensors = {
+        name: np.rint(2 * a).astype(np.int64)
+        if name in whole and a is not None and a.dtype.kind == "f"
+        else a
+        for name, a in program.tensors.items()
+    }
+    return replace(program, tensors=tensors)
+
+
 def tried(program: Program, checks: set[str]) -> Result:
     """What comes of one program with its arguments."""
     seed = program.seed
@@ -82,6 +95,7 @@ def tried(program: Program, checks: set[str]) -> Result:
             return Result(seed, "skipped" if rightly else "rejected", str(error))
         except Exception as error:
             return Result(seed, "crash", _told(error))
+        program = _as_inferred(program, op)
         try:
             sizes = oracle.sizes(op, program.tensors, program.parameters)
         except Exception as error:
