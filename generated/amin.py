@@ -7,8 +7,6 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = [A[*p,k,*q] = F[*p,*q]]·G[*p,*q]/(Σₖ′ [A[*p,k′,*q] = F[*p,*q]])
 """
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -22,8 +20,7 @@ def _integer(value, name):
 
 
 def _amin_forward(A, dim, keepdim):
-    filled = A if A.numel() else A.sum(dim, True) + math.inf
-    return filled.amin(dim, keepdim=keepdim)
+    return A.amin(dim, keepdim=keepdim)
 
 
 class _Amin(Function):

@@ -21,8 +21,6 @@ where
     winner[n,d] = argmaxₜ(weight[input[n,t],d])
 """
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -90,8 +88,7 @@ class _EmbeddingBagSum(Function):
 
 def _embedding_bag_max_forward(input, weight):
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    filled = part if part.numel() else part.sum(1, True) - math.inf
-    return filled.max(1).values
+    return part.max(1).values
 
 
 class _EmbeddingBagMax(Function):
@@ -110,11 +107,9 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-        filled = part if part.numel() else part.sum(1, True) - math.inf
-        winner = filled.argmax(1)
+        winner = part.argmax(1)
         zeros = G.new_zeros(weight.shape)
-        picked = input.gather(1, winner) if input.shape[1] else None
-        grad_weight = zeros.scatter_add(0, picked, G) if input.shape[1] else zeros
+        grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
         return None, grad_weight
 
 

@@ -21,8 +21,7 @@ def _global_max_pool_forward(input):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    filled = input if input.numel() else input.sum(2, True) - math.inf
-    return filled.max(2).values
+    return input.max(2).values
 
 
 class _GlobalMaxPool(Function):
@@ -46,13 +45,9 @@ class _GlobalMaxPool(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        filled = input if input.numel() else input.sum(2, True) - math.inf
-        winner = filled.argmax(2)
-        zeros = G.new_zeros(input.shape)
-        part = winner.unsqueeze(2)
-        part2 = G.unsqueeze(2)
-        placed = zeros.scatter_add(2, part, part2) if input.shape[2] else None
-        grad_input = (placed if input.shape[2] else zeros).reshape(input_shape)
+        part = input.argmax(2).unsqueeze(2)
+        placed = G.new_zeros(input.shape).scatter_add(2, part, G.unsqueeze(2))
+        grad_input = placed.reshape(input_shape)
         return grad_input
 
 

@@ -34,9 +34,14 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _quotient(above, below):
+    """above / below, which is infinite where below alone is 0."""
+    return above / below if below else above * math.copysign(math.inf, below)
+
+
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return total ** (1 / norm_type)
+    return total ** _quotient(1, norm_type)
 
 
 class _LpPool1d(Function):
@@ -61,7 +66,7 @@ class _LpPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         part = input.unfold(2, kernel_size, stride)
-        part2 = (part**norm_type).sum(3) ** (1 / (norm_type or math.nan) - 1)
+        part2 = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
         position = torch.arange(kernel_size, device=G.device).unsqueeze(1)
         part3 = position + stride * torch.arange(G.shape[2], device=G.device)
         zeros = G.new_zeros(()).expand(input.shape)

@@ -8,8 +8,6 @@ Gradients, G the cotangent of values:
     grad_A[*p,k,*q] = δ[k,indices[*p,*q]]·G[*p,*q]
 """
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -23,8 +21,7 @@ def _integer(value, name):
 
 
 def _min_forward(A, dim, keepdim):
-    filled = A if A.numel() else A.sum(dim, True) + math.inf
-    part = filled.min(dim, keepdim=keepdim)
+    part = A.min(dim, keepdim=keepdim)
     values = part.values
     indices = part.indices
     return values, indices
@@ -55,8 +52,7 @@ class _Min(Function):
         A_shape = ctx.A_shape
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
-        zeros = G.new_zeros(A_shape)
-        grad_A = zeros.scatter_add(dim, indices, G) if A_shape[dim] else zeros
+        grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)
         return grad_A, None, None
 
 

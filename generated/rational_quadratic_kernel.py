@@ -29,6 +29,11 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _quotient(above, below):
+    """above / below, which is infinite where below alone is 0."""
+    return above / below if below else above * math.copysign(math.inf, below)
+
+
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     part = x2.detach()
     mean = part.mean(-2)
@@ -38,7 +43,7 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     total = x1_centred.square().sum(-1, keepdim=True)
     part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
     D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
-    return (1 + gamma / alpha * D) ** -alpha
+    return (1 + _quotient(gamma, alpha) * D) ** -alpha
 
 
 class _RationalQuadraticKernel(Function):
@@ -69,7 +74,7 @@ class _RationalQuadraticKernel(Function):
         total = x1_centred.square().sum(-1, keepdim=True)
         part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
         D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
-        part3 = -gamma * G * (1 + gamma / (alpha or math.nan) * D) ** -(1 + alpha)
+        part3 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
         grad_D = part3 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
         if ctx.needs_input_grad[0]:
             part4 = grad_D.sum(-1, keepdim=True) * x1_centred - grad_D @ x2_centred

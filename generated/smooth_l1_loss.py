@@ -40,11 +40,16 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _quotient(above, below):
+    """above / below, which is infinite where below alone is 0."""
+    return above / below if below else above * math.copysign(math.inf, below)
+
+
 def _smooth_l1_loss_mean_forward(input, target, beta):
     e = input - target
     part = e.abs()
     squared = e.square()
-    chosen = 0.5 / (beta or math.nan) * squared if 0 < beta else 0.5 * squared
+    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
     loss = torch.where(part < beta, chosen, part - 0.5 * beta)
     return loss.mean()
 
@@ -80,7 +85,7 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     e = input - target
     part = e.abs()
     squared = e.square()
-    chosen = 0.5 / (beta or math.nan) * squared if 0 < beta else 0.5 * squared
+    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
     loss = torch.where(part < beta, chosen, part - 0.5 * beta)
     return loss.sum()
 
@@ -116,7 +121,7 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     e = input - target
     part = e.abs()
     squared = e.square()
-    chosen = 0.5 / (beta or math.nan) * squared if 0 < beta else 0.5 * squared
+    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
     return torch.where(part < beta, chosen, part - 0.5 * beta)
 
 

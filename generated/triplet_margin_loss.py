@@ -33,6 +33,8 @@ Gradients of none, G the cotangent of loss:
     grad_negative[n,d] = −grad_away[n,d]
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -50,9 +52,14 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _quotient(above, below):
+    """above / below, which is infinite where below alone is 0."""
+    return above / below if below else above * math.copysign(math.inf, below)
+
+
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = 1 / p
+    part = _quotient(1, p)
     near = (towards.abs() ** p).sum(1) ** part
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** part
@@ -85,7 +92,7 @@ class _TripletMarginLossMean(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = 1 / p
+        part = _quotient(1, p)
         part2 = towards.abs()
         near = (part2**p).sum(1) ** part
         away = anchor - negative + eps
@@ -116,7 +123,7 @@ class _TripletMarginLossMean(Function):
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = 1 / p
+    part = _quotient(1, p)
     near = (towards.abs() ** p).sum(1) ** part
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** part
@@ -149,7 +156,7 @@ class _TripletMarginLossSum(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = 1 / p
+        part = _quotient(1, p)
         part2 = towards.abs()
         near = (part2**p).sum(1) ** part
         away = anchor - negative + eps
@@ -180,7 +187,7 @@ class _TripletMarginLossSum(Function):
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = 1 / p
+    part = _quotient(1, p)
     near = (towards.abs() ** p).sum(1) ** part
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** part
@@ -212,7 +219,7 @@ class _TripletMarginLossNone(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = 1 / p
+        part = _quotient(1, p)
         part2 = towards.abs()
         near = (part2**p).sum(1) ** part
         away = anchor - negative + eps

@@ -8,6 +8,8 @@ Gradients, G the cotangent of F:
     grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 """
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -33,10 +35,15 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _quotient(above, below):
+    """above / below, which is infinite where below alone is 0."""
+    return above / below if below else above * math.copysign(math.inf, below)
+
+
 def _vector_norm_forward(A, ord, dim, keepdim):
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1) ** (1 / ord), 0)
+    F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
     return F.unsqueeze(dim) if keepdim else F
 
 
@@ -66,9 +73,9 @@ class _VectorNorm(Function):
         total = (part**ord).sum(dim)
         mask = (total != 0) & (ord != 0)
         mask2 = mask.unsqueeze(dim)
-        part2 = G * (torch.where(mask, total, 1) ** (1 / ord - 1)).unsqueeze(dim)
-        part3 = part2 * torch.where(mask2, part, 1) ** (ord - 1) * A.sign()
-        grad_A = torch.where(mask2, part3, 0)
+        part2 = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
+        part3 = G * part2.unsqueeze(dim) * torch.where(mask2, part, 1) ** (ord - 1)
+        grad_A = torch.where(mask2, part3 * A.sign(), 0)
         return grad_A, None, None, None
 
 

@@ -133,7 +133,7 @@ def environment() -> Environment:
 @cache
 def _helpers() -> dict[str, list[str]]:
     """Functions that lowered code may call, each before those that it calls: name -> lines."""
-    files = (_template(f"helpers/{name}.py") for name in ("parameters", "scans"))
+    files = (_template(f"helpers/{name}.py") for name in ("parameters", "ieee", "scans"))
     parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
     functions = (part for part in parts if part.startswith("def "))
     return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}

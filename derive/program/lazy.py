@@ -6,16 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from derive.program.code import (
-    Attribute,
     Binary,
     Code,
     Conditional,
-    Dim,
-    Function,
     Literal,
     Name,
-    Shape,
-    Subscript,
     Unary,
     operands,
     subexpressions,
@@ -65,31 +60,8 @@ def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Cod
 
 
 def may_fail(code: Code, asked: set[str]) -> bool:
-    """Whether the code may be an error: a position out of range, or no number."""
-    return may_be_no_number(code) or any(
+    """Whether the code may be an error: a position out of range."""
+    return any(
         torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
         for c in subexpressions(code)
     )
-
-
-def may_be_no_number(code: Code) -> bool:
-    """Whether a function of Python numbers in the code may have no value."""
-    return any(isinstance(c, Function) and _has_no_value(c) for c in subexpressions(code))
-
-
-def _has_no_value(code: Function) -> bool:
-    """Whether Python's function may have no value; a root of sizes and a product have one."""
-    if not code.name.startswith("math.") or code.name == "math.prod":
-        return False
-    return code.name != "math.sqrt" or any(map(_may_be_negative, code.args))
-
-
-def _may_be_negative(code: Code) -> bool:
-    """Whether the number is not just a product of sizes and literals."""
-    if isinstance(code, Literal):
-        return code.text.startswith("-")
-    if isinstance(code, Attribute | Subscript | Dim | Shape):
-        return False
-    if isinstance(code, Binary) and code.op == "*":
-        return any(map(_may_be_negative, code.parts()))
-    return not (isinstance(code, Function) and code.name == "math.prod")

@@ -12,7 +12,7 @@ from derive.algebra.recursion import Recursion
 from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
-from derive.lowering.ground.value import ZERO, Axes, Frame, Value, broadcast
+from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
 from derive.notation.operation import Kind
 from derive.program.code import (
     Attribute,
@@ -26,7 +26,6 @@ from derive.program.code import (
     Name,
     literal,
 )
-from derive.program.lazy import may_be_no_number
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,6 @@ class Scope(ABC):
     """The parameters that are integers."""
     adjoints: frozenset[str] = frozenset()
     """The names that are gradients."""
-    halves: dict[tuple[Code, Axes], tuple[str, Value, Value]] = field(default_factory=dict)
-    """Conditions on tensors and numbers: how they are joined, then that on each of them."""
     statements: list[Statement] = field(default_factory=list)
 
     noted: dict[tuple[str, str, str], None] = field(default_factory=dict)
@@ -142,13 +139,6 @@ class Scope(ABC):
         return self.where(self.condition(condition, order), value, ZERO, order)
 
     def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
-        if (test.code, test.axes) in self.halves:
-            op, asked, number = self.halves[test.code, test.axes]
-            # What may be no number is computed only where Python's part of the test asks for it.
-            if op == "&" and may_be_no_number(then.code):
-                return self.where(number, self.where(asked, then, other, order), other, order)
-            if op == "|" and may_be_no_number(other.code):
-                return self.where(number, then, self.where(asked, then, other, order), order)
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
         if test.scalar:

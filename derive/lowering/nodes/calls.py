@@ -12,6 +12,7 @@ from derive.algebra.substitution import fresh, substitute
 from derive.calculus.normalised import Normal
 from derive.lowering.ground.binders import with_binders
 from derive.lowering.ground.guarded import under
+from derive.lowering.ground.numbers import of_number
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import read
@@ -58,7 +59,7 @@ def _of_numbers(e: Call, args: Sequence[Value]) -> Value | None:
     if len(constants) == len(args) and not isfinite(value := function.numpy(*constants)):
         # Python's log(0) is an error.
         return Value(Literal("-math.inf" if value < 0 else f"math.{value}"), scalar=True)
-    return Value(Function(f"math.{e.function}", tuple(a.code for a in args)), scalar=True)
+    return Value(of_number(e.function, *(a.code for a in args)), scalar=True)
 
 
 def _by_numbers(e: Call, args: Sequence[Value]) -> Value | None:

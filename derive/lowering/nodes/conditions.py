@@ -44,7 +44,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             both = a.scalar and b.scalar
             return Value(code, broadcast(a.axes, b.axes), "bool", both)
         case Not(arg):
-            return _negated(scope, scope.condition(arg, order))
+            return _negated(scope.condition(arg, order))
         case And(args) | Or(args):
             return _logical(scope, "&" if isinstance(e, And) else "|", args, order)
         case Access():
@@ -73,29 +73,11 @@ def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]
     values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
     if not values:
         return Value(Literal("True" if op == "&" else "False"), (), "bool", True)
-    whole = _joined(op, values)
-    tensors: list[Value] = []
-    numbers: list[Value] = []
-    for v in values:
-        joined = scope.halves.get((v.code, v.axes))
-        if joined is not None and joined[0] == op:
-            tensors.append(joined[1])
-            numbers.append(joined[2])
-        else:
-            (numbers if v.scalar else tensors).append(v)
-    if tensors and numbers:
-        scope.halves[whole.code, whole.axes] = op, _joined(op, tensors), _joined(op, numbers)
-    return whole
+    return _joined(op, values)
 
 
-def _negated(scope: Scope, value: Value) -> Value:
-    made = replace(value, code=Unary("not" if value.scalar else "~", value.code))
-    if (value.code, value.axes) in scope.halves:
-        op, tensor, number = scope.halves[value.code, value.axes]
-        either = {"&": "|", "|": "&"}[op]
-        halves = either, _negated(scope, tensor), _negated(scope, number)
-        scope.halves[made.code, made.axes] = halves
-    return made
+def _negated(value: Value) -> Value:
+    return replace(value, code=Unary("not" if value.scalar else "~", value.code))
 
 
 def _joined(op: str, values: Sequence[Value]) -> Value:

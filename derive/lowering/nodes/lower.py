@@ -32,13 +32,13 @@ from derive.algebra.expr import (
     free_indices,
 )
 from derive.algebra.factor import factor
-from derive.algebra.poly import Poly
 from derive.algebra.squares import Centre, Nonnegative
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import Let
 from derive.calculus.normalised import Normal, recognise
 from derive.errors import LoweringError
 from derive.lowering.ground.binders import renaming
+from derive.lowering.ground.numbers import over_positions
 from derive.lowering.ground.scope import Scope, number
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
@@ -46,15 +46,9 @@ from derive.lowering.nodes.access import lower_access
 from derive.lowering.nodes.additions import lower_addition
 from derive.lowering.nodes.calls import lower_call, lower_normal
 from derive.lowering.nodes.conditions import lower_condition
-from derive.lowering.nodes.products import chain, lower_product
+from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
-from derive.lowering.patterns.nothing import (
-    only_where_there_is,
-    over_positions,
-    split_by_winners,
-    with_errors,
-)
 from derive.notation.operation import Kind
 from derive.program.code import Binary, Dim, Function, Literal, Method, Name, literal
 
@@ -79,32 +73,16 @@ class Lowering(Scope):
             if not value.scalar:
                 value = value.call("to", Name("torch.int64"))
             value = replace(value, kind="int")
-        value = replace(value, code=with_errors(value.code))
         if let.name in self.adjoints:
-            missing = {i.extent for i in let.formals if i not in value.axes}
-            value = replace(value, code=over_positions(value.code, missing))
-        if let.name in self.adjoints:
-            missing = {i.extent for i in let.formals if i not in value.axes}
+            missing = frozenset(i.extent for i in let.formals if i not in value.axes)
             value = replace(value, code=over_positions(value.code, missing))
         return self.frame.expand(value, let.formals, self.like)
 
     def _plain(self, let: Let) -> Value:
-        """The body as it is; of an adjoint, without terms of a winner of nothing."""
-        groups = split_by_winners(self, let) if let.name in self.adjoints else []
-        if len(groups) > 1:
-            parts = [self._guarded(needed, body, let.formals) for needed, body in groups]
-            return chain(self, "+", parts, let.formals)
-        ((needed, whole),) = groups or [((), let.body)]
-        if needed:
-            return self._guarded(needed, whole, let.formals)
-        body = self.nested(whole)
+        body = self.nested(let.body)
         if let.dtype == "bool" and isinstance(body, Iverson | Delta):
             return self.condition(body, let.formals)
         return self.lower(body, let.formals)
-
-    def _guarded(self, needed: Sequence[str], body: Poly, order: Sequence[Index]) -> Value:
-        value = self.as_float(self.lower(self.nested(body), order))
-        return only_where_there_is(self, value, needed, order) if needed else value
 
     def nested(self, body: Expr) -> Expr:
         """A flat body in the form that is computed."""

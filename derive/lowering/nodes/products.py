@@ -25,6 +25,7 @@ from derive.algebra.substitution import apart, substitute
 from derive.errors import LoweringError
 from derive.lowering.ground.binders import renaming
 from derive.lowering.ground.guarded import is_zero_outside, under
+from derive.lowering.ground.numbers import of_number, quotient_of_numbers
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope, number, whole
 from derive.lowering.ground.summation import Summation
@@ -32,14 +33,12 @@ from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
-from derive.lowering.patterns.nothing import never_zero
 from derive.lowering.patterns.placed import as_summation
 from derive.notation.operation import Kind
 from derive.program.code import (
     Binary,
     Code,
     Conditional,
-    Function,
     Literal,
     Unary,
     literal,
@@ -156,7 +155,7 @@ def _over(scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequenc
     """The quotient of a product."""
     above = chain(scope, "*", factors, order)
     if above.scalar and divisor.scalar:
-        divisor = replace(divisor, code=never_zero(scope.frame, divisor.code))
+        return replace(above, code=quotient_of_numbers(scope.frame, above.code, divisor.code))
     return chain(scope, "/", [above, divisor], order)
 
 
@@ -191,9 +190,9 @@ def _power(
         if isinstance(base, Num) and base.value < 0:
             return replace(value, code=Literal("math.nan")), divides
         if size == Fraction(1, 2):
-            return replace(value, code=Function("math.sqrt", (value.code,))), divides
+            return replace(value, code=of_number("sqrt", value.code)), divides
         # Python's own power of a negative number would be complex.
-        return replace(value, code=Function("math.pow", (value.code, power))), divides
+        return replace(value, code=of_number("pow", value.code, power)), divides
     if size == 2:
         return value.call("square"), divides
     if size == Fraction(1, 2):

@@ -14,7 +14,6 @@ from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope, neutral
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns import REDUCED
-from derive.lowering.patterns.nothing import never_empty
 from derive.program.code import Attribute, Binary, Function, Unary
 
 _BOUNDS = {1: ("clamp_min", "min"), -1: ("clamp_max", "max")}
@@ -37,8 +36,6 @@ def lower_reduction(scope: Scope, let: Let) -> Value:
         value = scope.frame.expand(_taken(scope, let, value, order), order, scope.like)
     which = [n for n, i in enumerate(value.axes) if i in let.binders]
     row = let.reduction
-    if row.sign:
-        value = never_empty(scope.frame, value, which, row.sign)
     kind = value.kind if row.is_smooth else let.dtype
     reduced = scope.frame.reduce(value, let.kind, which, False, kind)
     # (values, indices): the one whose gradient goes to the first winner.

@@ -362,10 +362,9 @@ def test_numbers_of_a_branch_that_is_not_taken_are_no_error(text):
     assert torch.equal(found, torch.tensor([0.5, 0.25]))
 
 
-def test_a_quotient_by_a_number_that_is_0_is_an_error():
+def test_a_quotient_by_a_number_that_is_0_is_infinite():
     f = derive.load(made("op f(x[n]; s=0) -> y\ny[n] = 2/s*x[n]"))
-    with pytest.raises(ZeroDivisionError):
-        f(torch.ones(2))
+    assert torch.equal(f(torch.tensor([1.0, -1.0])), torch.tensor([torch.inf, -torch.inf]))
 
 
 EXCLUDED = (
@@ -396,8 +395,7 @@ def test_a_root_of_a_negative_number_is_no_complex_one():
         assert derive.load(made(f"op f(x[n]) -> y\n{text}"))(x).isnan().all()
     root = derive.load(made("op f(x[n]; s=8) -> y\ny[n] = s**(1/3)*x[n]"))
     assert root(x).item() == pytest.approx(2)
-    with pytest.raises(ValueError):
-        root(x, s=-8)
+    assert root(x, s=-8).isnan()
 
 
 def test_a_bracket_that_does_not_keep_a_read_on_its_axis_is_not_verified():

@@ -1,4 +1,4 @@
-"""Reductions over axes of size 0: their values, and gradients that are zeros."""
+"""Axes of size 0: what is reduced over them, and what is read on them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ import pytest
 import torch
 
 from derive.check import oracle
-from derive.check.reference import values
 from derive.notation.text_form import parse
 from derive.pipeline import load, source
 
-EMPTY = {
-    "max": -math.inf,
-    "min": math.inf,
-    "amax": -math.inf,
-    "amin": math.inf,
-    "argmax": 0,
-    "argmin": 0,
-    "logsumexp": -math.inf,
-}
+EXTREMA = ("max", "min", "amax", "amin", "argmax", "argmin")
 TEXTS = {
     "an axis of the body": "op f(x[i,k], v[i]) -> y\ny[i] = {kind}[k](x[i,k]*v[i])",
     "beside others": "op f(x[i,k], v[i]) -> y\ny[i] = exp(-v[i])*exp(-{kind}[k](x[i,k])**2)",
@@ -55,9 +46,8 @@ def _tensors(op, shapes):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", TEXTS)
-@pytest.mark.parametrize("kind", ["max", "min", "amax", "amin", "logsumexp"])
-def test_an_extremum_of_nothing_has_a_value_and_no_gradient(case, kind):
-    op = parse(TEXTS[case].format(kind=kind))
+def test_a_logsumexp_of_nothing_has_a_value_and_no_gradient(case):
+    op = parse(TEXTS[case].format(kind="logsumexp"))
     f, tensors = load(op), _tensors(op, SHAPES[case])
     given = {"width": 2} if "width" in TEXTS[case] else {}
     arrays = {name: t.numpy() for name, t in tensors.items()}
@@ -71,44 +61,30 @@ def test_an_extremum_of_nothing_has_a_value_and_no_gradient(case, kind):
             assert torch.equal(t.grad, torch.zeros_like(t))
 
 
-@pytest.mark.parametrize("kind", EMPTY)
-def test_the_reduction_of_nothing(kind):
-    f = load(parse(f"op f(x[i,*p,k]) -> y\ny[i,*p] = {kind}[k](x[i,*p,k])"))
-    for shape in ((0,), (2, 0), (0, 3), (0, 0)):
-        y = f(torch.ones((1, *shape)))
-        assert torch.equal(y, torch.full((1, *shape[:-1]), EMPTY[kind], dtype=y.dtype))
-
-
-@pytest.mark.parametrize("kind", ["max", "amin"])
-def test_below_transforms(kind):
-    f = load(parse(f"op f(x[i,k]) -> y\ny[i] = {kind}[k](x[i,k])"))
-    x = torch.rand((5, 3, 0)).double()
-    whole = torch.full((5, 3), EMPTY[kind]).double()
-    assert torch.equal(torch.func.vmap(f)(x), whole)
-    assert torch.func.jacrev(f)(x[0]).shape == torch.func.jacfwd(f)(x[0]).shape == (3, 3, 0)
-    assert torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(x).shape == x.shape
-
-
-def test_positions_of_a_person_are_not_those_of_a_winner():
-    """What argmax says of nothing, 0, is a position like any other on another axis."""
-    f = load(parse("op f(x[k], w[n]) -> y\np = argmax[k](x[k])\ny = w[p]"))
-    w = torch.tensor([2.0, 3.0], requires_grad=True)
-    f(torch.rand(0), w).backward()
-    assert torch.equal(w.grad, torch.tensor([1.0, 0.0]))
-    op = parse("op f(x[k], w[k]) -> y\np = argmax[k](x[k])\ny = w[p]")
-    with pytest.raises((IndexError, RuntimeError)):
-        load(op)(torch.rand(0), torch.rand(0))
-    with pytest.raises(IndexError):
-        values(op, {"x": torch.rand(0), "w": torch.rand(0)})
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_a_size_that_is_never_0_is_not_asked_for():
-    windows = "op f(x[n,s]; width=size(k)) -> y\ny[n,t] = max[k](x[n,t+k])"
-    fixed = "op f(x[n,k]; size(k)=3) -> y\ny[n] = max[k](x[n,k])"
-    for text in (windows, fixed):
-        assert "numel" not in source(parse(text))
-    assert "numel" in source(parse("y[n] = max[k](x[n,k])"))
+@pytest.mark.parametrize("case", sorted(TEXTS.keys() - {"under a condition"}))
+@pytest.mark.parametrize("kind", EXTREMA)
+def test_an_extremum_over_an_axis_of_size_0_is_an_error(case, kind):
+    op = parse(TEXTS[case].format(kind=kind))
+    given = {"width": 2} if "width" in TEXTS[case] else {}
+    with pytest.raises((IndexError, RuntimeError)):
+        load(op)(*_tensors(op, SHAPES[case]).values(), **given)
+
+
+@pytest.mark.parametrize("kind", EXTREMA)
+def test_other_axes_of_an_extremum_may_be_empty(kind):
+    f = load(parse(f"op f(x[i,*p,k]) -> y\ny[i,*p] = {kind}[k](x[i,*p,k])"))
+    for shape in ((0, 3), (2, 0, 3), (0, 0, 1)):
+        x = torch.ones((1, *shape), requires_grad=True)
+        y = f(x)
+        assert y.shape == (1, *shape[:-1])
+        if y.is_floating_point():
+            assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
+
+
+def test_a_maximum_of_what_no_condition_takes_is_infinite():
+    f = load(parse("op f(x[k], m[k]: bool) -> y\ny = max[k | m[k]](x[k])"))
+    assert f(torch.ones(3), torch.zeros(3, dtype=torch.bool)) == -math.inf
 
 
 INTEGERS = (
