@@ -6,7 +6,7 @@ computed again; what neither needs is not computed at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.calculus.adjoint import Backward
@@ -67,57 +67,23 @@ class Joint:
 
 def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Joint:
     """Lower the outputs of ``op`` and the gradients that are wanted, in this order."""
-    frame, say = frame_of(op), lets.say
-    tensors = input_values(op)
-    adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
+    say, tensors = lets.say, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
-
-    def find(name: str) -> Let | None:
-        return adjoints.get(name) or lets.get(name)
-
-    at_hand = dict(tensors)
-    entered: list[Line] = []
-    for output, name in backward.cotangents:
-        at_hand[name], narrow = _cotangent(op, frame, lets[output], name)
-        entered += narrow
-    known = frozenset(adjoints)
-    scope = Lowering(find, frame, dict(at_hand), like_input(op), integers_of(op), adjoints=known)
-    for name in (*op.outputs, *(a.name for a in wanted)):
-        scope.tensor(name)
-    lines = spoken_lines(statements(scope), lets)
-    read = {name for line in lines for name in names_in(line.code)}
-    given = {n: t for n, t in tensors_of(lets, at_hand).items() if n in read}
-    lines, entry = enter(border, lines, given)
-    named = [*lets.given, *(a.name for a in backward.adjoints)]
+    at_hand, entered = _at_hand(op, lets, backward, tensors)
+    lines = _computed(op, lets, backward, at_hand, (*op.outputs, *(a.name for a in wanted)))
+    lines, entry = enter(border, lines, _read(lines, tensors_of(lets, at_hand)))
     left = {*op.outputs, *(a.name for a in wanted)}
+    named = (*lets.given, *(a.name for a in backward.adjoints))
     lines = store(border, lines, tensors_of(lets, [name for name in named if name not in left]))
-    results: dict[str, Code] = {}
-    shapes: dict[str, Code] = {}
-    for line in spoken_lines([Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets):
-        name = line.name
-        results[name], shapes[name] = line.code, Attribute(line.code, "shape")
-        if border.changes(name, kept=True):
-            shapes[name] = border.shape(name, kept=True)
-            lines, results[name] = leave(border, lines, name, name, kept=True)
+    lines, results, shapes = _results(op, lets, border, lines)
     returned: dict[str, Code] = {}
     for a in wanted:
         lines, returned[say(a.name)] = leave(border, lines, say(a.name), say(a.tensor))
     lines = sized(border, lines, sources_of(border, lets, tensors))
-    first, second = _halves(lines, set(results))
-    before = [line for line in entry if line.name in border.outside]
-    after = [line for line in entry if line not in before]
-    taken = {*lets.reserved, *(say(let.name) for let in lets)}
     plain = {t.name for t in border.op.inputs} - border.entered
-    lines = own_shapes([*before, *first, *after, *second], plain)
-    first, second = _halves(tidy(multiplied_once(border, lines, taken), taken, WIDTH), set(results))
-    read = {name for line in second for name in names_in(line.code)}
-    second = [*(line for line in spoken_lines(entered, lets) if line.name in read), *second]
-
-    def own(codes: Mapping[str, Code]) -> dict[str, Code]:
-        lines = own_shapes([Line(name, code) for name, code in codes.items()], plain)
-        return {line.name: line.code for line in lines}
-
-    results, shapes, returned = own(results), own(shapes), own(returned)
+    first, second = _in_halves(border, lets, lines, entry, plain, results.keys())
+    second = [*_read_lines(spoken_lines(entered, lets), second), *second]
+    results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
     codes = (*results.values(), *shapes.values(), *returned.values())
     whole = [*first, *second, *(Line("", code) for code in codes)]
     return Joint(
@@ -132,7 +98,91 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
     )
 
 
-def _halves(lines: Sequence[Line], outputs: set[str]) -> tuple[list[Line], list[Line]]:
+def _at_hand(
+    op: Operation, lets: Lets, backward: Backward, tensors: Mapping[str, Value]
+) -> tuple[dict[str, Value], list[Line]]:
+    """Inputs and cotangents, and the lines that give cotangents the axes that flags keep."""
+    at_hand, entered = dict(tensors), []
+    for output, name in backward.cotangents:
+        at_hand[name], narrow = _cotangent(op, frame_of(op), lets[output], name)
+        entered += narrow
+    return at_hand, entered
+
+
+def _computed(
+    op: Operation,
+    lets: Lets,
+    backward: Backward,
+    at_hand: Mapping[str, Value],
+    names: Sequence[str],
+) -> list[Line]:
+    """The statements that compute these names from what is at hand."""
+    adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
+
+    def find(name: str) -> Let | None:
+        return adjoints.get(name) or lets.get(name)
+
+    scope = Lowering(
+        *(find, frame_of(op), dict(at_hand), like_input(op), integers_of(op)),
+        adjoints=frozenset(adjoints),
+    )
+    for name in names:
+        scope.tensor(name)
+    return spoken_lines(statements(scope), lets)
+
+
+def _read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
+    """Those of the names that the lines read."""
+    read = {name for line in lines for name in names_in(line.code)}
+    return {name: tensor for name, tensor in held.items() if name in read}
+
+
+def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
+    """The lines whose names later ones read."""
+    read = {name for line in later for name in names_in(line.code)}
+    return [line for line in lines if line.name in read]
+
+
+def _results(
+    op: Operation, lets: Lets, border: Border, lines: list[Line]
+) -> tuple[list[Line], dict[str, Code], dict[str, Code]]:
+    """The lines, and what is returned for each output, and its shape."""
+    results: dict[str, Code] = {}
+    shapes: dict[str, Code] = {}
+    frame = frame_of(op)
+    for line in spoken_lines([Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets):
+        name = line.name
+        results[name], shapes[name] = line.code, Attribute(line.code, "shape")
+        if border.changes(name, kept=True):
+            shapes[name] = border.shape(name, kept=True)
+            lines, results[name] = leave(border, lines, name, name, kept=True)
+    return lines, results, shapes
+
+
+def _in_halves(
+    border: Border,
+    lets: Lets,
+    lines: Sequence[Line],
+    entry: Sequence[Line],
+    plain: set[str],
+    outputs: Collection[str],
+) -> tuple[list[Line], list[Line]]:
+    """The statements up to the outputs and after them, each after what enters for it."""
+    first, second = _halves(lines, outputs)
+    before = [line for line in entry if line.name in border.outside]
+    after = [line for line in entry if line not in before]
+    taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
+    whole = own_shapes([*before, *first, *after, *second], plain)
+    return _halves(tidy(multiplied_once(border, whole, taken), taken, WIDTH), outputs)
+
+
+def _on_tensors(codes: Mapping[str, Code], plain: set[str]) -> dict[str, Code]:
+    """The codes with shapes read on the tensors themselves."""
+    lines = own_shapes([Line(name, code) for name, code in codes.items()], plain)
+    return {line.name: line.code for line in lines}
+
+
+def _halves(lines: Sequence[Line], outputs: Collection[str]) -> tuple[list[Line], list[Line]]:
     """What leads to the outputs, and what comes after."""
     last = max((n for n, line in enumerate(lines) if line.name in outputs), default=-1)
     return list(lines[: last + 1]), list(lines[last + 1 :])
