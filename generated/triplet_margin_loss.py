@@ -59,10 +59,9 @@ def _quotient(above, below):
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = _quotient(1, p)
-    near = (towards.abs() ** p).sum(1) ** part
+    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** part
+    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.mean()
 
@@ -92,26 +91,25 @@ class _TripletMarginLossMean(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = _quotient(1, p)
-        part2 = towards.abs()
-        near = (part2**p).sum(1) ** part
+        part = towards.abs()
+        near = (part**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part3 = away.abs()
-        far = (part3**p).sum(1) ** part
+        part2 = away.abs()
+        far = (part2**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part - 1
-        part5 = p - 1
+        part3 = _quotient(1, p) - 1
+        part4 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part2, 1)
-            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
-            part7 = G * part6.unsqueeze(1) / anchor.shape[0] * chosen**part5
-            grad_towards = torch.where(mask2, part7 * towards.sign(), 0)
+            chosen = torch.where(mask2, part, 1)
+            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
+            part6 = G * part5.unsqueeze(1) / anchor.shape[0] * chosen**part4
+            grad_towards = torch.where(mask2, part6 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part3, 1)
-            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
-            part9 = -G * part8.unsqueeze(1) / anchor.shape[0] * chosen2**part5
-            grad_away = torch.where(mask2, part9 * away.sign(), 0)
+            chosen2 = torch.where(mask2, part2, 1)
+            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
+            part8 = -G * part7.unsqueeze(1) / anchor.shape[0] * chosen2**part4
+            grad_away = torch.where(mask2, part8 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -123,10 +121,9 @@ class _TripletMarginLossMean(Function):
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = _quotient(1, p)
-    near = (towards.abs() ** p).sum(1) ** part
+    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** part
+    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.sum()
 
@@ -156,26 +153,25 @@ class _TripletMarginLossSum(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = _quotient(1, p)
-        part2 = towards.abs()
-        near = (part2**p).sum(1) ** part
+        part = towards.abs()
+        near = (part**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part3 = away.abs()
-        far = (part3**p).sum(1) ** part
+        part2 = away.abs()
+        far = (part2**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part - 1
-        part5 = p - 1
+        part3 = _quotient(1, p) - 1
+        part4 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part2, 1)
-            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
-            part7 = G * part6.unsqueeze(1) * chosen**part5 * towards.sign()
-            grad_towards = torch.where(mask2, part7, 0)
+            chosen = torch.where(mask2, part, 1)
+            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
+            part6 = G * part5.unsqueeze(1) * chosen**part4 * towards.sign()
+            grad_towards = torch.where(mask2, part6, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part3, 1)
-            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
-            part9 = -G * part8.unsqueeze(1) * chosen2**part5 * away.sign()
-            grad_away = torch.where(mask2, part9, 0)
+            chosen2 = torch.where(mask2, part2, 1)
+            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
+            part8 = -G * part7.unsqueeze(1) * chosen2**part4 * away.sign()
+            grad_away = torch.where(mask2, part8, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -187,10 +183,9 @@ class _TripletMarginLossSum(Function):
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
     towards = anchor - positive + eps
-    part = _quotient(1, p)
-    near = (towards.abs() ** p).sum(1) ** part
+    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** part
+    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     return (near - far + margin).clamp(min=0)
 
 
@@ -219,26 +214,25 @@ class _TripletMarginLossNone(Function):
         eps = ctx.eps
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = _quotient(1, p)
-        part2 = towards.abs()
-        near = (part2**p).sum(1) ** part
+        part = towards.abs()
+        near = (part**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part3 = away.abs()
-        far = (part3**p).sum(1) ** part
+        part2 = away.abs()
+        far = (part2**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part4 = part - 1
-        part5 = p - 1
+        part3 = _quotient(1, p) - 1
+        part4 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part2, 1)
-            part6 = torch.where(mask, (chosen**p).sum(1), 1) ** part4
-            part7 = G.unsqueeze(1) * part6.unsqueeze(1) * chosen**part5
-            grad_towards = torch.where(mask2, part7 * towards.sign(), 0)
+            chosen = torch.where(mask2, part, 1)
+            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
+            part6 = G.unsqueeze(1) * part5.unsqueeze(1) * chosen**part4
+            grad_towards = torch.where(mask2, part6 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part3, 1)
-            part8 = torch.where(mask, (chosen2**p).sum(1), 1) ** part4
-            part9 = (-G).unsqueeze(1) * part8.unsqueeze(1) * chosen2**part5
-            grad_away = torch.where(mask2, part9 * away.sign(), 0)
+            chosen2 = torch.where(mask2, part2, 1)
+            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
+            part8 = (-G).unsqueeze(1) * part7.unsqueeze(1) * chosen2**part4
+            grad_away = torch.where(mask2, part8 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:

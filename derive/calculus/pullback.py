@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, Size, walk
+from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, walk
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
 from derive.algebra.poly import (
@@ -39,13 +39,7 @@ from derive.algebra.substitution import replace as replaced
 from derive.calculus.conditions import grouped
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
-from derive.calculus.safe import (
-    cancels,
-    has_positions,
-    is_bent,
-    some,
-)
-from derive.calculus.values import taken_where
+from derive.calculus.safe import where_some_is_taken
 from derive.errors import LoweringError
 
 
@@ -100,12 +94,8 @@ def partial_of_let(
     if inner.condition is not None:
         condition = substitute(inner.condition, mapping)
         guard = mul(*(atom(Iverson(c)) for c in grouped(condition)))
-    row, taken = let.reduction, taken_where(inner)
-    bent = is_bent(lets, let.name) or cancels(body, binders)
-    if taken is not None and row.is_infinite_of_nothing and bent:
-        # Where nothing is taken the let is infinite, and its adjoint or its share may be.
-        condition = substitute(taken, mapping)
-        guard = mul(guard, atom(Iverson(condition)), some(lets, condition, binders))
+    guard = mul(guard, where_some_is_taken(lets, inner, mapping))
+    row = let.reduction
     value = atom(Access(let.name, tuple(positions)))
     if row.slope is not None:
         weight = mul(guard, flatten(lets, row.slope(body, value)))
@@ -114,9 +104,6 @@ def partial_of_let(
         (k,) = binders
         # Where nothing is taken the winner does not meet the condition.
         weight = mul(guard, atom(Delta(k, as_atom(substitute(winner, mapping)))))
-        if cancels(inside, binders) and not has_positions(lets, k):
-            # The sum of the delta alone is 1, but over an empty axis it is 0.
-            weight = mul(weight, atom(Iverson(Rel("<", ZERO, atom(Size(k.extent))))))
     elif row.gradient == "shared":
         if not lets.is_input(body):
             # A saved value may round otherwise than what is computed again to compare with it.

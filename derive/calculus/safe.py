@@ -14,7 +14,7 @@ asked where some position of that index meets it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TypeGuard
@@ -51,6 +51,7 @@ from derive.algebra.poly import (
     base_and_power,
     is_mask,
     make_term,
+    mul,
     poly,
     sum_over,
 )
@@ -58,7 +59,7 @@ from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import at_deltas, has_a_member, known
 from derive.calculus.lets import Let, Lets
-from derive.calculus.values import Values
+from derive.calculus.values import Values, taken_where
 
 _ONE = num(1)
 Over = tuple[Expr, ...]
@@ -325,12 +326,23 @@ def has_positions(lets: Lets, i: Index) -> bool:
     return lets.bounds.holds(Rel("<", num(0), Size(i.extent))) is True
 
 
-def cancels(body: Poly, indices: Sequence[Index]) -> bool:
-    """Whether a sum of body over these indices is a number of times something, n*a/n = a."""
-    return any(set(indices) - free_indices(t) for t in body.terms)
+def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> Poly:
+    """[c]*[some position meets c] for a let that is infinite where no position meets c.
+
+    ``mapping`` has the positions for its formals. It is 1 where the adjoint is finite anyway.
+    """
+    taken = taken_where(let)
+    if taken is None or not let.reduction.is_infinite_of_nothing:
+        return ONE
+    # A sum over an index that the body lacks is a number of times it, n*a/n = a.
+    cancels = any(set(let.binders) - free_indices(t) for t in let.body.terms)
+    if not cancels and not _is_bent(lets, let.name):
+        return ONE
+    condition = substitute(taken, mapping)
+    return mul(atom(Iverson(condition)), some(lets, condition, let.binders))
 
 
-def is_bent(lets: Lets, name: str) -> bool:
+def _is_bent(lets: Lets, name: str) -> bool:
     """Whether an equation does more with this let than to add it, scale it, or exponentiate it.
 
     Where the let is infinite, as the logsumexp of nothing is, its adjoint may then be so too.

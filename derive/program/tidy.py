@@ -161,7 +161,7 @@ def _is_cheap(code: Code) -> bool:
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())
     return isinstance(code, Function) and code.name.startswith(
-        ("math.", "min", "max", "len", "torch.finfo")
+        ("math.", "_ieee", "_quotient", "min", "max", "len", "torch.finfo")
     )
 
 

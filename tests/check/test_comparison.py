@@ -306,7 +306,7 @@ def test_two_mappings_of_gradients():
 # ---------------------------------------------------------------- the generated code
 
 
-@each_operation(every_output)
+@each_operation(every_output, share=3)
 def test_generated_code_keeps_every_adjoint(op, option, of):
     made = random_inputs(op, option, seed=1)
     known = {}

@@ -89,14 +89,14 @@ def assert_gradients(op, tensors, parameters, numeric=differences):
 # -------------------------------------------------------------- against the oracle
 
 
-@each_operation()
+@each_operation(share=3)
 def test_values_of_the_catalog_are_the_oracles(op):
     for case in cases(op):
         made = sample(op, case)
         assert_values(op, made.tensors, made.parameters)
 
 
-@each_operation()
+@each_operation(share=3)
 def test_gradients_of_the_catalog_are_differences(op):
     for case in cases(op):
         if case.label in ("typical", "without optional tensors", "axes kept"):

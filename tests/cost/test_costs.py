@@ -232,7 +232,7 @@ ELEMENTWISE = {name for f in FUNCTIONS.values() for name in (f.torch, f.torch_me
     *("square", "rsqrt", "sqrt", "clamp_min", "pow", "softmax", "log_softmax"),
     *("cumsum", "cumprod", "logcumsumexp", "softplus", "logsigmoid", "isfinite"),
 }
-OF_PYTHON = {"len", "prod", "finfo", "sqrt"}
+OF_PYTHON = {"len", "prod", "finfo", "sqrt", "_ieee", "_quotient"}
 
 
 def test_every_function_of_the_catalog_is_known_or_elementwise():

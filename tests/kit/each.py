@@ -42,10 +42,12 @@ def each_option(op: Operation) -> list[tuple[str | None]]:
 def each_operation(
     items: Callable[[Operation], Iterable[tuple[Any, ...]]] = itself,
     marks: Callable[[str], Any] = lambda name: (),
+    share: int = 1,
 ) -> Callable[[Callable[..., None]], Any]:
     """Tests of an operation and an item of it: one for all items of an operation.
 
-    Operations are named where tests are collected, and read where they run.
+    Operations are named where tests are collected, and read where they run. Of ``share``
+    operations in a row one is tested now, for each test another, and all in the long campaign.
     """
 
     def of_operations(test: Callable[..., None]) -> Any:
@@ -55,7 +57,11 @@ def each_operation(
                     test(op, *item)
 
         of_operation.__name__, of_operation.__doc__ = test.__name__, test.__doc__
-        names = [pytest.param(name, marks=marks(name)) for name in catalog.names()]
+        first = sum(map(ord, test.__name__))
+        names = [
+            pytest.param(name, marks=marks(name) if (n + first) % share == 0 else pytest.mark.long)
+            for n, name in enumerate(catalog.names())
+        ]
         return pytest.mark.parametrize("op", names, indirect=True)(of_operation)
 
     return of_operations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,6 +191,24 @@ def test_no_evaluation_and_no_calculus_of_sympy(path):
             assert name not in {"eval", "exec", "compile"}, node.lineno
         if isinstance(node, ast.Attribute):
             assert node.attr not in {"subs", "xreplace", "doit", "diff", "parse_expr"}, node.lineno
+
+
+ASKS = {f"calculus/{name}.py" for name in ("values", "moderate", "safe")}
+"""Where it is asked what may be infinite, of tensors; lowering/ground/numbers asks of numbers."""
+
+
+@pytest.mark.parametrize("room", ["calculus", "lowering", "program", "cost", "module"])
+def test_what_may_be_infinite_is_asked_in_one_place(room):
+    """No other file reads the columns that say so, or has a predicate of its own."""
+    allowed = {PACKAGE / path for path in (*ASKS, "lowering/ground/numbers.py")}
+    for path in sorted((PACKAGE / room).rglob("*.py")):
+        if path in allowed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in {"total", "overflows", "is_infinite_of_nothing"}, path
+            if isinstance(node, ast.FunctionDef):
+                assert not re.search("infinit|finite|singular|overflow", node.name), path
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=relative)
@@ -428,7 +447,7 @@ def test_the_engine_does_not_see_names(text):
     assert_blind(parse(text))
 
 
-@each_operation()
+@each_operation(share=3)
 def test_the_engine_does_not_see_names_of_the_catalog(op):
     assert_blind(op)
 

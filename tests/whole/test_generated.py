@@ -38,8 +38,11 @@ TOLERANCE = {"rtol": 1e-6, "atol": 1e-8}
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = ()) -> Any:
-    """A test of each operation over the chosen cases of it; the case that fails is named."""
+def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = (), share: int = 1) -> Any:
+    """A test of each operation over the chosen cases of it; the case that fails is named.
+
+    Of ``share`` operations in a row one is tested now, and all in the long campaign.
+    """
 
     def of_operations(test: Callable[[Case], None]) -> Any:
         def of_operation(name: str) -> None:
@@ -48,7 +51,11 @@ def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = ()) -> 
                     test(case)
 
         of_operation.__name__, of_operation.__doc__ = test.__name__, test.__doc__
-        return pytest.mark.parametrize("name", tuple(names) or catalog.names())(of_operation)
+        every = [
+            pytest.param(name, marks=() if n % share == 0 else pytest.mark.long)
+            for n, name in enumerate(tuple(names) or catalog.names())
+        ]
+        return pytest.mark.parametrize("name", every)(of_operation)
 
     return of_operations
 
@@ -200,7 +207,7 @@ def differed(name: str) -> list[Case]:
     return two_small(name) if name in UNDERIVED else least(name)
 
 
-@each(differed)
+@each(differed, share=3)
 def test_second_derivatives_are_those_of_finite_differences(case):
     function, floats = of_floats(case)
     assert gradgradcheck(function, floats, **TOLERANCE, check_undefined_grad=True)
