@@ -72,7 +72,7 @@ def _as_inferred(program: Program, op: Operation) -> Program:
     """The program with whole numbers for what is inferred to be integers, as by a comparison."""
     whole = {t.name for t in op.inputs if t.kind == "int"}
     tensors = {
-        name: np.rint(2 * a).astype(np.int64)
+        name: np.asarray(np.rint(2 * a), np.int64)
         if name in whole and a is not None and a.dtype.kind == "f"
         else a
         for name, a in program.tensors.items()

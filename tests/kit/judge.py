@@ -27,8 +27,9 @@ from kit.programs import Program
 from kit.programs.parts import STRANGE
 from torch.autograd import forward_ad
 
-from derive.algebra.expr import Add, Call, Expr, Mul, Pow, Reduce, Rel, walk
+from derive.algebra.expr import Add, Call, Const, Expr, Mul, Pow, Reduce, Rel, walk
 from derive.algebra.interpret import Machine
+from derive.algebra.reductions import KINDS
 from derive.check import oracle, reference
 from derive.notation.operation import Operation
 
@@ -311,7 +312,8 @@ class Run:
         """The fault that they differ; a nan alone is none where nothing better is defined."""
         # Brackets guard whole products, so a 0 times an infinity may come out as 0.
         nothing = wanted.isnan() | (~wanted.isfinite() & ~found.isfinite())
-        either = nothing if kind == "value" else found.isnan()
+        either = found.isnan() | nothing if self.is_infinite_of_nothing() else nothing
+        either = either if kind == "value" else found.isnan()
         close = _close(torch.where(either, wanted, found), wanted, near)
         undefined, disputed, compared = self.undefined()
         # Where the values agree, so do the branches.
@@ -366,6 +368,20 @@ class Run:
             oracle.run(self.op, tensors, parameters)
         # Loops over an empty axis meet nothing, and a mean over it is 0/0.
         return any(met) or self.is_empty(), any(disputed), any(compared)
+
+    def is_infinite_of_nothing(self) -> bool:
+        """Whether an equation has an infinity that a condition makes: as the logarithm of a
+        softmax where it excludes, or an extremum of what it leaves, if it leaves nothing.
+
+        What reads that elsewhere than under such a condition has no value to rely on.
+        """
+        for e in (e for q in self.op.equations for e in walk(q.body)):
+            if isinstance(e, Const) and e.name == "inf":
+                return True
+            if isinstance(e, Reduce) and e.condition is not None:
+                if KINDS[e.kind].is_infinite_of_nothing:
+                    return True
+        return False
 
     def is_empty(self) -> bool:
         """Whether an axis has no values."""

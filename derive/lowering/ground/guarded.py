@@ -65,6 +65,6 @@ def _vanishes(e: Expr, condition: Expr) -> bool:
     one = Num(Fraction(1))
     if not isinstance(inside, Guard) or inside.elsewhere is not one:
         return False
-    held = frozenset(conditions_of(condition))
-    known = held.issuperset(conditions_of(inside.condition))
-    return known and bool(FUNCTIONS[e.function].numpy(1.0) == 0)
+    asked = frozenset(conditions_of(inside.condition))
+    everywhere = asked.issuperset(conditions_of(condition))
+    return everywhere and bool(FUNCTIONS[e.function].numpy(1.0) == 0)

@@ -676,3 +676,17 @@ def test_a_position_that_a_number_guards_beside_a_mask_is_read_in_range_only(cas
     ours = torch.autograd.grad(result.sum(), (x, z), materialize_grads=True)
     plain = torch.autograd.grad(expected.sum(), (x, z))
     assert all(map(torch.allclose, ours, plain))
+
+
+@pytest.mark.parametrize("condition", ["l < 1", "x[l] > 0", "l < 1 and x[l] > 0"])
+def test_a_logarithm_that_is_asked_in_more_places_than_it_is_read_is_selected(condition):
+    """Outside of what guards its operand log(1) is 0; elsewhere its brackets are needed."""
+    op = made(f"op f(x[l], s) -> y\ny[l] = where({condition}, log(s), 2*x[l])")
+    guarded = made(f"op f(x[l], s) -> y\ny[l] = [{condition}]*[s > 0.1]*log(s)")
+    for given in (op, guarded):
+        for s in (0.7, -0.7):
+            tensors = {"x": np.array([0.5, -2.0, 3.0]), "s": np.array(s)}
+            with np.errstate(invalid="ignore"):
+                (wanted,) = oracle.outputs(given, tensors, {}).values()
+            found = derive.load(given)(*map(torch.from_numpy, tensors.values()))
+            np.testing.assert_allclose(found.numpy(), wanted)
