@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_mat1[i,k] = alpha·Σⱼ G[i,j]·mat2[k,j]
     grad_mat2[k,j] = alpha·Σᵢ G[i,j]·mat1[i,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -24,6 +25,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
@@ -62,7 +72,14 @@ class _Addmm(Function):
         return grad_input, grad_mat1, grad_mat2, None, None
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+def addmm(
+    input: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[i,j] = beta·input[i,j] + alpha·Σₖ mat1[i,k]·mat2[k,j]
@@ -122,6 +139,8 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
             f"addmm: index k has size {mat1.shape[1]} on axis 1 of mat1 but "
             f"{mat2.shape[0]} on axis 0 of mat2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, mat1, mat2 = _distinct(input, mat1, mat2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _addmm_forward(input, mat1, mat2, beta, alpha)
     return _Addmm.apply(input, mat1, mat2, beta, alpha)

@@ -13,11 +13,21 @@ Gradients, G the cotangent of output:
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·(j − i)
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _alibi_attention_forward(query, key, value, slopes):
@@ -76,7 +86,9 @@ class _AlibiAttention(Function):
         return grad_query, grad_key, grad_value, grad_slopes
 
 
-def alibi_attention(query, key, value, slopes):
+def alibi_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,h,i,j] = slopes[h]·(j − i) + 1/√(size(d))·Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
@@ -202,6 +214,8 @@ def alibi_attention(query, key, value, slopes):
             f"alibi_attention: index j has size {key.shape[-2]} on axis -2 of key but "
             f"{value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value, slopes = _distinct(query, key, value, slopes)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _alibi_attention_forward(query, key, value, slopes)
     return _AlibiAttention.apply(query, key, value, slopes)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = [A[*p,k,*q] = F[*p,*q]]·G[*p,*q]/(Σₖ′ [A[*p,k′,*q] = F[*p,*q]])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -50,7 +51,7 @@ class _Amin(Function):
         return grad_A, None, None
 
 
-def amin(A, *, dim, keepdim=False):
+def amin(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = aminₖ(A[*p,k,*q])
@@ -77,6 +78,6 @@ def amin(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"amin: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _amin_forward(A, dim, keepdim)
     return _Amin.apply(A, dim, keepdim)

@@ -7,9 +7,19 @@ Gradients, G the cotangent of F:
     grad_A[*p] = [A[*p]² + B[*p]² ≠ 0]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
     grad_B[*p] = −[A[*p]² + B[*p]² ≠ 0]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _atan2_forward(A, B):
@@ -42,7 +52,7 @@ class _Atan2(Function):
         return grad_A, grad_B
 
 
-def atan2(A, B):
+def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = atan2(A[*p], B[*p])
@@ -70,6 +80,8 @@ def atan2(A, B):
             f"atan2: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
             "axes from 0 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _atan2_forward(A, B)
     return _Atan2.apply(A, B)

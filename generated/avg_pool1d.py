@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[n,c,t] = 1/size(k)·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -52,7 +53,7 @@ class _AvgPool1d(Function):
         return grad_input, None, None
 
 
-def avg_pool1d(input, *, kernel_size, stride):
+def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.Tensor:
     """Returns output.
 
         output[n,c,u] = meanₖ(input[n,c,stride·u + k])
@@ -85,6 +86,6 @@ def avg_pool1d(input, *, kernel_size, stride):
         raise ValueError(f"avg_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("avg_pool1d: no value of index u keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _avg_pool1d_forward(input, kernel_size, stride)
     return _AvgPool1d.apply(input, kernel_size, stride)

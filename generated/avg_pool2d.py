@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[n,c,h,w] = 1/(size(i)·size(j))·Σ[i,j,x,y] δ[h,i + stride·x]·δ[w,j + stride·y]·G[n,c,x,y]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -67,7 +68,9 @@ class _AvgPool2d(Function):
         return grad_input, None, None, None
 
 
-def avg_pool2d(input, *, kernel_height, kernel_width, stride):
+def avg_pool2d(
+    input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
+) -> torch.Tensor:
     """Returns output.
 
         output[n,c,x,y] = meanᵢⱼ(input[n,c,stride·x + i,stride·y + j])
@@ -111,6 +114,6 @@ def avg_pool2d(input, *, kernel_height, kernel_width, stride):
         raise ValueError("avg_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:
         raise ValueError("avg_pool2d: no value of index y keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _avg_pool2d_forward(input, kernel_height, kernel_width, stride)
     return _AvgPool2d.apply(input, kernel_height, kernel_width, stride)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_batch1[m,i,k] = alpha·Σⱼ G[m,i,j]·batch2[m,k,j]
     grad_batch2[m,k,j] = alpha·Σᵢ G[m,i,j]·batch1[m,i,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -24,6 +25,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
@@ -62,7 +72,14 @@ class _Baddbmm(Function):
         return grad_input, grad_batch1, grad_batch2, None, None
 
 
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(
+    input: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[m,i,j] = beta·input[m,i,j] + alpha·Σₖ batch1[m,i,k]·batch2[m,k,j]
@@ -148,6 +165,8 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
             f"baddbmm: index k has size {batch1.shape[2]} on axis 2 of batch1 but "
             f"{batch2.shape[1]} on axis 1 of batch2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, batch1, batch2 = _distinct(input, batch1, batch2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _baddbmm_forward(input, batch1, batch2, beta, alpha)
     return _Baddbmm.apply(input, batch1, batch2, beta, alpha)

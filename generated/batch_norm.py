@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -31,6 +32,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _batch_norm_forward(input, weight, bias, eps, correction):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -41,7 +56,7 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     var = u.square().sum((0, 2)) / part
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
     part2 = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(part2.reshape((input_shape[0], input_shape[1], *q_shape)))
 
 
 class _BatchNorm(Function):
@@ -94,7 +109,14 @@ class _BatchNorm(Function):
         return grad_input, grad_weight, grad_bias, None, None
 
 
-def batch_norm(input, weight=None, bias=None, *, eps=1e-05, correction=0):
+def batch_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-05,
+    correction: float = 0,
+) -> torch.Tensor:
     """Returns output.
 
         mu[c] = mean[n,*q](input[n,c,*q])
@@ -168,6 +190,8 @@ def batch_norm(input, weight=None, bias=None, *, eps=1e-05, correction=0):
             f"batch_norm: index c has size {input.shape[1]} on axis 1 of input but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _batch_norm_forward(input, weight, bias, eps, correction)
     return _BatchNorm.apply(input, weight, bias, eps, correction)

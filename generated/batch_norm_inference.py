@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -31,6 +32,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -38,7 +53,7 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     inverse = (running_var + eps).rsqrt().unsqueeze(1)
     xhat = inverse * (input - running_mean.unsqueeze(1))
     part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)))
 
 
 class _BatchNormInference(Function):
@@ -107,8 +122,14 @@ class _BatchNormInference(Function):
 
 
 def batch_norm_inference(
-    input, running_mean, running_var, weight=None, bias=None, *, eps=1e-05
-):
+    input: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Returns output.
 
         xhat[n,c,*q] = (input[n,c,*q] − running_mean[c])/√(running_var[c] + eps)
@@ -239,7 +260,11 @@ def batch_norm_inference(
             f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
             f"input but {bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, running_mean, running_var, weight, bias = _distinct(
+            input, running_mean, running_var, weight, bias
+        )
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps
         )

@@ -9,11 +9,26 @@ Gradients, G the cotangent of output:
     grad_weight[k,i,j] = Σ[*b] G[*b,k]·input1[*b,i]·input2[*b,j]
     grad_bias[k] = Σ[*b] G[*b,k]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _bilinear_forward(input1, input2, weight, bias):
@@ -25,7 +40,7 @@ def _bilinear_forward(input1, input2, weight, bias):
     input2 = input2.reshape((size, input2_shape[-1]))
     part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2)
     part2 = part @ weight.flatten(1, 2).mT + bias
-    return part2.reshape((*b_shape, weight.shape[0]))
+    return _no_view(part2.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):
@@ -78,7 +93,12 @@ class _Bilinear(Function):
         return grad_input1, grad_input2, grad_weight, grad_bias
 
 
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Returns output.
 
         output[*b,k] = bias[k] + Σᵢⱼ input1[*b,i]·input2[*b,j]·weight[k,i,j]
@@ -177,6 +197,8 @@ def bilinear(input1, input2, weight, bias=None):
             f"bilinear: index k has size {weight.shape[0]} on axis 0 of weight but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input1, input2, weight, bias = _distinct(input1, input2, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _bilinear_forward(input1, input2, weight, bias)
     return _Bilinear.apply(input1, input2, weight, bias)

@@ -37,11 +37,22 @@ where
     u[*p] = 1 − target[*p]
     u2[*p] = target[*p]·clamp(log(input[*p]), −100, ∞) + u[*p]·clamp(log(1 − input[*p]), −100, ∞)
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
@@ -202,7 +213,13 @@ _OPTIONS = {
 }
 
 
-def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
+def binary_cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[*p] = −weight[*p]·((1 − target[*p])·clamp(log(1 − input[*p]), −100, ∞) + target[*p]·clamp(log(input[*p]), −100, ∞))
@@ -284,6 +301,8 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target, weight = _distinct(input, target, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight)
     return function.apply(input, target, weight)

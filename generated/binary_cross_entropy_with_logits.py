@@ -25,11 +25,22 @@ Gradients of none, G the cotangent of loss:
     grad_weight[*p,c] = −G[*p,c]·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))
     grad_pos_weight[c] = −Σ[*p] G[*p,c]·target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
@@ -224,8 +235,13 @@ _OPTIONS = {
 
 
 def binary_cross_entropy_with_logits(
-    input, target, weight=None, pos_weight=None, *, reduction="mean"
-):
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[*p,c] = −weight[*p,c]·((1 − target[*p,c])·logsigmoid(−input[*p,c]) + target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]))
@@ -361,6 +377,8 @@ def binary_cross_entropy_with_logits(
             f"'none', not {reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, pos_weight)
     return function.apply(input, target, weight, pos_weight)

@@ -12,11 +12,21 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _causal_attention_forward(query, key, value):
@@ -65,7 +75,9 @@ class _CausalAttention(Function):
         return grad_query, grad_key, grad_value
 
 
-def causal_attention(query, key, value):
+def causal_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,i,j] = 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
@@ -159,6 +171,8 @@ def causal_attention(query, key, value):
             f"causal_attention: index j has size {key.shape[-2]} on axis -2 of key but "
             f"{value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_attention_forward(query, key, value)
     return _CausalAttention.apply(query, key, value)

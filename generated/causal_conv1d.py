@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[o,c,k] = Σₙₜ [t − dilation·k ≥ 0]·G[n,o,t]·input[n,c,t − dilation·k]
     grad_bias[o] = Σₙₜ G[n,o,t]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -19,6 +20,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _causal_conv1d_forward(input, weight, bias, dilation):
@@ -67,7 +77,13 @@ class _CausalConv1d(Function):
         return grad_input, grad_weight, grad_bias, None
 
 
-def causal_conv1d(input, weight, bias=None, *, dilation=1):
+def causal_conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    dilation: int = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,o,t] = bias[o] + Σ[c,k | t − dilation·k ≥ 0] input[n,c,t − dilation·k]·weight[o,c,k]
@@ -139,6 +155,8 @@ def causal_conv1d(input, weight, bias=None, *, dilation=1):
         )
     if dilation < 1:
         raise ValueError(f"causal_conv1d: dilation must be positive, not {dilation}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_conv1d_forward(input, weight, bias, dilation)
     return _CausalConv1d.apply(input, weight, bias, dilation)

@@ -13,9 +13,19 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))·Σᵢ [j ≤ i]·grad_S[*b,i,j]·phi[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·S[*b,i,j]/total[*b,i]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _causal_linear_attention_forward(query, key, value):
@@ -75,7 +85,9 @@ class _CausalLinearAttention(Function):
         return grad_query, grad_key, grad_value
 
 
-def causal_linear_attention(query, key, value):
+def causal_linear_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
@@ -174,6 +186,8 @@ def causal_linear_attention(query, key, value):
             f"causal_linear_attention: index j has size {key.shape[-2]} on axis -2 of "
             f"key but {value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_linear_attention_forward(query, key, value)
     return _CausalLinearAttention.apply(query, key, value)

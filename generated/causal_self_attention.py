@@ -19,11 +19,21 @@ Gradients, G the cotangent of output:
     grad_Wk[d,k] = Σₙᵢ grad_K[n,i,d]·x[n,i,k]
     grad_Wv[e,k] = Σₙᵢ grad_V[n,i,e]·x[n,i,k]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
@@ -92,7 +102,9 @@ class _CausalSelfAttention(Function):
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
-def causal_self_attention(x, Wq, Wk, Wv):
+def causal_self_attention(
+    x: torch.Tensor, Wq: torch.Tensor, Wk: torch.Tensor, Wv: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         Q[n,i,d] = Σₖ x[n,i,k]·Wq[d,k]
@@ -192,6 +204,8 @@ def causal_self_attention(x, Wq, Wk, Wv):
             f"causal_self_attention: index d has size {Wq.shape[0]} on axis 0 of Wq but "
             f"{Wk.shape[0]} on axis 0 of Wk"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_self_attention_forward(x, Wq, Wk, Wv)
     return _CausalSelfAttention.apply(x, Wq, Wk, Wv)

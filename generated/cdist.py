@@ -9,9 +9,19 @@ Gradients, G the cotangent of D:
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_squared[*b,i,j] − Σⱼ grad_squared[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_squared[*b,i,j] − Σᵢ grad_squared[*b,i,j]·x1[*b,i,k])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _cdist_forward(x1, x2):
@@ -63,7 +73,7 @@ class _Cdist(Function):
         return grad_x1, grad_x2
 
 
-def cdist(x1, x2):
+def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     """Returns D.
 
         squared[*b,i,j] = Σₖ (x1[*b,i,k] − x2[*b,j,k])²
@@ -109,6 +119,8 @@ def cdist(x1, x2):
             f"cdist: index k has size {x1.shape[-1]} on axis -1 of x1 but "
             f"{x2.shape[-1]} on axis -1 of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cdist_forward(x1, x2)
     return _Cdist.apply(x1, x2)

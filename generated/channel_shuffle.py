@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[n,(g c),*q] = G[n,(c g),*q]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -24,29 +24,7 @@ def _channel_shuffle_forward(input, groups):
     return part.movedim((2, 1), (1, 2)).flatten(1, 2)
 
 
-class _ChannelShuffle(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, groups):
-        return _channel_shuffle_forward(input, groups)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, groups = inputs
-        ctx.groups = groups
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        groups = ctx.groups
-        input_shape = ctx.input_shape
-        part = G.unflatten(1, (input_shape[1] // groups, groups))
-        grad_input = part.movedim((2, 1), (1, 2)).flatten(1, 2)
-        return grad_input, None
-
-
-def channel_shuffle(input, *, groups):
+def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
     """Returns output.
 
         output[n,(c g),*q] = input[n,(g c),*q]
@@ -78,6 +56,4 @@ def channel_shuffle(input, *, groups):
             f"channel_shuffle: axis 1 (g c) of input has size {input.shape[1]}, which "
             f"groups = {groups} does not divide"
         )
-    if forward_ad._current_level >= 0:
-        return _channel_shuffle_forward(input, groups)
-    return _ChannelShuffle.apply(input, groups)
+    return _channel_shuffle_forward(input, groups)

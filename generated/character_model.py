@@ -35,6 +35,7 @@ Gradients, G the cotangent of loss:
     grad_bngain[o,j] = Σₙ grad_hpreact[n,j]·bnraw[n,j]
     grad_bnbias[o,j] = Σₙ grad_hpreact[n,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -51,6 +52,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
@@ -149,7 +159,19 @@ class _CharacterModel(Function):
         )
 
 
-def character_model(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, *, eps=1e-05):
+def character_model(
+    C: torch.Tensor,
+    W1: torch.Tensor,
+    b1: torch.Tensor,
+    W2: torch.Tensor,
+    b2: torch.Tensor,
+    bngain: torch.Tensor,
+    bnbias: torch.Tensor,
+    Xb: torch.Tensor,
+    Yb: torch.Tensor,
+    *,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Returns loss.
 
         emb[n,t,d] = C[Xb[n,t],d]
@@ -343,6 +365,8 @@ def character_model(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, *, eps=1e-05):
             f"character_model: index n has size {Xb.shape[0]} on axis 0 of Xb but "
             f"{Yb.shape[0]} on axis 0 of Yb"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        C, W1, b1, W2, b2, bngain, bnbias = _distinct(C, W1, b1, W2, b2, bngain, bnbias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
     return _CharacterModel.apply(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)

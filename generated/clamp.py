@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = [lo ≤ A[*p] ≤ hi]·G[*p]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -53,7 +54,9 @@ class _Clamp(Function):
         return grad_A, None, None
 
 
-def clamp(A, *, lo=-math.inf, hi=math.inf):
+def clamp(
+    A: torch.Tensor, *, lo: float = -math.inf, hi: float = math.inf
+) -> torch.Tensor:
     """Returns F.
 
         F[*p] = clamp(A[*p], lo, hi)
@@ -72,6 +75,6 @@ def clamp(A, *, lo=-math.inf, hi=math.inf):
         hi = _number(hi, "clamp: hi")
     if not A.is_floating_point():
         raise TypeError(f"clamp: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _clamp_forward(A, lo, hi)
     return _Clamp.apply(A, lo, hi)

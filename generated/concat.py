@@ -7,6 +7,7 @@ Gradients, G the cotangent of C:
     grad_A[*p,k,*q] = G[*p,k,*q]
     grad_B[*p,l,*q] = G[*p,l + size(k),*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -18,6 +19,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _concat_forward(A, B, dim):
@@ -51,7 +61,7 @@ class _Concat(Function):
         return grad_A, grad_B, None
 
 
-def concat(A, B, *, dim=0):
+def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
     """Returns C.
 
         C[*p,m,*q] = where(m < size(k), A[*p,m,*q], B[*p,m − size(k),*q])
@@ -104,6 +114,8 @@ def concat(A, B, *, dim=0):
             f"concat: index *q has shape {tuple(q_shape)} in A but "
             f"{tuple(B.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _concat_forward(A, B, dim)
     return _Concat.apply(A, B, dim)

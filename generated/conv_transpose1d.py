@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[c,o,k] = Σₙₜᵤ [u = stride·t + dilation·k − padding]·G[n,o,u]·input[n,c,t]
     grad_bias[o] = Σₙᵤ G[n,o,u]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -19,6 +20,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _conv_transpose1d_forward(
@@ -77,8 +87,15 @@ class _ConvTranspose1d(Function):
 
 
 def conv_transpose1d(
-    input, weight, bias=None, *, stride=1, padding=0, output_padding=0, dilation=1
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,o,u] = bias[o] + Σ[c,t,k | u = dilation·k + stride·t − padding] input[n,c,t]·weight[c,o,k]
@@ -170,7 +187,9 @@ def conv_transpose1d(
         raise ValueError(f"conv_transpose1d: stride must be positive, not {stride}")
     if dilation < 1:
         raise ValueError(f"conv_transpose1d: dilation must be positive, not {dilation}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _conv_transpose1d_forward(
             input, weight, bias, stride, padding, output_padding, dilation
         )

@@ -34,6 +34,9 @@ Gradients of none, G the cotangent of loss:
     grad_input2[n,d] = 2·grad_square2[n]·input2[n,d] + grad_cosine[n]·input1[n,d]/√(square1[n]·square2[n])
     grad_target[n] = 0
 """
+# mypy: ignore-errors
+
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -50,6 +53,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
@@ -208,7 +220,14 @@ _OPTIONS = {
 }
 
 
-def cosine_embedding_loss(input1, input2, target, *, margin=0, reduction="mean"):
+def cosine_embedding_loss(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    margin: float = 0,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         square1[n] = 0.000000000001 + Σ[d] input1[n,d]²
@@ -301,6 +320,8 @@ def cosine_embedding_loss(input1, input2, target, *, margin=0, reduction="mean")
             f"not {reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input1, input2, target = _distinct(input1, input2, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input1, input2, target, margin)
     return function.apply(input1, input2, target, margin)

@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_x1[*p,k,*q] = [norm1[*p,*q] ≥ eps]·grad_norm1[*p,*q]·x1[*p,k,*q]/norm1[*p,*q] + G[*p,*q]·x2[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
     grad_x2[*p,k,*q] = [norm2[*p,*q] ≥ eps]·grad_norm2[*p,*q]·x2[*p,k,*q]/norm2[*p,*q] + G[*p,*q]·x1[*p,k,*q]/(clamp(norm1[*p,*q], eps, ∞)·clamp(norm2[*p,*q], eps, ∞))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -35,6 +36,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _cosine_similarity_forward(x1, x2, dim, eps):
@@ -87,7 +97,9 @@ class _CosineSimilarity(Function):
         return grad_x1, grad_x2, None, None
 
 
-def cosine_similarity(x1, x2, *, dim=1, eps=1e-08):
+def cosine_similarity(
+    x1: torch.Tensor, x2: torch.Tensor, *, dim: int = 1, eps: float = 1e-08
+) -> torch.Tensor:
     """Returns output.
 
         norm1[*p,*q] = √(Σₖ x1[*p,k,*q]²)
@@ -163,6 +175,8 @@ def cosine_similarity(x1, x2, *, dim=1, eps=1e-08):
             f"cosine_similarity: index k has size {x1.shape[dim]} on axis {dim} of x1 "
             f"but {x2.shape[dim]} on axis {dim} of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cosine_similarity_forward(x1, x2, dim, eps)
     return _CosineSimilarity.apply(x1, x2, dim, eps)

@@ -23,11 +23,26 @@ Gradients, G the cotangent of output:
     grad_Wv[e,l] = Σ[*b,j] grad_V[*b,j,e]·memory[*b,j,l]
     grad_Wo[c,e] = Σ[*b,i] G[*b,i,c]·context[*b,i,e]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
@@ -43,7 +58,7 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     S = Q @ K.mT / math.sqrt(Wq.shape[0])
     P = torch.softmax(S, 2)
     context = P @ V
-    return (context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0]))
+    return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
 
 class _CrossAttention(Function):
@@ -118,7 +133,14 @@ class _CrossAttention(Function):
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 
-def cross_attention(x, memory, Wq, Wk, Wv, Wo):
+def cross_attention(
+    x: torch.Tensor,
+    memory: torch.Tensor,
+    Wq: torch.Tensor,
+    Wk: torch.Tensor,
+    Wv: torch.Tensor,
+    Wo: torch.Tensor,
+) -> torch.Tensor:
     """Returns output.
 
         Q[*b,i,d] = Σₖ x[*b,i,k]·Wq[d,k]
@@ -250,6 +272,8 @@ def cross_attention(x, memory, Wq, Wk, Wv, Wo):
             f"cross_attention: index e has size {Wv.shape[0]} on axis 0 of Wv but "
             f"{Wo.shape[1]} on axis 1 of Wo"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x, memory, Wq, Wk, Wv, Wo = _distinct(x, memory, Wq, Wk, Wv, Wo)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)
     return _CrossAttention.apply(x, memory, Wq, Wk, Wv, Wo)

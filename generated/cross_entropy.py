@@ -20,8 +20,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′]) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·weight[c]/size(c)))
     grad_weight[c] = −((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·G[n,*q]·F[n,target[n,*q],*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -46,6 +48,20 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
@@ -216,7 +232,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
-    return torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape))
+    return _no_view(torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape)))
 
 
 class _CrossEntropyNone(Function):
@@ -287,14 +303,14 @@ _OPTIONS = {
 
 
 def cross_entropy(
-    input,
-    target,
-    weight=None,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
     *,
-    ignore_index=-100,
-    reduction="mean",
-    label_smoothing=0,
-):
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    label_smoothing: float = 0,
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
@@ -389,6 +405,8 @@ def cross_entropy(
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index, label_smoothing)
     return function.apply(input, target, weight, ignore_index, label_smoothing)

@@ -26,8 +26,10 @@ Gradients of none, G the cotangent of loss:
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
     grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -44,6 +46,20 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
@@ -191,7 +207,7 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     part2 = -(weight.unsqueeze(1) * F * u).sum(1)
-    return part2.reshape((input_shape[0], *q_shape))
+    return _no_view(part2.reshape((input_shape[0], *q_shape)))
 
 
 class _CrossEntropyProbabilitiesNone(Function):
@@ -256,8 +272,13 @@ _OPTIONS = {
 
 
 def cross_entropy_probabilities(
-    input, target, weight=None, *, reduction="mean", label_smoothing=0
-):
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    label_smoothing: float = 0,
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
@@ -366,6 +387,8 @@ def cross_entropy_probabilities(
             f"'none', not {reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target, weight = _distinct(input, target, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, label_smoothing)
     return function.apply(input, target, weight, label_smoothing)

@@ -10,6 +10,7 @@ where
 
     others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] A[*p,l′,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -71,7 +72,7 @@ class _Cumprod(Function):
         return grad_A, None
 
 
-def cumprod(A, *, dim):
+def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
         F[*p,k,*q] = Π[l | l ≤ k] A[*p,l,*q]
@@ -95,6 +96,6 @@ def cumprod(A, *, dim):
         )
     if not A.is_floating_point():
         raise TypeError(f"cumprod: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cumprod_forward(A, dim)
     return _Cumprod.apply(A, dim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -42,7 +43,7 @@ class _Cumsum(Function):
         return grad_A, None
 
 
-def cumsum(A, *, dim):
+def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
         F[*p,k,*q] = Σ[l | l ≤ k] A[*p,l,*q]
@@ -66,6 +67,6 @@ def cumsum(A, *, dim):
         )
     if not A.is_floating_point():
         raise TypeError(f"cumsum: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cumsum_forward(A, dim)
     return _Cumsum.apply(A, dim)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,c,u]·input[n,c,stride·u + dilation·k − padding]
     grad_bias[c] = Σₙᵤ G[n,c,u]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -19,6 +20,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
@@ -85,7 +95,15 @@ class _DepthwiseConv1d(Function):
         return grad_input, grad_weight, grad_bias, None, None, None
 
 
-def depthwise_conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=1):
+def depthwise_conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,c,u] = bias[c] + Σ[k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,c,stride·u + dilation·k − padding]·weight[c,k]
@@ -178,6 +196,8 @@ def depthwise_conv1d(input, weight, bias=None, *, stride=1, padding=0, dilation=
         )
     if dilation < 1:
         raise ValueError(f"depthwise_conv1d: dilation must be positive, not {dilation}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation)
     return _DepthwiseConv1d.apply(input, weight, bias, stride, padding, dilation)

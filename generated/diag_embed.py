@@ -6,13 +6,19 @@ Gradients, G the cotangent of output:
 
     grad_input[*b,i] = G[*b,i,i]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _diag_embed_forward(input):
-    return input.diag_embed().mT
+    return _no_view(input.diag_embed().mT)
 
 
 class _DiagEmbed(Function):
@@ -32,7 +38,7 @@ class _DiagEmbed(Function):
         return grad_input
 
 
-def diag_embed(input):
+def diag_embed(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*b,i,j] = [i = j]·input[*b,i]
@@ -53,6 +59,6 @@ def diag_embed(input):
         raise TypeError(
             f"diag_embed: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _diag_embed_forward(input)
     return _DiagEmbed.apply(input)

@@ -6,33 +6,16 @@ Gradients, G the cotangent of output:
 
     grad_A[*b,i,i′] = δ[i,i′]·G[*b,i]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _diagonal_forward(A):
     return A.diagonal(0, -2, -1)
 
 
-class _Diagonal(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _diagonal_forward(A)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        grad_A = G.diag_embed()
-        return grad_A
-
-
-def diagonal(A):
+def diagonal(A: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*b,i] = A[*b,i,i]
@@ -54,6 +37,4 @@ def diagonal(A):
             f"diagonal: index i has size {A.shape[-2]} on axis -2 of A but "
             f"{A.shape[-1]} on axis -1 of A"
         )
-    if forward_ad._current_level >= 0:
-        return _diagonal_forward(A)
-    return _Diagonal.apply(A)
+    return _diagonal_forward(A)

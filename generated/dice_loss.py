@@ -25,8 +25,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G[n]·target[n,*q]/(both[n] + smooth))
     grad_target[n,*q] = grad_both[n] − 2·G[n]·probability[n,*q]/(both[n] + smooth)
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -43,6 +45,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _dice_loss_mean_forward(input, target, smooth):
@@ -219,7 +230,13 @@ _OPTIONS = {
 }
 
 
-def dice_loss(input, target, *, smooth=1, reduction="mean"):
+def dice_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    smooth: float = 1,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         probability[n,*q] = sigmoid(input[n,*q])
@@ -289,6 +306,8 @@ def dice_loss(input, target, *, smooth=1, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, smooth)
     return function.apply(input, target, smooth)

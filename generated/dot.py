@@ -7,9 +7,19 @@ Gradients, G the cotangent of y:
     grad_A[i] = G·B[i]
     grad_B[i] = G·A[i]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _dot_forward(A, B):
@@ -42,7 +52,7 @@ class _Dot(Function):
         return grad_A, grad_B
 
 
-def dot(A, B):
+def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns y.
 
         y = Σᵢ A[i]·B[i]
@@ -71,6 +81,8 @@ def dot(A, B):
             f"dot: index i has size {A.shape[0]} on axis 0 of A but {B.shape[0]} on "
             "axis 0 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _dot_forward(A, B)
     return _Dot.apply(A, B)

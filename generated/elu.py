@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, alpha·exp(input[*p]))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -53,7 +54,7 @@ class _Elu(Function):
         return grad_input, None
 
 
-def elu(input, *, alpha=1):
+def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] > 0, input[*p], alpha·expm1(input[*p]))
@@ -71,6 +72,6 @@ def elu(input, *, alpha=1):
         raise TypeError(
             f"elu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _elu_forward(input, alpha)
     return _Elu.apply(input, alpha)

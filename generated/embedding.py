@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_weight[v,d] = Σ[*p] δ[v,input[*p]]·G[*p,d]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -13,10 +14,15 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    return weight.index_select(0, input).reshape((*p_shape, weight.shape[1]))
+    return _no_view(weight.index_select(0, input).reshape((*p_shape, weight.shape[1])))
 
 
 class _Embedding(Function):
@@ -46,7 +52,7 @@ class _Embedding(Function):
         return None, grad_weight
 
 
-def embedding(input, weight):
+def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p,d] = weight[input[*p],d]
@@ -78,6 +84,6 @@ def embedding(input, weight):
         raise ValueError(
             f"embedding: weight is on {weight.device}, input on {input.device}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _embedding_forward(input, weight)
     return _Embedding.apply(input, weight)

@@ -20,6 +20,9 @@ where
 
     winner[n,d] = argmaxₜ(weight[input[n,t],d])
 """
+# mypy: ignore-errors
+
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -120,7 +123,12 @@ _OPTIONS = {
 }
 
 
-def embedding_bag(input, weight, *, mode="mean"):
+def embedding_bag(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    mode: Literal["mean", "sum", "max"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, largest for max.
 
         average[n,d] = meanₜ(weight[input[n,t],d])
@@ -164,6 +172,6 @@ def embedding_bag(input, weight, *, mode="mean"):
             f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
         )
     function, forward = _OPTIONS[mode]
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, weight)
     return function.apply(input, weight)

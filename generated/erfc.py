@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = −2·G[*p]·exp(−A[*p]²)/√(π)
 """
+# mypy: ignore-errors
 
 import math
 
@@ -36,7 +37,7 @@ class _Erfc(Function):
         return grad_A
 
 
-def erfc(A):
+def erfc(A: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = erfc(A[*p])
@@ -49,6 +50,6 @@ def erfc(A):
         raise TypeError(f"erfc: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"erfc: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _erfc_forward(A)
     return _Erfc.apply(A)

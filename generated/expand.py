@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = Σₙ G[n,*p]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -23,24 +23,7 @@ def _expand_forward(input, length):
     return input.expand((length, *input.shape))
 
 
-class _Expand(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, length):
-        return _expand_forward(input, length)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        grad_input = G.sum(0)
-        return grad_input, None
-
-
-def expand(input, *, length):
+def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
     """Returns output.
 
         output[n,*p] = input[*p]
@@ -60,6 +43,4 @@ def expand(input, *, length):
         raise TypeError(
             f"expand: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
-        return _expand_forward(input, length)
-    return _Expand.apply(input, length)
+    return _expand_forward(input, length)

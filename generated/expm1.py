@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = G[*p]·(1 + F[*p])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Expm1(Function):
         return grad_A
 
 
-def expm1(A):
+def expm1(A: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = expm1(A[*p])
@@ -47,6 +48,6 @@ def expm1(A):
         raise TypeError(f"expm1: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"expm1: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _expm1_forward(A)
     return _Expm1.apply(A)

@@ -6,35 +6,16 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,d] = G[*p,(t d)]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _flatten_forward(input):
-    return input.clone().flatten(-2, -1)
+    return input.flatten(-2, -1)
 
 
-class _Flatten(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _flatten_forward(input)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        input_shape = ctx.input_shape
-        grad_input = G.unflatten(-1, (input_shape[-2], input_shape[-1]))
-        return grad_input
-
-
-def flatten(input):
+def flatten(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p,(t d)] = input[*p,t,d]
@@ -53,6 +34,4 @@ def flatten(input):
         raise TypeError(
             f"flatten: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
-        return _flatten_forward(input)
-    return _Flatten.apply(input)
+    return _flatten_forward(input)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = G[*p,size(t) − 1 − t,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -42,7 +43,7 @@ class _Flip(Function):
         return grad_input, None
 
 
-def flip(input, *, dim):
+def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,t,*q] = input[*p,size(t) − t − 1,*q]
@@ -68,6 +69,6 @@ def flip(input, *, dim):
         raise TypeError(
             f"flip: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _flip_forward(input, dim)
     return _Flip.apply(input, dim)

@@ -24,8 +24,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −Σ[n,*q] δ[c,target[n,*q]]·G[n,*q]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -42,6 +44,20 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _focal_loss_mean_forward(input, target, weight, gamma):
@@ -174,7 +190,7 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     part2 = part * right * (-right.expm1()) ** gamma
-    return part2.reshape((input_shape[0], *q_shape))
+    return _no_view(part2.reshape((input_shape[0], *q_shape)))
 
 
 class _FocalLossNone(Function):
@@ -231,7 +247,14 @@ _OPTIONS = {
 }
 
 
-def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
+def focal_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    gamma: float = 2,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
@@ -320,6 +343,8 @@ def focal_loss(input, target, weight=None, *, gamma=2, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, gamma)
     return function.apply(input, target, weight, gamma)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,v,*q] = Σₖ δ[v,index[*p,k,*q]]·G[*p,k,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -21,6 +22,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _gather_forward(input, index, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -32,7 +38,7 @@ def _gather_forward(input, index, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     part = index_shape[len(p_shape)]
-    return input.gather(1, index).reshape((*p_shape, part, *q_shape))
+    return _no_view(input.gather(1, index).reshape((*p_shape, part, *q_shape)))
 
 
 class _Gather(Function):
@@ -71,7 +77,7 @@ class _Gather(Function):
         return grad_input, None, None
 
 
-def gather(input, index, *, dim):
+def gather(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,k,*q] = input[*p,index[*p,k,*q],*q]
@@ -128,6 +134,6 @@ def gather(input, index, *, dim):
             f"{tuple(index.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} "
             "of index"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gather_forward(input, index, dim)
     return _Gather.apply(input, index, dim)

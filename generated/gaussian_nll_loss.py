@@ -23,8 +23,10 @@ Gradients of none, G the cotangent of loss:
     grad_target[*p] = −G[*p]·(input[*p] − target[*p])/variance[*p]
     grad_var[*p] = [var[*p] ≥ eps]·G[*p]·(1 − (input[*p] − target[*p])²/variance[*p])/(2·variance[*p])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -41,6 +43,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
@@ -165,7 +176,14 @@ _OPTIONS = {
 }
 
 
-def gaussian_nll_loss(input, target, var, *, eps=1e-06, reduction="mean"):
+def gaussian_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor,
+    *,
+    eps: float = 1e-06,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         variance[*p] = clamp(var[*p], eps, ∞)
@@ -245,6 +263,8 @@ def gaussian_nll_loss(input, target, var, *, eps=1e-06, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target, var = _distinct(input, target, var)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, var, eps)
     return function.apply(input, target, var, eps)

@@ -7,11 +7,21 @@ Gradients, G the cotangent of output:
     grad_input[*p] = G[*p]·gate[*p]·(1 + erf(gate[*p]/√(2)))/2
     grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(gate[*p]/√(2)))/2
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _geglu_forward(input, gate):
@@ -44,7 +54,7 @@ class _Geglu(Function):
         return grad_input, grad_gate
 
 
-def geglu(input, gate):
+def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = input[*p]·gate[*p]·(1 + erf(√(2)·gate[*p]/2))/2
@@ -78,6 +88,8 @@ def geglu(input, gate):
             f"geglu: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(gate.shape)} on axes from 0 of gate"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, gate = _distinct(input, gate)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _geglu_forward(input, gate)
     return _Geglu.apply(input, gate)

@@ -12,8 +12,10 @@ Gradients of tanh, G the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²)/√(π) + (1 + tanh(inner[*p]))/2)
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -80,7 +82,9 @@ _OPTIONS = {
 }
 
 
-def gelu(input, *, approximate="none"):
+def gelu(
+    input: torch.Tensor, *, approximate: Literal["none", "tanh"] = "none"
+) -> torch.Tensor:
     """Returns one of: exact for none, approximation for tanh.
 
         exact[*p] = (erf(√(2)·input[*p]/2) + 1)·input[*p]/2
@@ -103,6 +107,6 @@ def gelu(input, *, approximate="none"):
             f"gelu: approximate must be one of 'none', 'tanh', not {approximate!r}"
         )
     function, forward = _OPTIONS[approximate]
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input)
     return function.apply(input)

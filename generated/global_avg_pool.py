@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c]/size(q)
 """
+# mypy: ignore-errors
 
 import math
 
@@ -45,7 +46,7 @@ class _GlobalAvgPool(Function):
         return grad_input
 
 
-def global_avg_pool(input):
+def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[n,c] = mean[*q](input[n,c,*q])
@@ -67,6 +68,6 @@ def global_avg_pool(input):
         raise TypeError(
             f"global_avg_pool: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _global_avg_pool_forward(input)
     return _GlobalAvgPool.apply(input)

@@ -10,6 +10,7 @@ where
 
     winner[n,c] = argmax[*q](input[n,c,*q])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -51,7 +52,7 @@ class _GlobalMaxPool(Function):
         return grad_input
 
 
-def global_max_pool(input):
+def global_max_pool(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[n,c] = max[*q](input[n,c,*q])
@@ -73,6 +74,6 @@ def global_max_pool(input):
         raise TypeError(
             f"global_max_pool: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _global_max_pool_forward(input)
     return _GlobalMaxPool.apply(input)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -23,6 +24,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _glu_forward(input, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -32,7 +38,7 @@ def _glu_forward(input, dim):
     input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
     halves = input
     part2 = halves.select(1, 0) * halves.select(1, 1).sigmoid()
-    return part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    return _no_view(part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape)))
 
 
 class _Glu(Function):
@@ -72,7 +78,7 @@ class _Glu(Function):
         return grad_input, None
 
 
-def glu(input, *, dim=-1):
+def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     """Returns output.
 
         halves[*p,t,k,*q] = input[*p,(t k),*q]
@@ -104,6 +110,6 @@ def glu(input, *, dim=-1):
             f"glu: axis {dim} of input has size {input.shape[dim]}, which size(t) = {2} "
             "does not divide"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _glu_forward(input, dim)
     return _Glu.apply(input, dim)

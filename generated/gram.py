@@ -6,6 +6,7 @@ Gradients, G the cotangent of C:
 
     grad_A[*b,i,k] = Σᵢ′ A[*b,i′,k]·(G[*b,i′,i] + G[*b,i,i′])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Gram(Function):
         return grad_A
 
 
-def gram(A):
+def gram(A: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[*b,i,j] = Σₖ A[*b,i,k]·A[*b,j,k]
@@ -49,6 +50,6 @@ def gram(A):
         raise ValueError(f"gram: A must have at least 2 axes [*b, i, k], not {A.dim()}")
     if not A.is_floating_point():
         raise TypeError(f"gram: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gram_forward(A)
     return _Gram.apply(A)

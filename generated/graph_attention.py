@@ -20,6 +20,7 @@ where
 
     lse[n,h] = logsumexp[k | target[k] = n](a[k,h])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -40,6 +41,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -58,7 +73,7 @@ def _graph_attention_forward(
     lse = chosen + zeros.index_add(0, target, e).log()
     zeros2 = x.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
     part4 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    return zeros2.index_add(0, target, part4).flatten(1, 2)
+    return _no_view(zeros2.index_add(0, target, part4).flatten(1, 2))
 
 
 class _GraphAttention(Function):
@@ -122,8 +137,15 @@ class _GraphAttention(Function):
 
 
 def graph_attention(
-    x, weight, att_source, att_target, source, target, *, negative_slope=0.2
-):
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    att_source: torch.Tensor,
+    att_target: torch.Tensor,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    negative_slope: float = 0.2,
+) -> torch.Tensor:
     """Returns output.
 
         projected[n,h,d] = Σ[f] x[n,f]·weight[(h d),f]
@@ -260,7 +282,9 @@ def graph_attention(
             f"graph_attention: index k has size {source.shape[0]} on axis 0 of source "
             f"but {target.shape[0]} on axis 0 of target"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x, weight, att_source, att_target = _distinct(x, weight, att_source, att_target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope
         )

@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -39,6 +40,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -51,7 +66,7 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
     part2 = weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
     part3 = part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
-    return part3.reshape((input_shape[0], weight.shape[0], *q_shape))
+    return _no_view(part3.reshape((input_shape[0], weight.shape[0], *q_shape)))
 
 
 class _GroupNorm(Function):
@@ -108,7 +123,14 @@ class _GroupNorm(Function):
         return grad_input, grad_weight, grad_bias, None, None
 
 
-def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
+def group_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    num_groups: int,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Returns output.
 
         mu[n,g] = mean[c,*q](input[n,(g c),*q])
@@ -190,6 +212,8 @@ def group_norm(input, weight=None, bias=None, *, num_groups, eps=1e-05):
             f"group_norm: axis 0 of bias has size {bias.shape[0]}, but size(g)*size(c) "
             f"is {num_groups * (input.shape[1] // num_groups)}"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _group_norm_forward(input, weight, bias, num_groups, eps)
     return _GroupNorm.apply(input, weight, bias, num_groups, eps)

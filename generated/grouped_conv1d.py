@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[(g o),c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,(g o),u]·input[n,(g c),stride·u + dilation·k − padding]
     grad_bias[(g o)] = Σₙᵤ G[n,(g o),u]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -21,13 +22,27 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
     part = weight.shape[0] // groups
     part2 = bias.unflatten(0, (groups, part)).unsqueeze(2)
     part3 = torch.nn.functional.conv1d(
         input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    return (part2 + part3.unflatten(1, (groups, part))).flatten(1, 2)
+    return _no_view((part2 + part3.unflatten(1, (groups, part))).flatten(1, 2))
 
 
 class _GroupedConv1d(Function):
@@ -94,8 +109,15 @@ class _GroupedConv1d(Function):
 
 
 def grouped_conv1d(
-    input, weight, bias=None, *, stride=1, padding=0, dilation=1, groups=1
-):
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,(g o),u] = bias[(g o)] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,(g c),stride·u + dilation·k − padding]·weight[(g o),c,k]
@@ -195,7 +217,9 @@ def grouped_conv1d(
         raise ValueError(f"grouped_conv1d: padding must not be negative, not {padding}")
     if dilation < 1:
         raise ValueError(f"grouped_conv1d: dilation must be positive, not {dilation}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _grouped_conv1d_forward(
             input, weight, bias, stride, padding, dilation, groups
         )

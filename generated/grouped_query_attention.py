@@ -12,11 +12,26 @@ Gradients, G the cotangent of output:
     grad_key[*b,g,j,d] = 1/√(size(d))·Σᵢᵣ grad_S[*b,g,r,i,j]·query[*b,(g r),i,d]
     grad_value[*b,g,j,e] = Σᵢᵣ G[*b,(g r),i,e]·P[*b,g,r,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _grouped_query_attention_forward(query, key, value):
@@ -28,7 +43,7 @@ def _grouped_query_attention_forward(query, key, value):
     P = torch.softmax(S, -1)
     part5 = query.shape[-3] // key.shape[-3]
     part6 = (P.flatten(-3, -2) @ value).unflatten(-2, (part5, query.shape[-2]))
-    return part6.flatten(-4, -3)
+    return _no_view(part6.flatten(-4, -3))
 
 
 class _GroupedQueryAttention(Function):
@@ -75,7 +90,9 @@ class _GroupedQueryAttention(Function):
         return grad_query, grad_key, grad_value
 
 
-def grouped_query_attention(query, key, value):
+def grouped_query_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,g,r,i,j] = 1/√(size(d))·Σ[d] query[*b,(g r),i,d]·key[*b,g,j,d]
@@ -182,6 +199,8 @@ def grouped_query_attention(query, key, value):
             f"grouped_query_attention: index j has size {key.shape[-2]} on axis -2 of "
             f"key but {value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _grouped_query_attention_forward(query, key, value)
     return _GroupedQueryAttention.apply(query, key, value)

@@ -21,9 +21,19 @@ Gradients, G the cotangent of h:
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_s[n,g,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
@@ -99,7 +109,14 @@ class _GruCell(Function):
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(
+    input: torch.Tensor,
+    hx: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Returns h.
 
         a[n,g,j] = b_ih[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i]
@@ -223,6 +240,8 @@ def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
             f"gru_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
             f"size(g)*size(j) is {3 * hx.shape[1]}"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
     return _GruCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)

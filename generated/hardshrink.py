@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [|input[*p]| > lambd]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -49,7 +50,7 @@ class _Hardshrink(Function):
         return grad_input, None
 
 
-def hardshrink(input, *, lambd=0.5):
+def hardshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(|input[*p]| ≤ lambd, 0, input[*p])
@@ -69,6 +70,6 @@ def hardshrink(input, *, lambd=0.5):
         raise TypeError(
             f"hardshrink: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardshrink_forward(input, lambd)
     return _Hardshrink.apply(input, lambd)

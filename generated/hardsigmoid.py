@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [−3 < input[*p] < 3]·G[*p]/6
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -35,7 +36,7 @@ class _Hardsigmoid(Function):
         return grad_input
 
 
-def hardsigmoid(input):
+def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] ≤ −3, 0, where(input[*p] ≥ 3, 1, input[*p]/6 + 1/2))
@@ -52,6 +53,6 @@ def hardsigmoid(input):
         raise TypeError(
             f"hardsigmoid: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardsigmoid_forward(input)
     return _Hardsigmoid.apply(input)

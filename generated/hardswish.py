@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [input[*p] > −3]·G[*p]·where(input[*p] ≥ 3, 1, 1/2 + input[*p]/3)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -36,7 +37,7 @@ class _Hardswish(Function):
         return grad_input
 
 
-def hardswish(input):
+def hardswish(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] ≤ −3, 0, where(input[*p] ≥ 3, input[*p], (input[*p] + 3)·input[*p]/6))
@@ -53,6 +54,6 @@ def hardswish(input):
         raise TypeError(
             f"hardswish: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardswish_forward(input)
     return _Hardswish.apply(input)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [min_val < input[*p] < max_val]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -52,7 +53,9 @@ class _Hardtanh(Function):
         return grad_input, None, None
 
 
-def hardtanh(input, *, min_val=-1, max_val=1):
+def hardtanh(
+    input: torch.Tensor, *, min_val: float = -1, max_val: float = 1
+) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] ≤ min_val, min_val, where(input[*p] ≥ max_val, max_val, input[*p]))
@@ -73,6 +76,6 @@ def hardtanh(input, *, min_val=-1, max_val=1):
         raise TypeError(
             f"hardtanh: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardtanh_forward(input, min_val, max_val)
     return _Hardtanh.apply(input, min_val, max_val)

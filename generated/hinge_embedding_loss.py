@@ -19,8 +19,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[*p] = [target[*p] = 1]·G[*p] − [target[*p] ≠ 1]·[margin − input[*p] ≥ 0]·G[*p]
     grad_target[*p] = 0
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -37,6 +39,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
@@ -139,7 +150,13 @@ _OPTIONS = {
 }
 
 
-def hinge_embedding_loss(input, target, *, margin=1, reduction="mean"):
+def hinge_embedding_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    margin: float = 1,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[*p] = where(target[*p] = 1, input[*p], clamp(margin − input[*p], 0, ∞))
@@ -196,6 +213,8 @@ def hinge_embedding_loss(input, target, *, margin=1, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, margin)
     return function.apply(input, target, margin)

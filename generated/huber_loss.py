@@ -20,8 +20,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[*p] = G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
     grad_target[*p] = −G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -38,6 +40,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _huber_loss_mean_forward(input, target, delta):
@@ -151,7 +162,13 @@ _OPTIONS = {
 }
 
 
-def huber_loss(input, target, *, reduction="mean", delta=1):
+def huber_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    delta: float = 1,
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         e[*p] = input[*p] − target[*p]
@@ -205,6 +222,8 @@ def huber_loss(input, target, *, reduction="mean", delta=1):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, delta)
     return function.apply(input, target, delta)

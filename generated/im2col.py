@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[n,c,h,w] = Σ[i,j,x,y] δ[h,dilation·i + stride·x]·δ[w,dilation·j + stride·y]·G[n,(c i j),(x y)]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -26,53 +26,14 @@ def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
     return part3.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2, 3)
 
 
-class _Im2col(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_height, kernel_width, dilation, stride):
-        return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, kernel_height, kernel_width, dilation, stride = inputs
-        ctx.kernel_height = kernel_height
-        ctx.kernel_width = kernel_width
-        ctx.dilation = dilation
-        ctx.stride = stride
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        kernel_height = ctx.kernel_height
-        kernel_width = ctx.kernel_width
-        dilation = ctx.dilation
-        stride = ctx.stride
-        input_shape = ctx.input_shape
-        part = (dilation + input_shape[3] - dilation * kernel_width - 1) // stride
-        part2 = part + 1
-        part3 = (dilation + input_shape[2] - dilation * kernel_height - 1) // stride
-        part4 = part3 + 1
-        part5 = dilation * torch.arange(kernel_height, device=G.device)
-        part6 = dilation * torch.arange(kernel_width, device=G.device)
-        part7 = stride * torch.arange(part4, device=G.device)
-        part8 = stride * torch.arange(part2, device=G.device)
-        part9 = (part6.unsqueeze(1) + part8).flatten()
-        part10 = G.unflatten(2, (part4, part2))
-        part11 = kernel_height * part4
-        part12 = input_shape[1]
-        part13 = part10.unflatten(1, (part12, kernel_height, kernel_width))
-        part14 = part13.transpose(3, 4)
-        part15 = input_shape[2]
-        zeros = G.new_zeros((G.shape[0], part12, part15, kernel_width, part2))
-        part16 = part14.reshape((G.shape[0], part12, part11, kernel_width, part2))
-        placed = zeros.index_add(2, (part5.unsqueeze(1) + part7).flatten(), part16)
-        part17 = placed.reshape((G.shape[0], part12, part15, kernel_width * part2))
-        grad_input = G.new_zeros(input_shape).index_add(3, part9, part17)
-        return grad_input, None, None, None, None
-
-
-def im2col(input, *, kernel_height, kernel_width, dilation=1, stride=1):
+def im2col(
+    input: torch.Tensor,
+    *,
+    kernel_height: int,
+    kernel_width: int,
+    dilation: int = 1,
+    stride: int = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,(c i j),(x y)] = input[n,c,dilation·i + stride·x,dilation·j + stride·y]
@@ -117,6 +78,4 @@ def im2col(input, *, kernel_height, kernel_width, dilation=1, stride=1):
         raise ValueError("im2col: no value of index y keeps every access in bounds")
     if dilation < 1:
         raise ValueError(f"im2col: dilation must be positive, not {dilation}")
-    if forward_ad._current_level >= 0:
-        return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)
-    return _Im2col.apply(input, kernel_height, kernel_width, dilation, stride)
+    return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*p,v,*q] = G[*p,v,*q]
     grad_source[*p,k,*q] = alpha·Σᵥ [index[k] = v]·G[*p,v,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -35,6 +36,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _index_add_forward(input, index, source, dim, alpha):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -50,7 +65,7 @@ def _index_add_forward(input, index, source, dim, alpha):
     part2 = input.shape[1] + 1
     zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
     part3 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    return (input + alpha * part3).reshape((*p_shape, part, *q_shape))
+    return _no_view((input + alpha * part3).reshape((*p_shape, part, *q_shape)))
 
 
 class _IndexAdd(Function):
@@ -94,7 +109,14 @@ class _IndexAdd(Function):
         return grad_input, None, grad_source, None, None
 
 
-def index_add(input, index, source, *, dim, alpha=1):
+def index_add(
+    input: torch.Tensor,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    dim: int,
+    alpha: float = 1,
+) -> torch.Tensor:
     """Returns output.
 
         output[*p,v,*q] = input[*p,v,*q] + alpha·Σ[k | index[k] = v] source[*p,k,*q]
@@ -182,6 +204,8 @@ def index_add(input, index, source, *, dim, alpha=1):
             f"index_add: index k has size {index.shape[0]} on axis 0 of index but "
             f"{source.shape[dim]} on axis {dim} of source"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, source = _distinct(input, source)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_add_forward(input, index, source, dim, alpha)
     return _IndexAdd.apply(input, index, source, dim, alpha)

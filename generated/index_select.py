@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,v,*q] = Σₖ δ[v,index[k]]·G[*p,k,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -46,7 +47,7 @@ class _IndexSelect(Function):
         return grad_input, None, None
 
 
-def index_select(input, index, *, dim):
+def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,k,*q] = input[*p,index[k],*q]
@@ -89,6 +90,6 @@ def index_select(input, index, *, dim):
         raise ValueError(
             f"index_select: index is on {index.device}, input on {input.device}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_select_forward(input, index, dim)
     return _IndexSelect.apply(input, index, dim)

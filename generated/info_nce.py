@@ -37,6 +37,9 @@ where
 
     lse[n] = logsumexpₘ(similarity[n,m])
 """
+# mypy: ignore-errors
+
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -53,6 +56,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
@@ -190,7 +202,13 @@ _OPTIONS = {
 }
 
 
-def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
+def info_nce(
+    query: torch.Tensor,
+    positive_key: torch.Tensor,
+    *,
+    temperature: float = 0.1,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
@@ -252,6 +270,8 @@ def info_nce(query, positive_key, *, temperature=0.1, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, positive_key = _distinct(query, positive_key)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(query, positive_key, temperature)
     return function.apply(query, positive_key, temperature)

@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -31,6 +32,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _instance_norm_forward(input, weight, bias, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -40,7 +55,7 @@ def _instance_norm_forward(input, weight, bias, eps):
     var = u.square().mean(2)
     xhat = (var + eps).rsqrt().unsqueeze(2) * u
     part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return part.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)))
 
 
 class _InstanceNorm(Function):
@@ -90,7 +105,13 @@ class _InstanceNorm(Function):
         return grad_input, grad_weight, grad_bias, None
 
 
-def instance_norm(input, weight=None, bias=None, *, eps=1e-05):
+def instance_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Returns output.
 
         mu[n,c] = mean[*q](input[n,c,*q])
@@ -166,6 +187,8 @@ def instance_norm(input, weight=None, bias=None, *, eps=1e-05):
             f"instance_norm: index c has size {input.shape[1]} on axis 1 of input but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _instance_norm_forward(input, weight, bias, eps)
     return _InstanceNorm.apply(input, weight, bias, eps)

@@ -7,13 +7,28 @@ Gradients, G the cotangent of C:
     grad_A[i,k] = Σⱼ G[(i j),k]·B[j,k]
     grad_B[j,k] = Σᵢ G[(i j),k]·A[i,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _khatri_rao_forward(A, B):
-    return (A.unsqueeze(1) * B).flatten(0, 1)
+    return _no_view((A.unsqueeze(1) * B).flatten(0, 1))
 
 
 class _KhatriRao(Function):
@@ -47,7 +62,7 @@ class _KhatriRao(Function):
         return grad_A, grad_B
 
 
-def khatri_rao(A, B):
+def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[(i j),k] = A[i,k]·B[j,k]
@@ -78,6 +93,8 @@ def khatri_rao(A, B):
             f"khatri_rao: index k has size {A.shape[1]} on axis 1 of A but {B.shape[1]} "
             "on axis 1 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _khatri_rao_forward(A, B)
     return _KhatriRao.apply(A, B)

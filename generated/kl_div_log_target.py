@@ -25,11 +25,22 @@ Gradients of batchmean, G the cotangent of batchmean:
     grad_input[n,*q] = −G·exp(target[n,*q])/size(n)
     grad_target[n,*q] = G·(loss[n,*q] + exp(target[n,*q]))/size(n)
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _kl_div_log_target_mean_forward(input, target):
@@ -160,7 +171,12 @@ _OPTIONS = {
 }
 
 
-def kl_div_log_target(input, target, *, reduction="mean"):
+def kl_div_log_target(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none, batchmean for
     batchmean.
 
@@ -229,6 +245,8 @@ def kl_div_log_target(input, target, *, reduction="mean"):
             f"'batchmean', not {reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target)
     return function.apply(input, target)

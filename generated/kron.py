@@ -7,14 +7,29 @@ Gradients, G the cotangent of C:
     grad_A[i,j] = Σₖₗ G[(i k),(j l)]·B[k,l]
     grad_B[k,l] = Σᵢⱼ G[(i k),(j l)]·A[i,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _kron_forward(A, B):
     part = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
-    return part.flatten(1, 2)
+    return _no_view(part.flatten(1, 2))
 
 
 class _Kron(Function):
@@ -49,7 +64,7 @@ class _Kron(Function):
         return grad_A, grad_B
 
 
-def kron(A, B):
+def kron(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[(i k),(j l)] = A[i,j]·B[k,l]
@@ -73,6 +88,8 @@ def kron(A, B):
         raise TypeError(f"kron: B must have the dtype of A, {A.dtype}, not {B.dtype}")
     if B.device != A.device:
         raise ValueError(f"kron: B is on {B.device}, A on {A.device}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _kron_forward(A, B)
     return _Kron.apply(A, B)

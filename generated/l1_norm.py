@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,*q]·sign(A[*p,k,*q])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -47,7 +48,7 @@ class _L1Norm(Function):
         return grad_A, None, None
 
 
-def l1_norm(A, *, dim, keepdim=False):
+def l1_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = Σₖ |A[*p,k,*q]|
@@ -74,6 +75,6 @@ def l1_norm(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"l1_norm: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _l1_norm_forward(A, dim, keepdim)
     return _L1Norm.apply(A, dim, keepdim)

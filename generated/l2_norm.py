@@ -7,6 +7,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·G[*p,*q]·A[*p,k,*q]/F[*p,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -20,11 +21,16 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _l2_norm_forward(A, dim, keepdim):
     total = A.square().sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
-    return F.unsqueeze(dim) if keepdim else F
+    return _no_view(F.unsqueeze(dim)) if keepdim else F
 
 
 class _L2Norm(Function):
@@ -55,7 +61,7 @@ class _L2Norm(Function):
         return grad_A, None, None
 
 
-def l2_norm(A, *, dim, keepdim=False):
+def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         total[*p,*q] = Σₖ A[*p,k,*q]²
@@ -83,6 +89,6 @@ def l2_norm(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"l2_norm: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _l2_norm_forward(A, dim, keepdim)
     return _L2Norm.apply(A, dim, keepdim)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of K:
     grad_x1[*b,i,k] = −gamma·Σⱼ G[*b,i,j]·K[*b,i,j]·sign(x1[*b,i,k] − x2[*b,j,k])
     grad_x2[*b,j,k] = gamma·Σᵢ G[*b,i,j]·K[*b,i,j]·sign(x1[*b,i,k] − x2[*b,j,k])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -23,6 +24,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
@@ -57,7 +67,9 @@ class _LaplacianKernel(Function):
         return grad_x1, grad_x2, None
 
 
-def laplacian_kernel(x1, x2, *, gamma=1):
+def laplacian_kernel(
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1
+) -> torch.Tensor:
     """Returns K.
 
         K[*b,i,j] = exp(−gamma·Σₖ |x1[*b,i,k] − x2[*b,j,k]|)
@@ -113,6 +125,8 @@ def laplacian_kernel(x1, x2, *, gamma=1):
             f"laplacian_kernel: index k has size {x1.shape[-1]} on axis -1 of x1 but "
             f"{x2.shape[-1]} on axis -1 of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _laplacian_kernel_forward(x1, x2, gamma)
     return _LaplacianKernel.apply(x1, x2, gamma)

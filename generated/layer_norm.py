@@ -11,6 +11,7 @@ Gradients, G the cotangent of output:
     grad_weight[*s] = Σ[*p] G[*p,*s]·xhat[*p,*s]
     grad_bias[*s] = Σ[*p] G[*p,*s]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -31,6 +32,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _layer_norm_forward(input, weight, bias, eps):
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
@@ -42,7 +57,7 @@ def _layer_norm_forward(input, weight, bias, eps):
     u = input - mu.unsqueeze(1)
     var = u.square().mean(1)
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    return (weight * xhat + bias).reshape((*p_shape, *s_shape))
+    return _no_view((weight * xhat + bias).reshape((*p_shape, *s_shape)))
 
 
 class _LayerNorm(Function):
@@ -100,7 +115,13 @@ class _LayerNorm(Function):
         return grad_input, grad_weight, grad_bias, None
 
 
-def layer_norm(input, weight, bias=None, *, eps=1e-05):
+def layer_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    eps: float = 1e-05,
+) -> torch.Tensor:
     """Returns output.
 
         mu[*p] = mean[*s](input[*p,*s])
@@ -177,6 +198,8 @@ def layer_norm(input, weight, bias=None, *, eps=1e-05):
             f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
             f"{tuple(bias.shape)} on axes from 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _layer_norm_forward(input, weight, bias, eps)
     return _LayerNorm.apply(input, weight, bias, eps)

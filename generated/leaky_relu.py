@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, negative_slope)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -49,7 +50,7 @@ class _LeakyRelu(Function):
         return grad_input, None
 
 
-def leaky_relu(input, *, negative_slope=0.01):
+def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] > 0, input[*p], negative_slope·input[*p])
@@ -69,6 +70,6 @@ def leaky_relu(input, *, negative_slope=0.01):
         raise TypeError(
             f"leaky_relu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _leaky_relu_forward(input, negative_slope)
     return _LeakyRelu.apply(input, negative_slope)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[j,k] = Σ[*b] G[*b,j]·input[*b,k]
     grad_bias[j] = Σ[*b] G[*b,j]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -15,11 +16,25 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _linear_forward(input, weight, bias):
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    return (input @ weight.mT + bias).reshape((*b_shape, weight.shape[0]))
+    return _no_view((input @ weight.mT + bias).reshape((*b_shape, weight.shape[0])))
 
 
 class _Linear(Function):
@@ -60,7 +75,9 @@ class _Linear(Function):
         return grad_input, grad_weight, grad_bias
 
 
-def linear(input, weight, bias=None):
+def linear(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     """Returns output.
 
         output[*b,j] = bias[j] + Σₖ input[*b,k]·weight[j,k]
@@ -117,6 +134,8 @@ def linear(input, weight, bias=None):
             f"linear: index j has size {weight.shape[0]} on axis 0 of weight but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _linear_forward(input, weight, bias)
     return _Linear.apply(input, weight, bias)

@@ -16,9 +16,19 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = grad_psi[*b,j,d]·where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))
     grad_value[*b,j,e] = Σ[d] grad_state[*b,d,e]·psi[*b,j,d]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _linear_attention_forward(query, key, value):
@@ -78,7 +88,9 @@ class _LinearAttention(Function):
         return grad_query, grad_key, grad_value
 
 
-def linear_attention(query, key, value):
+def linear_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
@@ -174,6 +186,8 @@ def linear_attention(query, key, value):
             f"linear_attention: index j has size {key.shape[-2]} on axis -2 of key but "
             f"{value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _linear_attention_forward(query, key, value)
     return _LinearAttention.apply(query, key, value)

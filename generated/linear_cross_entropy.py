@@ -30,8 +30,10 @@ Gradients of none, G the cotangent of loss:
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -56,6 +58,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _linear_cross_entropy_mean_forward(
@@ -354,16 +365,16 @@ _OPTIONS = {
 
 
 def linear_cross_entropy(
-    input,
-    linear_weight,
-    target,
-    linear_bias=None,
-    weight=None,
+    input: torch.Tensor,
+    linear_weight: torch.Tensor,
+    target: torch.Tensor,
+    linear_bias: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
     *,
-    ignore_index=-100,
-    label_smoothing=0,
-    reduction="mean",
-):
+    ignore_index: int = -100,
+    label_smoothing: float = 0,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
@@ -509,7 +520,11 @@ def linear_cross_entropy(
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, linear_weight, linear_bias, weight = _distinct(
+            input, linear_weight, linear_bias, weight
+        )
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(
             input,
             linear_weight,

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_divisor[n,c,*q] = −beta·[−beta ≠ 0]·G[n,c,*q]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))
     grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) + 2·alpha·input[n,c,*q]/size(w)·Σ[c′] [c′ − size(w)/2 ≤ c and c ≤ c′ + size(w)/2 − 1/2]·grad_divisor[n,c′,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -36,6 +37,11 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _local_response_norm_forward(input, window, alpha, beta, k):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -48,7 +54,7 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
     divisor = k + alpha / window * chosen.sum(1)
     part3 = input * divisor**-beta
-    return part3.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(part3.reshape((input_shape[0], input_shape[1], *q_shape)))
 
 
 class _LocalResponseNorm(Function):
@@ -102,7 +108,14 @@ class _LocalResponseNorm(Function):
         return grad_input, None, None, None, None
 
 
-def local_response_norm(input, *, window, alpha=0.0001, beta=0.75, k=1):
+def local_response_norm(
+    input: torch.Tensor,
+    *,
+    window: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    k: float = 1,
+) -> torch.Tensor:
     """Returns output.
 
         divisor[n,c,*q] = k + alpha/size(w)·Σ[d | c − size(w)/2 ≤ d and d ≤ c + size(w)/2 − 1/2] input[n,d,*q]²
@@ -140,6 +153,6 @@ def local_response_norm(input, *, window, alpha=0.0001, beta=0.75, k=1):
             "local_response_norm: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _local_response_norm_forward(input, window, alpha, beta, k)
     return _LocalResponseNorm.apply(input, window, alpha, beta, k)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = G[*p]/A[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Log(Function):
         return grad_A
 
 
-def log(A):
+def log(A: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = log(A[*p])
@@ -47,6 +48,6 @@ def log(A):
         raise TypeError(f"log: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"log: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _log_forward(A)
     return _Log.apply(A)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = G[*p]/(1 + A[*p])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Log1p(Function):
         return grad_A
 
 
-def log1p(A):
+def log1p(A: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = log1p(A[*p])
@@ -47,6 +48,6 @@ def log1p(A):
         raise TypeError(f"log1p: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"log1p: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _log1p_forward(A)
     return _Log1p.apply(A)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -45,7 +46,7 @@ class _LogSoftmax(Function):
         return grad_A, None
 
 
-def log_softmax(A, *, dim):
+def log_softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
         F[*p,k,*q] = A[*p,k,*q] − logsumexpₖ′(A[*p,k′,*q])
@@ -71,6 +72,6 @@ def log_softmax(A, *, dim):
         raise TypeError(
             f"log_softmax: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _log_softmax_forward(A, dim)
     return _LogSoftmax.apply(A, dim)

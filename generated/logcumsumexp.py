@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·exp(A[*p,k,*q] − F[*p,k′,*q])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -70,7 +71,7 @@ class _Logcumsumexp(Function):
         return grad_A, None
 
 
-def logcumsumexp(A, *, dim):
+def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
         F[*p,k,*q] = logsumexp[l | l ≤ k](A[*p,l,*q])
@@ -96,6 +97,6 @@ def logcumsumexp(A, *, dim):
         raise TypeError(
             f"logcumsumexp: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _logcumsumexp_forward(A, dim)
     return _Logcumsumexp.apply(A, dim)

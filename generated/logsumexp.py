@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,*q]·exp(A[*p,k,*q] − F[*p,*q])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -47,7 +48,7 @@ class _Logsumexp(Function):
         return grad_A, None, None
 
 
-def logsumexp(A, *, dim, keepdim=False):
+def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = logsumexpₖ(A[*p,k,*q])
@@ -76,6 +77,6 @@ def logsumexp(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"logsumexp: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _logsumexp_forward(A, dim, keepdim)
     return _Logsumexp.apply(A, dim, keepdim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[n,c,t] = [norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
 """
+# mypy: ignore-errors
 
 import math
 
@@ -79,7 +80,9 @@ class _LpPool1d(Function):
         return grad_input, None, None, None
 
 
-def lp_pool1d(input, *, norm_type, kernel_size, stride):
+def lp_pool1d(
+    input: torch.Tensor, *, norm_type: float, kernel_size: int, stride: int
+) -> torch.Tensor:
     """Returns output.
 
         output[n,c,u] = (Σₖ input[n,c,stride·u + k]^norm_type)^(1/norm_type)
@@ -115,6 +118,6 @@ def lp_pool1d(input, *, norm_type, kernel_size, stride):
         raise ValueError(f"lp_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
     return _LpPool1d.apply(input, norm_type, kernel_size, stride)

@@ -20,9 +20,19 @@ Gradients, G_h the cotangent of h, G_c the cotangent of c:
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_a[n,g,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
@@ -95,7 +105,15 @@ class _LstmCell(Function):
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
-def lstm_cell(input, hx, cx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(
+    input: torch.Tensor,
+    hx: torch.Tensor,
+    cx: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns h, c.
 
         a[n,g,j] = b_ih[(g j)] + b_hh[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i] + Σₗ hx[n,l]·w_hh[(g j),l]
@@ -251,6 +269,10 @@ def lstm_cell(input, hx, cx, w_ih, w_hh, b_ih=None, b_hh=None):
             f"lstm_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
             f"size(g)*size(j) is {4 * hx.shape[1]}"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, hx, cx, w_ih, w_hh, b_ih, b_hh = _distinct(
+            input, hx, cx, w_ih, w_hh, b_ih, b_hh
+        )
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     return _LstmCell.apply(input, hx, cx, w_ih, w_hh, b_ih, b_hh)

@@ -10,11 +10,26 @@ Gradients, G the cotangent of D:
     grad_v[*b,k] = −grad_delta[*b,k]
     grad_VI[k,l] = 1/2·Σ[*b] G[*b]·delta[*b,k]·delta[*b,l]/D[*b]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _mahalanobis_forward(u, v, VI):
@@ -24,7 +39,7 @@ def _mahalanobis_forward(u, v, VI):
     u = u.reshape((size, u_shape[-1]))
     v = v.reshape((size, u_shape[-1]))
     delta = u - v
-    return (VI.mT @ delta.mT * delta.mT).sum(0).sqrt().reshape((*b_shape,))
+    return _no_view((VI.mT @ delta.mT * delta.mT).sum(0).sqrt().reshape((*b_shape,)))
 
 
 class _Mahalanobis(Function):
@@ -70,7 +85,7 @@ class _Mahalanobis(Function):
         return grad_u, grad_v, grad_VI
 
 
-def mahalanobis(u, v, VI):
+def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Tensor:
     """Returns D.
 
         delta[*b,k] = u[*b,k] − v[*b,k]
@@ -139,6 +154,8 @@ def mahalanobis(u, v, VI):
             f"mahalanobis: index k has size {u.shape[-1]} on axis -1 of u but "
             f"{VI.shape[1]} on axis 1 of VI"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        u, v, VI = _distinct(u, v, VI)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mahalanobis_forward(u, v, VI)
     return _Mahalanobis.apply(u, v, VI)

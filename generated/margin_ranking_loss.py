@@ -22,8 +22,10 @@ Gradients of none, G the cotangent of loss:
     grad_input2[*p] = [margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G[*p]·target[*p]
     grad_target[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G[*p]·(input1[*p] − input2[*p])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -40,6 +42,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
@@ -156,7 +167,14 @@ _OPTIONS = {
 }
 
 
-def margin_ranking_loss(input1, input2, target, *, margin=0, reduction="mean"):
+def margin_ranking_loss(
+    input1: torch.Tensor,
+    input2: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    margin: float = 0,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[*p] = clamp(margin − target[*p]·(input1[*p] − input2[*p]), 0, ∞)
@@ -237,6 +255,8 @@ def margin_ranking_loss(input1, input2, target, *, margin=0, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input1, input2, target = _distinct(input1, input2, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input1, input2, target, margin)
     return function.apply(input1, input2, target, margin)

@@ -12,11 +12,21 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _masked_attention_forward(query, key, value, attn_mask):
@@ -62,7 +72,9 @@ class _MaskedAttention(Function):
         return grad_query, grad_key, grad_value, None
 
 
-def masked_attention(query, key, value, attn_mask):
+def masked_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,i,j] = 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
@@ -186,6 +198,8 @@ def masked_attention(query, key, value, attn_mask):
             f"masked_attention: index j has size {key.shape[-2]} on axis -2 of key but "
             f"{attn_mask.shape[1]} on axis 1 of attn_mask"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_attention_forward(query, key, value, attn_mask)
     return _MaskedAttention.apply(query, key, value, attn_mask)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [not mask[*p]]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -47,7 +48,9 @@ class _MaskedFill(Function):
         return grad_input, None, None
 
 
-def masked_fill(input, mask, *, value):
+def masked_fill(
+    input: torch.Tensor, mask: torch.Tensor, *, value: float
+) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(mask[*p], value, input[*p])
@@ -88,6 +91,6 @@ def masked_fill(input, mask, *, value):
             f"masked_fill: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(mask.shape)} on axes from 0 of mask"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_fill_forward(input, mask, value)
     return _MaskedFill.apply(input, mask, value)

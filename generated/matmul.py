@@ -7,9 +7,19 @@ Gradients, G the cotangent of C:
     grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]
     grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _matmul_forward(A, B):
@@ -42,7 +52,7 @@ class _Matmul(Function):
         return grad_A, grad_B
 
 
-def matmul(A, B):
+def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[*b,i,j] = Σₖ A[*b,i,k]·B[*b,k,j]
@@ -85,6 +95,8 @@ def matmul(A, B):
             f"matmul: index k has size {A.shape[-1]} on axis -1 of A but {B.shape[-2]} "
             "on axis -2 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _matmul_forward(A, B)
     return _Matmul.apply(A, B)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of values:
 
     grad_A[*p,k,*q] = δ[k,indices[*p,*q]]·G[*p,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -56,7 +57,9 @@ class _Max(Function):
         return grad_A, None, None
 
 
-def max(A, *, dim, keepdim=False):
+def max(
+    A: torch.Tensor, *, dim: int, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns values, indices.
 
         values[*p,*q] = maxₖ(A[*p,k,*q])
@@ -82,6 +85,6 @@ def max(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"max: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _max_forward(A, dim, keepdim)
     return _Max.apply(A, dim, keepdim)

@@ -10,6 +10,7 @@ where
 
     winner[n,c,u] = argmaxₖ(input[n,c,stride·u + k])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -52,7 +53,7 @@ class _MaxPool1d(Function):
         return grad_input, None, None
 
 
-def max_pool1d(input, *, kernel_size, stride):
+def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.Tensor:
     """Returns output.
 
         output[n,c,u] = maxₖ(input[n,c,stride·u + k])
@@ -85,6 +86,6 @@ def max_pool1d(input, *, kernel_size, stride):
         raise ValueError(f"max_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _max_pool1d_forward(input, kernel_size, stride)
     return _MaxPool1d.apply(input, kernel_size, stride)

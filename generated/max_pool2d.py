@@ -12,6 +12,7 @@ where
     winner[n,c,i,x,y] = argmaxⱼ(input[n,c,stride·x + i,stride·y + j])
     winner2[n,c,x,y] = argmaxᵢ(top[n,c,i,x,y])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -75,7 +76,9 @@ class _MaxPool2d(Function):
         return grad_input, None, None, None
 
 
-def max_pool2d(input, *, kernel_height, kernel_width, stride):
+def max_pool2d(
+    input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
+) -> torch.Tensor:
     """Returns output.
 
         output[n,c,x,y] = maxᵢⱼ(input[n,c,stride·x + i,stride·y + j])
@@ -119,6 +122,6 @@ def max_pool2d(input, *, kernel_height, kernel_width, stride):
         raise ValueError("max_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:
         raise ValueError("max_pool2d: no value of index y keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _max_pool2d_forward(input, kernel_height, kernel_width, stride)
     return _MaxPool2d.apply(input, kernel_height, kernel_width, stride)

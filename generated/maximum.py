@@ -7,9 +7,19 @@ Gradients, G the cotangent of F:
     grad_A[*p] = [B[*p] < A[*p]]·G[*p] + [A[*p] = B[*p]]·G[*p]/2
     grad_B[*p] = [A[*p] < B[*p]]·G[*p] + [A[*p] = B[*p]]·G[*p]/2
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _maximum_forward(A, B):
@@ -40,7 +50,7 @@ class _Maximum(Function):
         return grad_A, grad_B
 
 
-def maximum(A, B):
+def maximum(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = maximum(A[*p], B[*p])
@@ -72,6 +82,8 @@ def maximum(A, B):
             f"maximum: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
             "axes from 0 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _maximum_forward(A, B)
     return _Maximum.apply(A, B)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,*q]/size(k)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -48,7 +49,7 @@ class _Mean(Function):
         return grad_A, None, None
 
 
-def mean(A, *, dim, keepdim=False):
+def mean(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = meanₖ(A[*p,k,*q])
@@ -75,6 +76,6 @@ def mean(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"mean: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mean_forward(A, dim, keepdim)
     return _Mean.apply(A, dim, keepdim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·(input[*p]·(1 − tanh(softplus(input[*p]))²)·sigmoid(input[*p]) + tanh(softplus(input[*p])))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -36,7 +37,7 @@ class _Mish(Function):
         return grad_input
 
 
-def mish(input):
+def mish(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = tanh(softplus(input[*p]))·input[*p]
@@ -51,6 +52,6 @@ def mish(input):
         raise TypeError(
             f"mish: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mish_forward(input)
     return _Mish.apply(input)

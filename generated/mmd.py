@@ -10,6 +10,7 @@ Gradients, G the cotangent of distance:
     grad_X[i,k] = gamma·G·((−2·X[i,k]·(Σᵢ′ Kxx[i′,i] + Σᵢ′ Kxx[i,i′]) + 2·Σᵢ′ X[i′,k]·(Kxx[i′,i] + Kxx[i,i′]))/size(i) + 4·(X[i,k]·Σₗ Kxy[i,l] − Σₗ Y[l,k]·Kxy[i,l])/size(l))/size(i)
     grad_Y[l,k] = gamma·G·((−2·Y[l,k]·(Σₗ′ Kyy[l′,l] + Σₗ′ Kyy[l,l′]) + 2·Σₗ′ Y[l′,k]·(Kyy[l′,l] + Kyy[l,l′]))/size(l) + 4·(Y[l,k]·Σᵢ Kxy[i,l] − Σᵢ X[i,k]·Kxy[i,l])/size(i))/size(l)
 """
+# mypy: ignore-errors
 
 import math
 
@@ -28,6 +29,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _mmd_forward(X, Y, gamma):
@@ -113,7 +123,7 @@ class _Mmd(Function):
         return grad_X, grad_Y, None
 
 
-def mmd(X, Y, *, gamma=1):
+def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
     """Returns distance.
 
         Kxx[i,j] = exp(−gamma·Σₖ (X[i,k] − X[j,k])²)
@@ -148,6 +158,8 @@ def mmd(X, Y, *, gamma=1):
             f"mmd: index k has size {X.shape[1]} on axis 1 of X but {Y.shape[1]} on "
             "axis 1 of Y"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        X, Y = _distinct(X, Y)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mmd_forward(X, Y, gamma)
     return _Mmd.apply(X, Y, gamma)

@@ -8,9 +8,19 @@ Gradients, G the cotangent of D:
     grad_B[j,k] = Σᵢₗ G[i,l]·A[i,j]·C[k,l]
     grad_C[k,l] = Σᵢⱼ G[i,l]·A[i,j]·B[j,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _multi_dot_forward(A, B, C):
@@ -48,7 +58,7 @@ class _MultiDot(Function):
         return grad_A, grad_B, grad_C
 
 
-def multi_dot(A, B, C):
+def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     """Returns D.
 
         D[i,l] = Σⱼₖ A[i,j]·B[j,k]·C[k,l]
@@ -95,6 +105,8 @@ def multi_dot(A, B, C):
             f"multi_dot: index k has size {B.shape[1]} on axis 1 of B but {C.shape[0]} "
             "on axis 0 of C"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B, C = _distinct(A, B, C)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _multi_dot_forward(A, B, C)
     return _MultiDot.apply(A, B, C)

@@ -28,6 +28,7 @@ Gradients, G the cotangent of output:
     grad_bv[(h d)] = Σₙⱼ grad_V[n,h,j,d]
     grad_bo[c] = Σₙᵢ G[n,i,c]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -41,6 +42,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _multi_head_attention_forward(
@@ -163,8 +173,20 @@ class _MultiHeadAttention(Function):
 
 
 def multi_head_attention(
-    query, key, value, Wq, Wk, Wv, Wo, bq=None, bk=None, bv=None, bo=None, *, num_heads
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    Wq: torch.Tensor,
+    Wk: torch.Tensor,
+    Wv: torch.Tensor,
+    Wo: torch.Tensor,
+    bq: torch.Tensor | None = None,
+    bk: torch.Tensor | None = None,
+    bv: torch.Tensor | None = None,
+    bo: torch.Tensor | None = None,
+    *,
+    num_heads: int,
+) -> torch.Tensor:
     """Returns output.
 
         Q[n,h,i,d] = bq[(h d)] + Σₖ query[n,i,k]·Wq[(h d),k]
@@ -467,7 +489,11 @@ def multi_head_attention(
             f"multi_head_attention: axis 0 (h d) of bv has size {bv.shape[0]}, but "
             f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = _distinct(
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo
+        )
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )

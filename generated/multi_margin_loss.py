@@ -23,6 +23,9 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
 """
+# mypy: ignore-errors
+
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -39,6 +42,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
@@ -187,7 +199,15 @@ _OPTIONS = {
 }
 
 
-def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="mean"):
+def multi_margin_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    p: float = 1,
+    margin: float = 1,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         excess[n,c] = input[n,c] − input[n,target[n]] + margin
@@ -270,6 +290,8 @@ def multi_margin_loss(input, target, weight=None, *, p=1, margin=1, reduction="m
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, p, margin)
     return function.apply(input, target, weight, p, margin)

@@ -7,9 +7,19 @@ Gradients, G the cotangent of output:
     grad_input[i,k] = G[i]·vec[k]
     grad_vec[k] = Σᵢ G[i]·input[i,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _mv_forward(input, vec):
@@ -42,7 +52,7 @@ class _Mv(Function):
         return grad_input, grad_vec
 
 
-def mv(input, vec):
+def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[i] = Σₖ input[i,k]·vec[k]
@@ -73,6 +83,8 @@ def mv(input, vec):
             f"mv: index k has size {input.shape[1]} on axis 1 of input but "
             f"{vec.shape[0]} on axis 0 of vec"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, vec = _distinct(input, vec)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mv_forward(input, vec)
     return _Mv.apply(input, vec)

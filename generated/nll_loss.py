@@ -19,6 +19,9 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[target[n]]
     grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,target[n]]
 """
+# mypy: ignore-errors
+
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -30,6 +33,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
@@ -164,7 +176,14 @@ _OPTIONS = {
 }
 
 
-def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
+def nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[n] = where(target[n] ≠ ignore_index, −input[n,target[n]]·weight[target[n]], 0)
@@ -234,6 +253,8 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index)
     return function.apply(input, target, weight, ignore_index)

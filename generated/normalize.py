@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,k,*q] = G[*p,k,*q]/clamp(norm[*p,*q], eps, ∞) − [norm[*p,*q] ≥ eps]·output[*p,k,*q]/norm[*p,*q]·Σₖ′ G[*p,k′,*q]·output[*p,k′,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -67,7 +68,7 @@ class _Normalize(Function):
         return grad_input, None, None
 
 
-def normalize(input, *, dim=1, eps=1e-12):
+def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
     """Returns output.
 
         norm[*p,*q] = √(Σₖ input[*p,k,*q]²)
@@ -100,6 +101,6 @@ def normalize(input, *, dim=1, eps=1e-12):
         raise TypeError(
             f"normalize: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _normalize_forward(input, dim, eps)
     return _Normalize.apply(input, dim, eps)

@@ -6,11 +6,17 @@ Gradients, G the cotangent of output:
 
     grad_weight[v,d] = Σ[*p] [input[*p] = v]·G[*p,d]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _one_hot_embedding_forward(input, weight):
@@ -19,7 +25,7 @@ def _one_hot_embedding_forward(input, weight):
     part = torch.nn.functional.pad(weight, (0, 0, 0, 1))
     mask = (input >= 0) & (input < weight.shape[0])
     picked = part.index_select(0, torch.where(mask, input, weight.shape[0]))
-    return picked.reshape((*p_shape, weight.shape[1]))
+    return _no_view(picked.reshape((*p_shape, weight.shape[1])))
 
 
 class _OneHotEmbedding(Function):
@@ -52,7 +58,7 @@ class _OneHotEmbedding(Function):
         return None, grad_weight
 
 
-def one_hot_embedding(input, weight):
+def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p,d] = Σ[v | input[*p] = v] weight[v,d]
@@ -85,6 +91,6 @@ def one_hot_embedding(input, weight):
         raise ValueError(
             f"one_hot_embedding: weight is on {weight.device}, input on {input.device}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _one_hot_embedding_forward(input, weight)
     return _OneHotEmbedding.apply(input, weight)

@@ -7,9 +7,19 @@ Gradients, G the cotangent of output:
     grad_input[i] = Σⱼ G[i,j]·vec2[j]
     grad_vec2[j] = Σᵢ G[i,j]·input[i]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _outer_forward(input, vec2):
@@ -42,7 +52,7 @@ class _Outer(Function):
         return grad_input, grad_vec2
 
 
-def outer(input, vec2):
+def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[i,j] = input[i]·vec2[j]
@@ -70,6 +80,8 @@ def outer(input, vec2):
         )
     if vec2.device != input.device:
         raise ValueError(f"outer: vec2 is on {vec2.device}, input on {input.device}")
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, vec2 = _distinct(input, vec2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _outer_forward(input, vec2)
     return _Outer.apply(input, vec2)

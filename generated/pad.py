@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,k,*q] = [0 ≤ k + left < size(t)]·G[*p,k + left,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -34,6 +35,11 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _pad_forward(input, left, right, value, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -48,7 +54,7 @@ def _pad_forward(input, left, right, value, dim):
     part4 = input_shape[len(p_shape)] + left + right
     part5 = part3.narrow(1, max(-left, 0), part2)
     chosen = torch.where(mask.unsqueeze(1), part5, value)
-    return chosen.reshape((*p_shape, part4, *q_shape))
+    return _no_view(chosen.reshape((*p_shape, part4, *q_shape)))
 
 
 class _Pad(Function):
@@ -85,7 +91,9 @@ class _Pad(Function):
         return grad_input, None, None, None, None
 
 
-def pad(input, *, left, right, value=0, dim=-1):
+def pad(
+    input: torch.Tensor, *, left: int, right: int, value: float = 0, dim: int = -1
+) -> torch.Tensor:
     """Returns output.
 
         output[*p,t,*q] = where(left ≤ t < size(k) + left, input[*p,t − left,*q], value)
@@ -124,6 +132,6 @@ def pad(input, *, left, right, value=0, dim=-1):
     p_shape = input.shape[:dim_axis]
     if input.shape[len(p_shape)] + left + right < 0:
         raise ValueError("pad: no value of index t keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _pad_forward(input, left, right, value, dim)
     return _Pad.apply(input, left, right, value, dim)

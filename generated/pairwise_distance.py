@@ -9,6 +9,7 @@ Gradients, G the cotangent of output:
     grad_x1[*p,k] = grad_delta[*p,k]
     grad_x2[*p,k] = −grad_delta[*p,k]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -27,10 +28,24 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
     delta = x1 - x2 + eps
     output = delta.square().sum(-1).sqrt()
-    return output.unsqueeze(-1) if keepdim else output
+    return _no_view(output.unsqueeze(-1)) if keepdim else output
 
 
 class _PairwiseDistance(Function):
@@ -65,7 +80,9 @@ class _PairwiseDistance(Function):
         return grad_x1, grad_x2, None, None
 
 
-def pairwise_distance(x1, x2, *, eps=1e-06, keepdim=False):
+def pairwise_distance(
+    x1: torch.Tensor, x2: torch.Tensor, *, eps: float = 1e-06, keepdim: bool = False
+) -> torch.Tensor:
     """Returns output.
 
         delta[*p,k] = x1[*p,k] − x2[*p,k] + eps
@@ -127,6 +144,8 @@ def pairwise_distance(x1, x2, *, eps=1e-06, keepdim=False):
             f"pairwise_distance: index k has size {x1.shape[-1]} on axis -1 of x1 but "
             f"{x2.shape[-1]} on axis -1 of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _pairwise_distance_forward(x1, x2, eps, keepdim)
     return _PairwiseDistance.apply(x1, x2, eps, keepdim)

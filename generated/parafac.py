@@ -8,9 +8,19 @@ Gradients, G the cotangent of X:
     grad_V[j,r] = Σᵢₖ G[i,j,k]·U[i,r]·W[k,r]
     grad_W[k,r] = Σᵢⱼ G[i,j,k]·U[i,r]·V[j,r]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _parafac_forward(U, V, W):
@@ -46,7 +56,7 @@ class _Parafac(Function):
         return grad_U, grad_V, grad_W
 
 
-def parafac(U, V, W):
+def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
     """Returns X.
 
         X[i,j,k] = Σᵣ U[i,r]·V[j,r]·W[k,r]
@@ -93,6 +103,8 @@ def parafac(U, V, W):
             f"parafac: index r has size {U.shape[1]} on axis 1 of U but {W.shape[1]} on "
             "axis 1 of W"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        U, V, W = _distinct(U, V, W)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _parafac_forward(U, V, W)
     return _Parafac.apply(U, V, W)

@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,(c i j),h,w] = G[*p,c,(h i),(w j)]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -26,31 +26,7 @@ def _pixel_shuffle_forward(input, upscale_factor):
     return part3.flatten(-3, -2)
 
 
-class _PixelShuffle(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, upscale_factor):
-        return _pixel_shuffle_forward(input, upscale_factor)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, upscale_factor = inputs
-        ctx.upscale_factor = upscale_factor
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        upscale_factor = ctx.upscale_factor
-        input_shape = ctx.input_shape
-        part = G.unflatten(-2, (input_shape[-2], upscale_factor))
-        part2 = part.unflatten(-1, (input_shape[-1], upscale_factor))
-        part3 = part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
-        grad_input = part3.flatten(-5, -3)
-        return grad_input, None
-
-
-def pixel_shuffle(input, *, upscale_factor):
+def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,c,(h i),(w j)] = input[*p,(c i j),h,w]
@@ -85,6 +61,4 @@ def pixel_shuffle(input, *, upscale_factor):
             f"upscale_factor*upscale_factor = {upscale_factor * upscale_factor} does "
             "not divide"
         )
-    if forward_ad._current_level >= 0:
-        return _pixel_shuffle_forward(input, upscale_factor)
-    return _PixelShuffle.apply(input, upscale_factor)
+    return _pixel_shuffle_forward(input, upscale_factor)

@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,c,(h i),(w j)] = G[*p,(c i j),h,w]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -27,31 +27,7 @@ def _pixel_unshuffle_forward(input, downscale_factor):
     return part4.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
 
 
-class _PixelUnshuffle(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, downscale_factor):
-        return _pixel_unshuffle_forward(input, downscale_factor)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, downscale_factor = inputs
-        ctx.downscale_factor = downscale_factor
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        downscale_factor = ctx.downscale_factor
-        input_shape = ctx.input_shape
-        part = input_shape[-3]
-        part2 = G.unflatten(-3, (part, downscale_factor, downscale_factor))
-        part3 = part2.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
-        grad_input = part3.flatten(-2, -1).flatten(-3, -2)
-        return grad_input, None
-
-
-def pixel_unshuffle(input, *, downscale_factor):
+def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,(c i j),h,w] = input[*p,c,(h i),(w j)]
@@ -93,6 +69,4 @@ def pixel_unshuffle(input, *, downscale_factor):
             f"pixel_unshuffle: axis -1 (w j) of input has size {input.shape[-1]}, which "
             f"downscale_factor = {downscale_factor} does not divide"
         )
-    if forward_ad._current_level >= 0:
-        return _pixel_unshuffle_forward(input, downscale_factor)
-    return _PixelUnshuffle.apply(input, downscale_factor)
+    return _pixel_unshuffle_forward(input, downscale_factor)

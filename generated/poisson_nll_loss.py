@@ -19,11 +19,22 @@ Gradients of none, G the cotangent of loss:
     grad_input[*p] = G[*p]·(exp(input[*p]) − target[*p])
     grad_target[*p] = −G[*p]·input[*p]
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _poisson_nll_loss_mean_forward(input, target):
@@ -116,7 +127,12 @@ _OPTIONS = {
 }
 
 
-def poisson_nll_loss(input, target, *, reduction="mean"):
+def poisson_nll_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         loss[*p] = exp(input[*p]) − input[*p]·target[*p]
@@ -168,6 +184,8 @@ def poisson_nll_loss(input, target, *, reduction="mean"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target)
     return function.apply(input, target)

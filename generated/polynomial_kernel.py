@@ -7,6 +7,7 @@ Gradients, G the cotangent of K:
     grad_x1[*b,i,k] = gamma·degree·Σⱼ G[*b,i,j]·x2[*b,j,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
     grad_x2[*b,j,k] = gamma·degree·Σᵢ G[*b,i,j]·x1[*b,i,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -23,6 +24,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
@@ -62,7 +72,14 @@ class _PolynomialKernel(Function):
         return grad_x1, grad_x2, None, None, None
 
 
-def polynomial_kernel(x1, x2, *, gamma=1, coef0=1, degree=3):
+def polynomial_kernel(
+    x1: torch.Tensor,
+    x2: torch.Tensor,
+    *,
+    gamma: float = 1,
+    coef0: float = 1,
+    degree: float = 3,
+) -> torch.Tensor:
     """Returns K.
 
         K[*b,i,j] = (coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^degree
@@ -126,6 +143,8 @@ def polynomial_kernel(x1, x2, *, gamma=1, coef0=1, degree=3):
             f"polynomial_kernel: index k has size {x1.shape[-1]} on axis -1 of x1 but "
             f"{x2.shape[-1]} on axis -1 of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)
     return _PolynomialKernel.apply(x1, x2, gamma, coef0, degree)

@@ -7,9 +7,19 @@ Gradients, G the cotangent of F:
     grad_A[*p] = G[*p]·B[*p]·A[*p]^(B[*p] − 1)
     grad_B[*p] = [not (A[*p] = 0 and B[*p] ≥ 0)]·G[*p]·F[*p]·log(A[*p])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _pow_forward(A, B):
@@ -43,7 +53,7 @@ class _Pow(Function):
         return grad_A, grad_B
 
 
-def pow(A, B):
+def pow(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = A[*p]^B[*p]
@@ -71,6 +81,8 @@ def pow(A, B):
             f"pow: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
             "axes from 0 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _pow_forward(A, B)
     return _Pow.apply(A, B)

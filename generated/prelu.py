@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[n,c,*q] = G[n,c,*q]·where(input[n,c,*q] > 0, 1, weight[c])
     grad_weight[c] = Σ[n,*q] [input[n,c,*q] ≤ 0]·G[n,c,*q]·input[n,c,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -14,12 +15,26 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     part = input * torch.where(input > 0, 1, weight.unsqueeze(1))
-    return part.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)))
 
 
 class _Prelu(Function):
@@ -55,7 +70,7 @@ class _Prelu(Function):
         return grad_input, grad_weight
 
 
-def prelu(input, weight):
+def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[n,c,*q] = where(input[n,c,*q] > 0, input[n,c,*q], input[n,c,*q]·weight[c])
@@ -93,6 +108,8 @@ def prelu(input, weight):
             f"prelu: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[0]} on axis 0 of weight"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _prelu_forward(input, weight)
     return _Prelu.apply(input, weight)

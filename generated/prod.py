@@ -10,6 +10,7 @@ where
 
     others[*p,k,*q] = Π[k′ | k′ ≠ k] A[*p,k′,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -60,7 +61,7 @@ class _Prod(Function):
         return grad_A, None, None
 
 
-def prod(A, *, dim, keepdim=False):
+def prod(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = Πₖ A[*p,k,*q]
@@ -87,6 +88,6 @@ def prod(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"prod: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _prod_forward(A, dim, keepdim)
     return _Prod.apply(A, dim, keepdim)

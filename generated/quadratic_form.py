@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_x[*b,i] = G[*b]·Σᵢ′ x[*b,i′]·(A[i′,i] + A[i,i′])
     grad_A[i,j] = Σ[*b] G[*b]·x[*b,i]·x[*b,j]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -14,11 +15,25 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    return (x @ A * x).sum(1).reshape((*b_shape,))
+    return _no_view((x @ A * x).sum(1).reshape((*b_shape,)))
 
 
 class _QuadraticForm(Function):
@@ -52,7 +67,7 @@ class _QuadraticForm(Function):
         return grad_x, grad_A
 
 
-def quadratic_form(x, A):
+def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*b] = Σᵢⱼ x[*b,i]·x[*b,j]·A[i,j]
@@ -92,6 +107,8 @@ def quadratic_form(x, A):
             f"quadratic_form: index i has size {x.shape[-1]} on axis -1 of x but "
             f"{A.shape[1]} on axis 1 of A"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x, A = _distinct(x, A)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _quadratic_form_forward(x, A)
     return _QuadraticForm.apply(x, A)

@@ -9,6 +9,7 @@ Gradients, G the cotangent of K:
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_D[*b,i,j] − Σⱼ grad_D[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_D[*b,i,j] − Σᵢ grad_D[*b,i,j]·x1[*b,i,k])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -27,6 +28,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _quotient(above, below):
@@ -85,7 +95,9 @@ class _RationalQuadraticKernel(Function):
         return grad_x1, grad_x2, None, None
 
 
-def rational_quadratic_kernel(x1, x2, *, gamma=1, alpha=1):
+def rational_quadratic_kernel(
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1, alpha: float = 1
+) -> torch.Tensor:
     """Returns K.
 
         D[*b,i,j] = Σₖ (x1[*b,i,k] − x2[*b,j,k])²
@@ -150,6 +162,8 @@ def rational_quadratic_kernel(x1, x2, *, gamma=1, alpha=1):
             f"rational_quadratic_kernel: index k has size {x1.shape[-1]} on axis -1 of "
             f"x1 but {x2.shape[-1]} on axis -1 of x2"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        x1, x2 = _distinct(x1, x2)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
     return _RationalQuadraticKernel.apply(x1, x2, gamma, alpha)

@@ -13,9 +13,19 @@ Gradients, G the cotangent of output:
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_bias[v,h] = Σ[*b,i,j] δ[v,buckets[i,j]]·grad_S[*b,h,i,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
@@ -67,7 +77,13 @@ class _RelativeAttention(Function):
         return grad_query, grad_key, grad_value, grad_bias, None
 
 
-def relative_attention(query, key, value, bias, buckets):
+def relative_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    buckets: torch.Tensor,
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,h,i,j] = bias[buckets[i,j],h] + Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
@@ -223,6 +239,8 @@ def relative_attention(query, key, value, bias, buckets):
             f"relative_attention: index j has size {key.shape[-2]} on axis -2 of key "
             f"but {buckets.shape[1]} on axis 1 of buckets"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value, bias = _distinct(query, key, value, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_attention_forward(query, key, value, bias, buckets)
     return _RelativeAttention.apply(query, key, value, bias, buckets)

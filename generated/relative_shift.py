@@ -6,11 +6,17 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,i,r] = Σⱼ δ[r,j − i + size(i) − 1]·G[*p,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _relative_shift_forward(input):
@@ -24,7 +30,7 @@ def _relative_shift_forward(input):
     part3 = torch.arange(part2, device=input.device) - position
     part4 = part3 + input.shape[1] - 1
     part5 = part4.expand((input.shape[0], input.shape[1], part2))
-    return input.gather(2, part5).reshape((*p_shape, input_shape[-2], part))
+    return _no_view(input.gather(2, part5).reshape((*p_shape, input_shape[-2], part)))
 
 
 class _RelativeShift(Function):
@@ -58,7 +64,7 @@ class _RelativeShift(Function):
         return grad_input
 
 
-def relative_shift(input):
+def relative_shift(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p,i,j] = input[*p,i,j − i + size(i) − 1]
@@ -84,6 +90,6 @@ def relative_shift(input):
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_shift_forward(input)
     return _RelativeShift.apply(input)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [0 < input[*p] < 6]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Relu6(Function):
         return grad_input
 
 
-def relu6(input):
+def relu6(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] ≤ 0, 0, where(input[*p] ≥ 6, 6, input[*p]))
@@ -49,6 +50,6 @@ def relu6(input):
         raise TypeError(
             f"relu6: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relu6_forward(input)
     return _Relu6.apply(input)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = 2·[input[*p] > 0]·G[*p]·relu(input[*p])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _ReluSquared(Function):
         return grad_input
 
 
-def relu_squared(input):
+def relu_squared(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = relu(input[*p])²
@@ -51,6 +52,6 @@ def relu_squared(input):
         raise TypeError(
             f"relu_squared: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relu_squared_forward(input)
     return _ReluSquared.apply(input)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]/size(s)·Σ[*s′] G[*p,*s′]·output[*p,*s′])
     grad_weight[*s] = Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -28,6 +29,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _rms_norm_forward(input, weight, eps):
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
@@ -35,7 +50,7 @@ def _rms_norm_forward(input, weight, eps):
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    return (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
+    return _no_view((weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape)))
 
 
 class _RmsNorm(Function):
@@ -87,7 +102,9 @@ class _RmsNorm(Function):
         return grad_input, grad_weight, None
 
 
-def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
+def rms_norm(
+    input: torch.Tensor, weight: torch.Tensor, *, eps: float = 1.1920928955078125e-07
+) -> torch.Tensor:
     """Returns output.
 
         rstd[*p] = 1/√(mean[*s](input[*p,*s]²) + eps)
@@ -137,6 +154,8 @@ def rms_norm(input, weight, *, eps=1.1920928955078125e-07):
             f"rms_norm: index *s has shape {tuple(s_shape)} in weight but "
             f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rms_norm_forward(input, weight, eps)
     return _RmsNorm.apply(input, weight, eps)

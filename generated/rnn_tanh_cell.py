@@ -11,9 +11,19 @@ Gradients, G the cotangent of h:
     grad_b_ih[j] = Σₙ G[n,j]·(1 − h[n,j]²)
     grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
@@ -60,7 +70,14 @@ class _RnnTanhCell(Function):
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(
+    input: torch.Tensor,
+    hx: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    b_ih: torch.Tensor | None = None,
+    b_hh: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Returns h.
 
         h[n,j] = tanh(b_ih[j] + b_hh[j] + Σᵢ input[n,i]·w_ih[j,i] + Σₗ hx[n,l]·w_hh[j,l])
@@ -202,6 +219,8 @@ def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
             f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
             f"{b_hh.shape[0]} on axis 0 of b_hh"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
     return _RnnTanhCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = [size(t) ≤ t + size(r) < 2·size(t)]·G[*p,t + size(r) − size(t),*q] + [t + size(r) < size(t)]·G[*p,t + size(r),*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -19,6 +20,11 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _roll_forward(input, shifts, dim):
@@ -37,7 +43,7 @@ def _roll_forward(input, shifts, dim):
     part7 = torch.nn.functional.pad(input, (0, 0, part6, max(part3, 0)))
     part8 = part7.narrow(1, max(part3, 0), input.shape[1])
     chosen = torch.where(mask.unsqueeze(1), part5, part8)
-    return chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    return _no_view(chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
 
 
 class _Roll(Function):
@@ -77,7 +83,7 @@ class _Roll(Function):
         return grad_input, None, None
 
 
-def roll(input, *, shifts=1, dim=-1):
+def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     """Returns output.
 
         output[*p,t,*q] = where(t ≥ size(r), input[*p,t − size(r),*q], input[*p,t + size(t) − size(r),*q])
@@ -112,6 +118,6 @@ def roll(input, *, shifts=1, dim=-1):
     size = shifts - part * max(input.shape[len(p_shape)], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _roll_forward(input, shifts, dim)
     return _Roll.apply(input, shifts, dim)

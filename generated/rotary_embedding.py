@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
 
     grad_x[*b,t,(r d)] = G[*b,t,(r d)]·cos(angle[t,d]) + G[*b,t,((1 − r) d)]·(1 − 2·r)·sin(angle[t,d])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -26,6 +27,11 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _rotary_embedding_forward(x, base):
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
@@ -33,7 +39,7 @@ def _rotary_embedding_forward(x, base):
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
     u = (2 * torch.arange(2, device=x.device) - 1).to(x.dtype)
     part3 = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    return (angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1)
+    return _no_view((angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1))
 
 
 class _RotaryEmbedding(Function):
@@ -63,7 +69,7 @@ class _RotaryEmbedding(Function):
         return grad_x, None
 
 
-def rotary_embedding(x, *, base=10000):
+def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
     """Returns output.
 
         angle[t,d] = t·base^(−d/size(d))
@@ -93,6 +99,6 @@ def rotary_embedding(x, *, base=10000):
             f"rotary_embedding: axis -1 (r d) of x has size {x.shape[-1]}, which "
             f"size(r) = {2} does not divide"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rotary_embedding_forward(x, base)
     return _RotaryEmbedding.apply(x, base)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_weight[o,c,k] = Σₙₜ [0 ≤ t + k − padding < size(t)]·G[n,o,t]·input[n,c,t + k − padding]
     grad_bias[o] = Σₙₜ G[n,o,t]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -19,6 +20,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _same_conv1d_forward(input, weight, bias, padding):
@@ -62,7 +72,13 @@ class _SameConv1d(Function):
         return grad_input, grad_weight, grad_bias, None
 
 
-def same_conv1d(input, weight, bias=None, *, padding):
+def same_conv1d(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    padding: int,
+) -> torch.Tensor:
     """Returns output.
 
         output[n,o,t] = bias[o] + Σ[c,k | 0 ≤ t + k − padding < size(t)] input[n,c,t + k − padding]·weight[o,c,k]
@@ -132,6 +148,8 @@ def same_conv1d(input, weight, bias=None, *, padding):
             f"same_conv1d: index o has size {weight.shape[0]} on axis 0 of weight but "
             f"{bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, weight, bias = _distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _same_conv1d_forward(input, weight, bias, padding)
     return _SameConv1d.apply(input, weight, bias, padding)

@@ -13,11 +13,21 @@ Gradients, G the cotangent of output:
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
     grad_attn_mask[i,j] = Σ[*b] grad_S[*b,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
@@ -62,7 +72,12 @@ class _ScaledDotProductAttention(Function):
         return grad_query, grad_key, grad_value, grad_attn_mask
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None):
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,i,j] = attn_mask[i,j] + 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
@@ -194,6 +209,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None):
             f"scaled_dot_product_attention: index j has size {key.shape[-2]} on axis -2 "
             f"of key but {attn_mask.shape[1]} on axis 1 of attn_mask"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scaled_dot_product_attention_forward(query, key, value, attn_mask)
     return _ScaledDotProductAttention.apply(query, key, value, attn_mask)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
     grad_input[*p,v,*q] = G[*p,v,*q]
     grad_src[*p,k,*q] = Σᵥ [index[*p,k,*q] = v]·G[*p,v,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -20,6 +21,20 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _scatter_add_forward(input, index, src, dim):
@@ -39,7 +54,7 @@ def _scatter_add_forward(input, index, src, dim):
     part2 = input.shape[1] + 1
     zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
     part3 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
-    return (input + part3).reshape((*p_shape, part, *q_shape))
+    return _no_view((input + part3).reshape((*p_shape, part, *q_shape)))
 
 
 class _ScatterAdd(Function):
@@ -85,7 +100,9 @@ class _ScatterAdd(Function):
         return grad_input, None, grad_src, None
 
 
-def scatter_add(input, index, src, *, dim):
+def scatter_add(
+    input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
+) -> torch.Tensor:
     """Returns output.
 
         output[*p,v,*q] = input[*p,v,*q] + Σ[k | index[*p,k,*q] = v] src[*p,k,*q]
@@ -187,6 +204,8 @@ def scatter_add(input, index, src, *, dim):
             f"scatter_add: index k has size {index.shape[dim]} on axis {dim} of index "
             f"but {src.shape[dim]} on axis {dim} of src"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, src = _distinct(input, src)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scatter_add_forward(input, index, src, dim)
     return _ScatterAdd.apply(input, index, src, dim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_data[n,*q] = Σ[g] [data[n,*q] = output[g,*q]]·[segment_ids[n] = g]·G[g,*q]/(Σₙ′ [data[n′,*q] = output[g,*q]]·[segment_ids[n′] = g])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -21,6 +22,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _segment_max_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
@@ -29,7 +35,7 @@ def _segment_max_forward(data, segment_ids, num_segments):
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
     placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
-    return placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
+    return _no_view(placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape)))
 
 
 class _SegmentMax(Function):
@@ -72,7 +78,9 @@ class _SegmentMax(Function):
         return grad_data, None, None
 
 
-def segment_max(data, segment_ids, *, num_segments):
+def segment_max(
+    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+) -> torch.Tensor:
     """Returns output.
 
         output[g,*q] = amax[n | segment_ids[n] = g](data[n,*q])
@@ -124,6 +132,6 @@ def segment_max(data, segment_ids, *, num_segments):
             f"segment_max: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_max_forward(data, segment_ids, num_segments)
     return _SegmentMax.apply(data, segment_ids, num_segments)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_data[n,*q] = Σ[g] [segment_ids[n] = g]·G[g,*q]/(Σₙ′ [segment_ids[n′] = g])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -21,6 +22,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _segment_mean_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
@@ -33,7 +39,7 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     placed2 = chosen.new_zeros((part,)).index_add(0, chosen, part2)
     part3 = placed2.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
     part4 = placed.narrow(0, 0, num_segments) / part3
-    return part4.reshape((num_segments, *q_shape))
+    return _no_view(part4.reshape((num_segments, *q_shape)))
 
 
 class _SegmentMean(Function):
@@ -73,7 +79,9 @@ class _SegmentMean(Function):
         return grad_data, None, None
 
 
-def segment_mean(data, segment_ids, *, num_segments):
+def segment_mean(
+    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+) -> torch.Tensor:
     """Returns output.
 
         output[g,*q] = mean[n | segment_ids[n] = g](data[n,*q])
@@ -125,6 +133,6 @@ def segment_mean(data, segment_ids, *, num_segments):
             f"segment_mean: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_mean_forward(data, segment_ids, num_segments)
     return _SegmentMean.apply(data, segment_ids, num_segments)

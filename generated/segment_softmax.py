@@ -12,6 +12,7 @@ where
 
     lse[g,*q] = logsumexp[n | segment_ids[n] = g](data[n,*q])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -27,6 +28,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _segment_softmax_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
@@ -39,7 +45,7 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen + zeros.index_add(0, segment_ids, e).log()
     e2 = (data - lse.index_select(0, segment_ids)).exp()
-    return e2.reshape((data_shape[0], *q_shape))
+    return _no_view(e2.reshape((data_shape[0], *q_shape)))
 
 
 class _SegmentSoftmax(Function):
@@ -75,7 +81,9 @@ class _SegmentSoftmax(Function):
         return grad_data, None, None
 
 
-def segment_softmax(data, segment_ids, *, num_segments):
+def segment_softmax(
+    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+) -> torch.Tensor:
     """Returns output.
 
         total[g,*q] = Σ[n | segment_ids[n] = g] exp(data[n,*q])
@@ -129,6 +137,6 @@ def segment_softmax(data, segment_ids, *, num_segments):
             f"segment_softmax: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_softmax_forward(data, segment_ids, num_segments)
     return _SegmentSoftmax.apply(data, segment_ids, num_segments)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_data[n,*q] = Σ[g] [segment_ids[n] = g]·G[g,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -19,11 +20,16 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _segment_sum_forward(data, segment_ids, num_segments):
     zeros = data.new_zeros((num_segments + 1, *data.shape[1:]))
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments)
-    return zeros.index_add(0, chosen, data).narrow(0, 0, num_segments)
+    return _no_view(zeros.index_add(0, chosen, data).narrow(0, 0, num_segments))
 
 
 class _SegmentSum(Function):
@@ -50,7 +56,9 @@ class _SegmentSum(Function):
         return grad_data, None, None
 
 
-def segment_sum(data, segment_ids, *, num_segments):
+def segment_sum(
+    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+) -> torch.Tensor:
     """Returns output.
 
         output[g,*q] = Σ[n | segment_ids[n] = g] data[n,*q]
@@ -102,6 +110,6 @@ def segment_sum(data, segment_ids, *, num_segments):
             f"segment_sum: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_sum_forward(data, segment_ids, num_segments)
     return _SegmentSum.apply(data, segment_ids, num_segments)

@@ -6,11 +6,11 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = δ[t,position]·G[*p,*q]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -31,39 +31,7 @@ def _select_forward(input, dim, position):
     return input.select(1, position).reshape((*p_shape, *q_shape))
 
 
-class _Select(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim, position):
-        return _select_forward(input, dim, position)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, dim, position = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.position = position
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        position = ctx.position
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        G = G.reshape((math.prod(p_shape), math.prod(q_shape)))
-        part = torch.tensor(position, device=G.device)
-        zeros = G.new_zeros((input_shape[len(p_shape)], G.shape[0], G.shape[1]))
-        part2 = zeros.index_put((part,), G, accumulate=True).transpose(0, 1)
-        grad_input = part2.reshape(input_shape)
-        return grad_input, None, None
-
-
-def select(input, *, dim, position):
+def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,*q] = input[*p,position,*q]
@@ -93,6 +61,4 @@ def select(input, *, dim, position):
         raise TypeError(
             f"select: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
-        return _select_forward(input, dim, position)
-    return _Select.apply(input, dim, position)
+    return _select_forward(input, dim, position)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1.0507009873554805, 1.7580993408473768·exp(input[*p]))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -41,7 +42,7 @@ class _Selu(Function):
         return grad_input
 
 
-def selu(input):
+def selu(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] > 0, 1.0507009873554805·input[*p], 1.7580993408473768·expm1(input[*p]))
@@ -56,6 +57,6 @@ def selu(input):
         raise TypeError(
             f"selu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _selu_forward(input)
     return _Selu.apply(input)

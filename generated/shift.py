@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = [0 ≤ t + shifts < size(t)]·G[*p,t + shifts,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -21,6 +22,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _shift_forward(input, shifts, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -32,7 +38,7 @@ def _shift_forward(input, shifts, dim):
     part3 = max(shifts, 0)
     part4 = torch.nn.functional.pad(input, (0, 0, part3, max(part2, 0)))
     part5 = part4.narrow(1, max(part2, 0), input.shape[1])
-    return part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    return _no_view(part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
 
 
 class _Shift(Function):
@@ -67,7 +73,7 @@ class _Shift(Function):
         return grad_input, None, None
 
 
-def shift(input, *, shifts=1, dim=-1):
+def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     """Returns output.
 
         output[*p,t,*q] = where(shifts ≤ t < size(t) + shifts, input[*p,t − shifts,*q], 0)
@@ -97,6 +103,6 @@ def shift(input, *, shifts=1, dim=-1):
         raise TypeError(
             f"shift: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _shift_forward(input, shifts, dim)
     return _Shift.apply(input, shifts, dim)

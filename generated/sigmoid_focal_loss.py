@@ -23,8 +23,10 @@ Gradients of sum, G the cotangent of total:
     grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
     grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -41,6 +43,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
@@ -221,7 +232,14 @@ _OPTIONS = {
 }
 
 
-def sigmoid_focal_loss(input, target, *, alpha=0.25, gamma=2, reduction="none"):
+def sigmoid_focal_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    alpha: float = 0.25,
+    gamma: float = 2,
+    reduction: Literal["none", "mean", "sum"] = "none",
+) -> torch.Tensor:
     """Returns one of: loss for none, average for mean, total for sum.
 
         probability[*p] = sigmoid(input[*p])
@@ -283,6 +301,8 @@ def sigmoid_focal_loss(input, target, *, alpha=0.25, gamma=2, reduction="none"):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, gamma)
     return function.apply(input, target, alpha, gamma)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = 0
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -32,7 +33,7 @@ class _Sign(Function):
         return grad_A
 
 
-def sign(A):
+def sign(A: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
         F[*p] = sign(A[*p])
@@ -45,6 +46,6 @@ def sign(A):
         raise TypeError(f"sign: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"sign: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sign_forward(A)
     return _Sign.apply(A)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·(output[*p]·(1 − sigmoid(input[*p])) + sigmoid(input[*p]))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -36,7 +37,7 @@ class _Silu(Function):
         return grad_input
 
 
-def silu(input):
+def silu(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = sigmoid(input[*p])·input[*p]
@@ -51,6 +52,6 @@ def silu(input):
         raise TypeError(
             f"silu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _silu_forward(input)
     return _Silu.apply(input)

@@ -12,6 +12,7 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -25,6 +26,15 @@ def _integer(value, name):
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
     return value if isinstance(value, torch.SymInt) else value.__index__()
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _sliding_window_attention_forward(query, key, value, window):
@@ -77,7 +87,9 @@ class _SlidingWindowAttention(Function):
         return grad_query, grad_key, grad_value, None
 
 
-def sliding_window_attention(query, key, value, *, window):
+def sliding_window_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, window: int
+) -> torch.Tensor:
     """Returns output.
 
         S[*b,i,j] = 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
@@ -177,6 +189,8 @@ def sliding_window_attention(query, key, value, *, window):
             f"sliding_window_attention: index j has size {key.shape[-2]} on axis -2 of "
             f"key but {value.shape[-2]} on axis -2 of value"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        query, key, value = _distinct(query, key, value)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sliding_window_attention_forward(query, key, value, window)
     return _SlidingWindowAttention.apply(query, key, value, window)

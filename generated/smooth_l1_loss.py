@@ -20,8 +20,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[*p] = G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
     grad_target[*p] = −G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -38,6 +40,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _quotient(above, below):
@@ -159,7 +170,13 @@ _OPTIONS = {
 }
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1):
+def smooth_l1_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    beta: float = 1,
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         e[*p] = input[*p] − target[*p]
@@ -214,6 +231,8 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1):
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, beta)
     return function.apply(input, target, beta)

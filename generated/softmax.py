@@ -6,6 +6,7 @@ Gradients, G the cotangent of S:
 
     grad_A[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -45,7 +46,7 @@ class _Softmax(Function):
         return grad_A, None
 
 
-def softmax(A, *, dim):
+def softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns S.
 
         S[*p,k,*q] = exp(A[*p,k,*q])/(Σₖ′ exp(A[*p,k′,*q]))
@@ -69,6 +70,6 @@ def softmax(A, *, dim):
         )
     if not A.is_floating_point():
         raise TypeError(f"softmax: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softmax_forward(A, dim)
     return _Softmax.apply(A, dim)

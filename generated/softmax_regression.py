@@ -11,9 +11,19 @@ Gradients, G_cost the cotangent of cost, G_logits the cotangent of logits:
     grad_weight[c,d] = Σₙ grad_logits[n,c]·features[n,d]
     grad_bias[c] = Σₙ grad_logits[n,c]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
@@ -56,7 +66,12 @@ class _SoftmaxRegression(Function):
         return grad_features, grad_weight, grad_bias, None
 
 
-def softmax_regression(features, weight, bias, targets):
+def softmax_regression(
+    features: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    targets: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns cost, logits.
 
         logits[n,c] = bias[c] + Σ[d] features[n,d]·weight[c,d]
@@ -154,6 +169,8 @@ def softmax_regression(features, weight, bias, targets):
             f"softmax_regression: index c has size {weight.shape[0]} on axis 0 of "
             f"weight but {bias.shape[0]} on axis 0 of bias"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        features, weight, bias = _distinct(features, weight, bias)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softmax_regression_forward(features, weight, bias, targets)
     return _SoftmaxRegression.apply(features, weight, bias, targets)

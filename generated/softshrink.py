@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [|input[*p]| > lambd]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -50,7 +51,7 @@ class _Softshrink(Function):
         return grad_input, None
 
 
-def softshrink(input, *, lambd=0.5):
+def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(|input[*p]| ≤ lambd, 0, input[*p] − lambd·sign(input[*p]))
@@ -70,6 +71,6 @@ def softshrink(input, *, lambd=0.5):
         raise TypeError(
             f"softshrink: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softshrink_forward(input, lambd)
     return _Softshrink.apply(input, lambd)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·(1 − output[*p]·sign(input[*p]))/(1 + |input[*p]|)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -35,7 +36,7 @@ class _Softsign(Function):
         return grad_input
 
 
-def softsign(input):
+def softsign(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = input[*p]/(|input[*p]| + 1)
@@ -50,6 +51,6 @@ def softsign(input):
         raise TypeError(
             f"softsign: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softsign_forward(input)
     return _Softsign.apply(input)

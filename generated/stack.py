@@ -7,9 +7,19 @@ Gradients, G the cotangent of C:
     grad_A[*p] = G[0,*p]
     grad_B[*p] = G[1,*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _stack_forward(A, B):
@@ -37,7 +47,7 @@ class _Stack(Function):
         return grad_A, grad_B
 
 
-def stack(A, B):
+def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[k,*p] = where(k = 0, A[*p], B[*p])
@@ -65,6 +75,8 @@ def stack(A, B):
             f"stack: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} on "
             "axes from 0 of B"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        A, B = _distinct(A, B)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _stack_forward(A, B)
     return _Stack.apply(A, B)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of deviation:
 
     grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/((size(k) − correction)·deviation[*p,*q])
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,13 +35,18 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _std_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
     mask = variance != 0
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
-    return deviation.unsqueeze(dim) if keepdim else deviation
+    return _no_view(deviation.unsqueeze(dim)) if keepdim else deviation
 
 
 class _Std(Function):
@@ -77,7 +83,9 @@ class _Std(Function):
         return grad_A, None, None, None
 
 
-def std(A, *, dim, correction=1, keepdim=False):
+def std(
+    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+) -> torch.Tensor:
     """Returns deviation.
 
         mu[*p,*q] = meanₖ(A[*p,k,*q])
@@ -107,6 +115,6 @@ def std(A, *, dim, correction=1, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"std: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _std_forward(A, dim, correction, keepdim)
     return _Std.apply(A, dim, correction, keepdim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,*q]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -47,7 +48,7 @@ class _Sum(Function):
         return grad_A, None, None
 
 
-def sum(A, *, dim, keepdim=False):
+def sum(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
         F[*p,*q] = Σₖ A[*p,k,*q]
@@ -72,6 +73,6 @@ def sum(A, *, dim, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"sum: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sum_forward(A, dim, keepdim)
     return _Sum.apply(A, dim, keepdim)

@@ -7,9 +7,19 @@ Gradients, G the cotangent of output:
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
     grad_gate[*p] = G[*p]·(input[*p]·sigmoid(gate[*p]) + output[*p]·(1 − sigmoid(gate[*p])))
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _swiglu_forward(input, gate):
@@ -45,7 +55,7 @@ class _Swiglu(Function):
         return grad_input, grad_gate
 
 
-def swiglu(input, gate):
+def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = input[*p]·gate[*p]·sigmoid(gate[*p])
@@ -80,6 +90,8 @@ def swiglu(input, gate):
             f"swiglu: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(gate.shape)} on axes from 0 of gate"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, gate = _distinct(input, gate)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _swiglu_forward(input, gate)
     return _Swiglu.apply(input, gate)

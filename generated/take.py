@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
 
     grad_input[v] = Σ[*p] δ[v,at[*p]]·G[*p]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -14,11 +15,16 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _take_forward(input, index):
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
-    return input.index_select(0, at).reshape((*p_shape,))
+    return _no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
 class _Take(Function):
@@ -49,7 +55,7 @@ class _Take(Function):
         return grad_input, None
 
 
-def take(input, index):
+def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         at[*p] = where(index[*p] < 0, size(v), 0) + index[*p]
@@ -74,6 +80,6 @@ def take(input, index):
         raise TypeError(f"take: index must be int64, not {index.dtype}")
     if index.device != input.device:
         raise ValueError(f"take: index is on {index.device}, input on {input.device}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_forward(input, index)
     return _Take.apply(input, index)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,v,*q] = Σₖ δ[v,at[*p,k,*q]]·G[*p,k,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -22,6 +23,11 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _take_along_dim_forward(input, indices, dim):
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
@@ -34,7 +40,7 @@ def _take_along_dim_forward(input, indices, dim):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
     part = indices_shape[len(p_shape)]
-    return input.gather(1, at).reshape((*p_shape, part, *q_shape))
+    return _no_view(input.gather(1, at).reshape((*p_shape, part, *q_shape)))
 
 
 class _TakeAlongDim(Function):
@@ -74,7 +80,9 @@ class _TakeAlongDim(Function):
         return grad_input, None, None
 
 
-def take_along_dim(input, indices, *, dim):
+def take_along_dim(
+    input: torch.Tensor, indices: torch.Tensor, *, dim: int
+) -> torch.Tensor:
     """Returns output.
 
         at[*p,k,*q] = where(indices[*p,k,*q] < 0, size(v), 0) + indices[*p,k,*q]
@@ -140,6 +148,6 @@ def take_along_dim(input, indices, *, dim):
             f"{tuple(indices.shape[len(p_shape) + 1 :])} on axes from "
             f"{len(p_shape) + 1} of indices"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_along_dim_forward(input, indices, dim)
     return _TakeAlongDim.apply(input, indices, dim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·tanh(input[*p])²
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Tanhshrink(Function):
         return grad_input
 
 
-def tanhshrink(input):
+def tanhshrink(input: torch.Tensor) -> torch.Tensor:
     """Returns output.
 
         output[*p] = input[*p] − tanh(input[*p])
@@ -51,6 +52,6 @@ def tanhshrink(input):
         raise TypeError(
             f"tanhshrink: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tanhshrink_forward(input)
     return _Tanhshrink.apply(input)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [input[*p] > level]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -49,7 +50,7 @@ class _Threshold(Function):
         return grad_input, None, None
 
 
-def threshold(input, *, level, value):
+def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(input[*p] ≤ level, value, input[*p])
@@ -72,6 +73,6 @@ def threshold(input, *, level, value):
         raise TypeError(
             f"threshold: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _threshold_forward(input, level, value)
     return _Threshold.apply(input, level, value)

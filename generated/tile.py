@@ -6,11 +6,11 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = Σᵣ G[*p,(r t),*q]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -35,37 +35,7 @@ def _tile_forward(input, repeats, dim):
     return part5.reshape((*p_shape, part2, *q_shape))
 
 
-class _Tile(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, repeats, dim):
-        return _tile_forward(input, repeats, dim)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, repeats, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.repeats = repeats
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        repeats = ctx.repeats
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        part = input_shape[len(p_shape)]
-        G = G.reshape((math.prod(p_shape), repeats, part, math.prod(q_shape)))
-        grad_input = G.sum(1).reshape(input_shape)
-        return grad_input, None, None
-
-
-def tile(input, *, repeats, dim):
+def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,(r t),*q] = input[*p,t,*q]
@@ -96,6 +66,4 @@ def tile(input, *, repeats, dim):
         raise TypeError(
             f"tile: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
-        return _tile_forward(input, repeats, dim)
-    return _Tile.apply(input, repeats, dim)
+    return _tile_forward(input, repeats, dim)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_weight[d] = Σᵢⱼ δ[d,i − j + size(j) − 1]·G[i,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -51,7 +52,7 @@ class _Toeplitz(Function):
         return grad_weight, None, None
 
 
-def toeplitz(weight, *, rows, columns):
+def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
     """Returns output.
 
         output[i,j] = weight[i − j + size(j) − 1]
@@ -80,6 +81,6 @@ def toeplitz(weight, *, rows, columns):
         raise TypeError(
             f"toeplitz: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _toeplitz_forward(weight, rows, columns)
     return _Toeplitz.apply(weight, rows, columns)

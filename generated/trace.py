@@ -6,6 +6,7 @@ Gradients, G the cotangent of y:
 
     grad_A[i,i′] = δ[i,i′]·G
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -34,7 +35,7 @@ class _Trace(Function):
         return grad_A
 
 
-def trace(A):
+def trace(A: torch.Tensor) -> torch.Tensor:
     """Returns y.
 
         y = Σᵢ A[i,i]
@@ -54,6 +55,6 @@ def trace(A):
             f"trace: index i has size {A.shape[0]} on axis 0 of A but {A.shape[1]} on "
             "axis 1 of A"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _trace_forward(A)
     return _Trace.apply(A)

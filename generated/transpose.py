@@ -6,33 +6,16 @@ Gradients, G the cotangent of C:
 
     grad_A[*b,i,j] = G[*b,j,i]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _transpose_forward(A):
     return A.mT
 
 
-class _Transpose(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _transpose_forward(A)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        grad_A = G.mT
-        return grad_A
-
-
-def transpose(A):
+def transpose(A: torch.Tensor) -> torch.Tensor:
     """Returns C.
 
         C[*b,j,i] = A[*b,i,j]
@@ -49,6 +32,4 @@ def transpose(A):
         )
     if not A.is_floating_point():
         raise TypeError(f"transpose: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
-        return _transpose_forward(A)
-    return _Transpose.apply(A)
+    return _transpose_forward(A)

@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*b,i,j] = [j − i ≤ diagonal]·G[*b,i,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -46,7 +47,7 @@ class _Tril(Function):
         return grad_input, None
 
 
-def tril(input, *, diagonal=0):
+def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
     """Returns output.
 
         output[*b,i,j] = where(j − i ≤ diagonal, input[*b,i,j], 0)
@@ -68,6 +69,6 @@ def tril(input, *, diagonal=0):
         raise TypeError(
             f"tril: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tril_forward(input, diagonal)
     return _Tril.apply(input, diagonal)

@@ -32,8 +32,10 @@ Gradients of none, G the cotangent of loss:
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -50,6 +52,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _quotient(above, below):
@@ -250,8 +261,15 @@ _OPTIONS = {
 
 
 def triplet_margin_loss(
-    anchor, positive, negative, *, margin=1, p=2, eps=1e-06, reduction="mean"
-):
+    anchor: torch.Tensor,
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    *,
+    margin: float = 1,
+    p: float = 2,
+    eps: float = 1e-06,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         towards[n,d] = anchor[n,d] − positive[n,d] + eps
@@ -357,6 +375,8 @@ def triplet_margin_loss(
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        anchor, positive, negative = _distinct(anchor, positive, negative)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(anchor, positive, negative, margin, p, eps)
     return function.apply(anchor, positive, negative, margin, p, eps)

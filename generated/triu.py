@@ -6,6 +6,7 @@ Gradients, G the cotangent of output:
 
     grad_input[*b,i,j] = [j − i ≥ diagonal]·G[*b,i,j]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -46,7 +47,7 @@ class _Triu(Function):
         return grad_input, None
 
 
-def triu(input, *, diagonal=0):
+def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
     """Returns output.
 
         output[*b,i,j] = where(j − i ≥ diagonal, input[*b,i,j], 0)
@@ -68,6 +69,6 @@ def triu(input, *, diagonal=0):
         raise TypeError(
             f"triu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _triu_forward(input, diagonal)
     return _Triu.apply(input, diagonal)

@@ -9,16 +9,33 @@ Gradients, G the cotangent of X:
     grad_V[j,m] = Σₗᵣᵢₖ G[i,j,k]·core[l,m,r]·U[i,l]·W[k,r]
     grad_W[k,r] = Σₗₘᵢⱼ G[i,j,k]·core[l,m,r]·U[i,l]·V[j,m]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _tucker_forward(core, U, V, W):
     part = core.flatten(1, 2).mT @ U.mT
     part2 = part.unflatten(0, (core.shape[1], core.shape[2])).flatten(1, 2)
     part3 = (part2.mT @ V.mT).unflatten(0, (core.shape[2], U.shape[0]))
-    return (part3.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
+    return _no_view(
+        (part3.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
+    )
 
 
 class _Tucker(Function):
@@ -57,7 +74,9 @@ class _Tucker(Function):
         return grad_core, grad_U, grad_V, grad_W
 
 
-def tucker(core, U, V, W):
+def tucker(
+    core: torch.Tensor, U: torch.Tensor, V: torch.Tensor, W: torch.Tensor
+) -> torch.Tensor:
     """Returns X.
 
         X[i,j,k] = Σₗₘᵣ core[l,m,r]·U[i,l]·V[j,m]·W[k,r]
@@ -122,6 +141,8 @@ def tucker(core, U, V, W):
             f"tucker: index r has size {core.shape[2]} on axis 2 of core but "
             f"{W.shape[1]} on axis 1 of W"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        core, U, V, W = _distinct(core, U, V, W)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tucker_forward(core, U, V, W)
     return _Tucker.apply(core, U, V, W)

@@ -27,8 +27,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G[n]/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G[n]/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
 """
+# mypy: ignore-errors
 
 import math
+from typing import Literal
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -45,6 +47,15 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
@@ -254,7 +265,15 @@ _OPTIONS = {
 }
 
 
-def tversky_loss(input, target, *, alpha=0.5, beta=0.5, smooth=1, reduction="mean"):
+def tversky_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    *,
+    alpha: float = 0.5,
+    beta: float = 0.5,
+    smooth: float = 1,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> torch.Tensor:
     """Returns one of: average for mean, total for sum, loss for none.
 
         probability[n,*q] = sigmoid(input[n,*q])
@@ -333,6 +352,8 @@ def tversky_loss(input, target, *, alpha=0.5, beta=0.5, smooth=1, reduction="mea
             f"{reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, target = _distinct(input, target)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, beta, smooth)
     return function.apply(input, target, alpha, beta, smooth)

@@ -6,9 +6,9 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,(t d)] = G[*p,t,d]
 """
+# mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -20,27 +20,10 @@ def _integer(value, name):
 
 
 def _unflatten_forward(input, inner):
-    return input.unflatten(-1, (input.shape[-1] // inner, inner)).clone()
+    return input.unflatten(-1, (input.shape[-1] // inner, inner))
 
 
-class _Unflatten(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, inner):
-        return _unflatten_forward(input, inner)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        grad_input = G.flatten(-2, -1)
-        return grad_input, None
-
-
-def unflatten(input, *, inner):
+def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
     """Returns output.
 
         output[*p,t,d] = input[*p,(t d)]
@@ -71,6 +54,4 @@ def unflatten(input, *, inner):
             f"unflatten: axis -1 (t d) of input has size {input.shape[-1]}, which inner "
             f"= {inner} does not divide"
         )
-    if forward_ad._current_level >= 0:
-        return _unflatten_forward(input, inner)
-    return _Unflatten.apply(input, inner)
+    return _unflatten_forward(input, inner)

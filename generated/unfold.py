@@ -6,11 +6,11 @@ Gradients, G the cotangent of output:
 
     grad_input[*p,t,*q] = Σₖᵤ δ[t,k + step·u]·G[*p,u,*q,k]
 """
+# mypy: ignore-errors
 
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
 
 
 def _integer(value, name):
@@ -33,43 +33,9 @@ def _unfold_forward(input, dimension, length, step):
     return part3.reshape((*p_shape, part2, *q_shape, length))
 
 
-class _Unfold(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dimension, length, step):
-        return _unfold_forward(input, dimension, length, step)
-
-    @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, dimension, length, step = inputs
-        dimension_axis = dimension % input.dim()
-        p_shape = input.shape[:dimension_axis]
-        q_shape = input.shape[dimension_axis + 1 :]
-        ctx.length = length
-        ctx.step = step
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        length = ctx.length
-        step = ctx.step
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        part = (input_shape[len(p_shape)] - length) // step + 1
-        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape), length))
-        part2 = (step * torch.arange(G.shape[1], device=G.device)).unsqueeze(1)
-        part3 = G.mT.reshape((G.shape[0], G.shape[1] * length, G.shape[2]))
-        part4 = (torch.arange(length, device=G.device) + part2).flatten()
-        zeros = G.new_zeros((G.shape[0], input_shape[len(p_shape)], G.shape[2]))
-        grad_input = zeros.index_add(1, part4, part3).reshape(input_shape)
-        return grad_input, None, None, None
-
-
-def unfold(input, *, dimension, length, step):
+def unfold(
+    input: torch.Tensor, *, dimension: int, length: int, step: int
+) -> torch.Tensor:
     """Returns output.
 
         output[*p,u,*q,k] = input[*p,step·u + k,*q]
@@ -110,6 +76,4 @@ def unfold(input, *, dimension, length, step):
     p_shape = input.shape[:dimension_axis]
     if (input.shape[len(p_shape)] - length) // step + 1 < 0:
         raise ValueError("unfold: no value of index u keeps every access in bounds")
-    if forward_ad._current_level >= 0:
-        return _unfold_forward(input, dimension, length, step)
-    return _Unfold.apply(input, dimension, length, step)
+    return _unfold_forward(input, dimension, length, step)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of variance:
 
     grad_A[*p,k,*q] = 2·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(size(k) − correction)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -33,11 +34,16 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _var_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    return variance.unsqueeze(dim) if keepdim else variance
+    return _no_view(variance.unsqueeze(dim)) if keepdim else variance
 
 
 class _Var(Function):
@@ -67,7 +73,9 @@ class _Var(Function):
         return grad_A, None, None, None
 
 
-def var(A, *, dim, correction=1, keepdim=False):
+def var(
+    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+) -> torch.Tensor:
     """Returns variance.
 
         mu[*p,*q] = meanₖ(A[*p,k,*q])
@@ -96,6 +104,6 @@ def var(A, *, dim, correction=1, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"var: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _var_forward(A, dim, correction, keepdim)
     return _Var.apply(A, dim, correction, keepdim)

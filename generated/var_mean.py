@@ -7,6 +7,7 @@ Gradients, G_variance the cotangent of variance, G_mu the cotangent of mu:
 
     grad_A[*p,k,*q] = G_mu[*p,*q]/size(k) + 2·G_variance[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/(size(k) − correction)
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -33,12 +34,17 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _var_mean_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    variance = variance.unsqueeze(dim) if keepdim else variance
-    mu = mu.unsqueeze(dim) if keepdim else mu
+    variance = _no_view(variance.unsqueeze(dim)) if keepdim else variance
+    mu = _no_view(mu.unsqueeze(dim)) if keepdim else mu
     return variance, mu
 
 
@@ -72,7 +78,9 @@ class _VarMean(Function):
         return grad_A, None, None, None
 
 
-def var_mean(A, *, dim, correction=1, keepdim=False):
+def var_mean(
+    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns variance, mu.
 
         mu[*p,*q] = meanₖ(A[*p,k,*q])
@@ -103,6 +111,6 @@ def var_mean(A, *, dim, correction=1, keepdim=False):
         )
     if not A.is_floating_point():
         raise TypeError(f"var_mean: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _var_mean_forward(A, dim, correction, keepdim)
     return _VarMean.apply(A, dim, correction, keepdim)

@@ -7,6 +7,7 @@ Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 """
+# mypy: ignore-errors
 
 import math
 
@@ -40,11 +41,16 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _vector_norm_forward(A, ord, dim, keepdim):
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
-    return F.unsqueeze(dim) if keepdim else F
+    return _no_view(F.unsqueeze(dim)) if keepdim else F
 
 
 class _VectorNorm(Function):
@@ -79,7 +85,9 @@ class _VectorNorm(Function):
         return grad_A, None, None, None
 
 
-def vector_norm(A, *, ord=2, dim, keepdim=False):
+def vector_norm(
+    A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
+) -> torch.Tensor:
     """Returns F.
 
         total[*p,*q] = Σₖ |A[*p,k,*q]|^ord
@@ -114,6 +122,6 @@ def vector_norm(A, *, ord=2, dim, keepdim=False):
         raise TypeError(
             f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _vector_norm_forward(A, ord, dim, keepdim)
     return _VectorNorm.apply(A, ord, dim, keepdim)

@@ -8,6 +8,7 @@ Gradients, G the cotangent of output:
     grad_v[*p,k,*q] = (G[*p,k,*q]·g[k] − v[*p,k,*q]/norm[k]·Σ[*p′,*q′] G[*p′,k,*q′]·output[*p′,k,*q′])/norm[k]
     grad_g[k] = 1/norm[k]·Σ[*p,*q] G[*p,k,*q]·v[*p,k,*q]
 """
+# mypy: ignore-errors
 
 import math
 
@@ -23,6 +24,20 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _weight_norm_forward(v, g, dim):
     dim_axis = dim % v.dim()
     p_shape = v.shape[:dim_axis]
@@ -32,7 +47,7 @@ def _weight_norm_forward(v, g, dim):
     v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
     part2 = g.unsqueeze(1) / norm.unsqueeze(1) * v
-    return part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+    return _no_view(part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape)))
 
 
 class _WeightNorm(Function):
@@ -79,7 +94,7 @@ class _WeightNorm(Function):
         return grad_v, grad_g, None
 
 
-def weight_norm(v, g, *, dim=0):
+def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
     """Returns output.
 
         norm[k] = √(Σ[*p,*q] v[*p,k,*q]²)
@@ -122,6 +137,8 @@ def weight_norm(v, g, *, dim=0):
             f"weight_norm: index k has size {v.shape[dim]} on axis {dim} of v but "
             f"{g.shape[0]} on axis 0 of g"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        v, g = _distinct(v, g)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _weight_norm_forward(v, g, dim)
     return _WeightNorm.apply(v, g, dim)

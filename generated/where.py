@@ -7,9 +7,19 @@ Gradients, G the cotangent of output:
     grad_input[*p] = [condition[*p]]·G[*p]
     grad_other[*p] = [not condition[*p]]·G[*p]
 """
+# mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
+
+
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+
+    def again(n):
+        return any(tensors[n] is x for x in tensors[:n])
+
+    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
 def _where_forward(condition, input, other):
@@ -39,7 +49,9 @@ class _Where(Function):
         return None, grad_input, grad_other
 
 
-def where(condition, input, other):
+def where(
+    condition: torch.Tensor, input: torch.Tensor, other: torch.Tensor
+) -> torch.Tensor:
     """Returns output.
 
         output[*p] = where(condition[*p], input[*p], other[*p])
@@ -96,6 +108,8 @@ def where(condition, input, other):
             f"where: index *p has shape {tuple(p_shape)} in condition but "
             f"{tuple(other.shape)} on axes from 0 of other"
         )
-    if forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling():
+        input, other = _distinct(input, other)
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _where_forward(condition, input, other)
     return _Where.apply(condition, input, other)

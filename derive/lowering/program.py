@@ -31,7 +31,8 @@ from derive.lowering.ground.value import Frame, Value
 from derive.lowering.groups import named_axes
 from derive.lowering.kept import added_axes, entered_axes
 from derive.lowering.nodes.lower import Lowering
-from derive.notation.operation import Operation, SizeOf, Tensor
+from derive.notation.operation import Choice, Operation, SizeOf, Tensor
+from derive.program.apart import apart, is_rearrangement
 from derive.program.code import (
     Attribute,
     Code,
@@ -101,6 +102,8 @@ class Program:
     """The names of ``setup`` that the backward reads."""
     recognised: tuple[Recognised, ...] = ()
     """The patterns of the forward, then those of the backward."""
+    rearranges: bool = False
+    """Whether each output is a view of an input, as it is with such operations of torch."""
 
 
 def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Program:
@@ -111,7 +114,8 @@ def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Pr
     forward, noted = _forward(op, lets, frame, integers, set(taken), border)
     again = border.again()
     made = _backward(op, lets, backward, frame, integers, set(taken), again, forward)
-    return replace(made, recognised=(*noted, *made.recognised))
+    noted = (*noted, *made.recognised)
+    return replace(made, recognised=noted, rearranges=rearranges(border.op, forward))
 
 
 def _noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
@@ -188,7 +192,7 @@ def _forward(
     scope = Lowering(lets.get, frame, dict(tensors), like_input(op), integers)
     for name in op.outputs:
         scope.tensor(name)
-    lines = _copied(statements(scope), set(tensors), op.outputs)
+    lines = statements(scope)
     for name in op.outputs:
         lines = _keep_axes(op, lets[name], frame, lines)
     lines = spoken_lines(lines, lets)
@@ -203,33 +207,15 @@ def _forward(
     lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
     lines = own_shapes(lines, set(inputs) - border.entered)
     lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
+    if not rearranges(border.op, lines):
+        lines = apart(lines, outputs, inputs)
     return (*shapes_before(border, lines), *lines), _noted(scope, lets)
 
 
-def _copied(lines: Sequence[Line], same: set[str], outputs: Collection[str]) -> list[Line]:
-    """The lines with copies of inputs as outputs: autograd has no output that is an input.
-
-    ``same`` are the names of inputs as they are.
-    """
-    result = []
-    for line in lines:
-        code = _apart(line.code, same)
-        if line.name in outputs:
-            line = replace(line, code=code)
-        elif code != line.code:
-            same.add(line.name)
-        result.append(line)
-    return result
-
-
-def _apart(code: Code, same: Collection[str]) -> Code:
-    """The code, where it is one of these names as it stands a copy."""
-    match code:
-        case Name(name) if name in same:
-            return Method(code, "clone")
-        case Conditional(test, then, other):
-            return Conditional(test, _apart(then, same), _apart(other, same))
-    return code
+def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
+    """Whether the forward makes nothing but views, for all options of a choice."""
+    chosen = any(isinstance(p, Choice) for p in op.parameters)
+    return not chosen and is_rearrangement(forward, op.outputs, [t.name for t in op.inputs])
 
 
 def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:

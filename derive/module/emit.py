@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,14 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.errors import LoweringError
 from derive.lowering.program import Program
 from derive.module.arguments import Check, refused, steps
-from derive.module.checks import constant_text
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
+from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
-from derive.notation.operation import Choice, KeepDim, Operation
+from derive.notation.operation import Choice, Operation
 from derive.program.code import Code, names_in
 from derive.program.needs import conditions
 
@@ -34,18 +32,31 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class _Function:
-    """What the template places for one autograd.Function."""
+class _Class:
+    """What the template places for an autograd.Function."""
 
     name: str
-    plain_signature: tuple[str, ...]
-    forward: tuple[str, ...]
     signature: tuple[str, ...]
     call: tuple[str, ...]
     outcome: str
     setup: tuple[str, ...]
     backward_signature: tuple[str, ...]
     backward: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Function:
+    """What the template places for one option: the forward, and a class unless it makes views."""
+
+    signature: tuple[str, ...]
+    forward: tuple[str, ...]
+    classes: tuple[_Class, ...]
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from self.forward
+        for c in self.classes:
+            yield from (*c.setup, *c.backward)
 
 
 @dataclass(frozen=True)
@@ -66,14 +77,16 @@ def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
     functions = tuple(_function(op, v) for v in variants)
-    lines = [line for f in functions for line in (*f.forward, *f.setup, *f.backward)]
+    lines = [line for f in functions for line in f.lines()]
     whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
-    signature = called(f"def {op.name}(", declared(code), "):", 0)
+    result = result_type(len(variants[0].program.outputs))
+    signature = called(f"def {op.name}(", declared(code), f") -> {result}:", 0)
     imports = imports_of([*whole, *lines, *helpers, *signature])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    imports.append("from torch.autograd import Function, forward_ad")
+    if any(f.classes for f in functions):
+        imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
@@ -98,8 +111,11 @@ def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
 def imports_of(lines: Sequence[str]) -> list[str]:
     """The import statements that the code needs."""
     whole = "\n".join(lines)
-    found = ["import math", ""] if "math." in whole else []
-    return [*found, "import torch"] if "torch." in whole else found
+    standard = {"math.": "import math", "Literal[": "from typing import Literal"}
+    found = [statement for use, statement in standard.items() if use in whole]
+    if "torch." in whole:
+        found += ["", "import torch"] if found else ["import torch"]
+    return found
 
 
 # -------------------------------------------------------------------- templates
@@ -130,10 +146,14 @@ def environment() -> Environment:
     )
 
 
+_HELPERS = ("parameters", "tensors", "ieee", "scans", "views")
+"""The files of functions, each of which stands before those that it calls."""
+
+
 @cache
 def _helpers() -> dict[str, list[str]]:
     """Functions that lowered code may call, each before those that it calls: name -> lines."""
-    files = (_template(f"helpers/{name}.py") for name in ("parameters", "ieee", "scans"))
+    files = (_template(f"helpers/{name}.py") for name in _HELPERS)
     parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
     functions = (part for part in parts if part.startswith("def "))
     return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
@@ -169,7 +189,6 @@ def _arguments(op: Operation) -> list[str]:
 
 def _function(op: Operation, variant: Variant) -> _Function:
     program = variant.program
-    name, forward_name = _names(op, variant.option)
     forward = [s for line in program.forward[:-1] for s in assigned(line, 4)]
     results = list(program.outputs)
     last = program.forward[-1] if program.forward else None
@@ -178,17 +197,25 @@ def _function(op: Operation, variant: Variant) -> _Function:
     else:
         forward += assigned(last, 4) if last is not None else []
         forward += _returned(results, 4)
+    _, name = _names(op, variant.option)
     return _Function(
-        name=name,
-        plain_signature=tuple(called(f"def {forward_name}(", _arguments(op), "):", 0)),
+        signature=tuple(called(f"def {name}(", _arguments(op), "):", 0)),
         forward=indented(forward, 4),
+        classes=() if program.rearranges else (_class(op, variant),),
+    )
+
+
+def _class(op: Operation, variant: Variant) -> _Class:
+    program = variant.program
+    name, forward = _names(op, variant.option)
+    backward = called("def backward(", ["ctx", *_cotangents(program)], "):", 4)
+    return _Class(
+        name=name,
         signature=indented(called("def forward(", _arguments(op), "):", 4), 4),
-        call=indented(called(f"return {forward_name}(", _arguments(op), ")", 8), 8),
+        call=indented(called(f"return {forward}(", _arguments(op), ")", 8), 8),
         outcome=_outcome(program),
         setup=indented(_setup(op, program), 8),
-        backward_signature=indented(
-            called("def backward(", ["ctx", *_cotangents(program)], "):", 4), 4
-        ),
+        backward_signature=indented(backward, 4),
         backward=indented(_backward(op, program), 8),
     )
 
@@ -318,35 +345,6 @@ def _all_none(names: Sequence[str]) -> list[str]:
 # -------------------------------------------------------------------- the public function
 
 
-def declared(code: Coded) -> list[str]:
-    """The arguments of the public function with their defaults."""
-    op, say = code.operation, code.say
-    arguments: list[str] = []
-    optional_from = len(op.inputs)
-    while optional_from and op.inputs[optional_from - 1].default is not None:
-        optional_from -= 1
-    for n, t in enumerate(op.inputs):
-        arguments.append(f"{say(t.name)}=None" if n >= optional_from else say(t.name))
-    if op.parameters:
-        arguments.append("*")
-    for p in op.parameters:
-        if isinstance(p, Choice):
-            arguments.append(f'{say(p.name)}="{p.outputs[0][0]}"')
-        elif isinstance(p, KeepDim):
-            arguments.append(f"{say(p.name)}=False")
-        elif p.default is None:
-            arguments.append(say(p.name))
-        else:
-            arguments.append(f"{say(p.name)}={constant_text(p.default)}")
-    return arguments
-
-
-def docstring(doc: Sequence[str]) -> list[str]:
-    """The lines as a docstring."""
-    first, *rest = (line.replace("\\", "\\\\").replace('"""', "'''") for line in doc)
-    return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
-
-
 def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """The table from the options of a choice to their functions."""
     if variants[0].option is None:
@@ -381,52 +379,14 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     arguments = _arguments(op)
-    lines.append("if forward_ad._current_level >= 0:")
+    if variants[0].program.rearranges:
+        return lines + called(f"return {forward}(", arguments, ")", 4)
+    tensors = [t.name for t in op.inputs if t.kind == "float"]
+    if len(tensors) > 1:
+        lines.append("if torch.compiler.is_compiling():")
+        names = ", ".join(tensors)
+        lines += [f"    {line}" for line in called(f"{names} = _distinct(", tensors, ")", 8)]
+    lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
     lines += [f"    {line}" for line in called(f"return {forward}(", arguments, ")", 8)]
     lines += called(f"return {function}.apply(", arguments, ")", 4)
     return lines
-
-
-def checked(check: Check) -> list[str]:
-    """The lines of one check."""
-    lines = list(check.prepare)
-    if check.test:
-        lines += _condition_lines(check.test)
-        lines += [f"    {line}" for line in _raise(check)]
-    return [*lines, *check.then]
-
-
-def _condition_lines(test: str) -> list[str]:
-    """An if statement, taken apart before its operators where it is longer than a line."""
-    if len(test) + 8 <= COLUMNS:
-        return [f"if {test}:"]
-    operands = re.split(r" (?=or |!= )", test)
-    lines = [line for operand in operands for line in _operand_lines(operand)]
-    if any(len(line) + 8 > COLUMNS for line in lines):
-        raise LoweringError(f"a check that is longer than a line: {test}")
-    return ["if (", *(f"    {line}" for line in lines), "):"]
-
-
-def _operand_lines(operand: str) -> list[str]:
-    if len(operand) + 8 <= COLUMNS or not operand.endswith("]"):
-        return [operand]
-    start, _, inside = operand.partition("[")
-    return [f"{start}[", f"    {inside[:-1]}", "]"]
-
-
-def _raise(check: Check) -> list[str]:
-    """A raise statement; a long message is taken apart between words."""
-    message = check.message.replace('"', "'")
-    whole = f"raise {check.error}({_fstring(message)})"
-    if len(whole) + 8 <= COLUMNS:
-        return [whole]
-    pieces = [""]
-    for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
-        if len(pieces[-1]) + len(word) > COLUMNS - 15 and word.strip():
-            pieces.append("")
-        pieces[-1] += word
-    return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]
-
-
-def _fstring(message: str) -> str:
-    return f'f"{message}"' if "{" in message else f'"{message}"'

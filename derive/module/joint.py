@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import Check, is_tensor, refused, steps
 from derive.module.document import Doc
-from derive.module.emit import (
-    checked,
-    declared,
-    docstring,
-    environment,
-    helpers_in,
-    imports_of,
-)
+from derive.module.emit import environment, helpers_in, imports_of
 from derive.module.naming import Coded
+from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import assigned, called, indented
 from derive.notation.operation import Operation
 from derive.program.code import text
@@ -51,7 +45,9 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
     helpers = tuple(helpers_in(body))
     every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
     before, body = code.public(name, every, body)
-    signature = called(f"def {name}(", list(_arguments(code, joint)), "):", 0)
+    values = result_type(len(joint.results))
+    end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
+    signature = called(f"def {name}(", list(_arguments(code, joint)), end, 0)
     module = _Module(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports_of([*before, *body, *helpers, *signature])),
@@ -69,7 +65,7 @@ def _arguments(code: Coded, joint: Joint) -> Iterator[str]:
     if joint.cotangents and "*" not in given:
         yield "*"
     for cotangent in joint.cotangents:
-        yield cotangent.name
+        yield f"{cotangent.name}: torch.Tensor"
 
 
 def _shape_check(op: Operation, c: Cotangent) -> Check:

@@ -17,12 +17,18 @@ from derive.module.arguments import Check
 from derive.module.statements import called, indented
 from derive.notation.operation import Operation
 
-_IMPORTED = {"torch": "", "math": "", "Function": "torch.autograd", "forward_ad": "torch.autograd"}
+_IMPORTED = {
+    "torch": "",
+    "math": "",
+    "Literal": "typing",
+    "Function": "torch.autograd",
+    "forward_ad": "torch.autograd",
+}
 """What a module imports, and from where."""
 
 _BUILTIN = (
-    "OverflowError TypeError ValueError bool float hasattr int isinstance len max min pow range "
-    "slice staticmethod str tuple type"
+    "OverflowError TypeError ValueError any bool enumerate float hasattr int isinstance len "
+    "max min pow range slice staticmethod str tuple type"
 ).split()
 
 _LOCAL = (

@@ -174,6 +174,7 @@ _ROWS = (
     _view("narrow", shapes.narrow, free=False, at_positions=True),
     _view("unfold", shapes.unfold, free=False),
     _view("detach", shapes.like, free=False),
+    _view("_no_view", shapes.like),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
     _reduces("sum", "total"),

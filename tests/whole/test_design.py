@@ -455,7 +455,8 @@ def test_the_engine_does_not_see_names_of_the_catalog(op):
 def assert_blind(op):
     """On lines of any length: where a long one is broken depends on the length of names."""
     with pytest.MonkeyPatch.context() as patch, anew("program_of"):
-        for name in ("module.emit.COLUMNS", "module.statements.COLUMNS", "module.axes.SHORT"):
+        widths = ("emit.COLUMNS", "public.COLUMNS", "statements.COLUMNS", "axes.SHORT")
+        for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
         patch.setattr("derive.lowering.program.WIDTH", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))

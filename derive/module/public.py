@@ -1,0 +1,98 @@
+"""The public function: its arguments with their types, its docstring, what it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from derive.errors import LoweringError
+from derive.module.arguments import Check
+from derive.module.checks import constant_text
+from derive.module.naming import Coded
+from derive.module.statements import COLUMNS
+from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
+
+
+def declared(code: Coded) -> list[str]:
+    """The arguments of the public function with their types and defaults."""
+    op, say = code.operation, code.say
+    arguments: list[str] = []
+    optional_from = len(op.inputs)
+    while optional_from and op.inputs[optional_from - 1].default is not None:
+        optional_from -= 1
+    for n, t in enumerate(op.inputs):
+        optional = " | None" if t.default is not None else ""
+        default = " = None" if n >= optional_from else ""
+        arguments.append(f"{say(t.name)}: torch.Tensor{optional}{default}")
+    if op.parameters:
+        arguments.append("*")
+    return arguments + [f"{say(p.name)}: {_typed(p)}" for p in op.parameters]
+
+
+def _typed(p: Parameter) -> str:
+    """The type of a parameter, and its default."""
+    if isinstance(p, Choice):
+        options = [f'"{option}"' for option, _ in p.outputs]
+        return f"Literal[{', '.join(options)}] = {options[0]}"
+    if isinstance(p, KeepDim):
+        return "bool = False"
+    kind = "int" if isinstance(p, AxisOf | SizeOf) or p.integer else "float"
+    return kind if p.default is None else f"{kind} = {constant_text(p.default)}"
+
+
+def result_type(outputs: int) -> str:
+    """The type of so many outputs."""
+    if outputs == 1:
+        return "torch.Tensor"
+    return f"tuple[{', '.join(['torch.Tensor'] * outputs)}]"
+
+
+def docstring(doc: Sequence[str]) -> list[str]:
+    """The lines as a docstring."""
+    first, *rest = (line.replace("\\", "\\\\").replace('"""', "'''") for line in doc)
+    return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
+
+
+def checked(check: Check) -> list[str]:
+    """The lines of one check."""
+    lines = list(check.prepare)
+    if check.test:
+        lines += _condition_lines(check.test)
+        lines += [f"    {line}" for line in _raise(check)]
+    return [*lines, *check.then]
+
+
+def _condition_lines(test: str) -> list[str]:
+    """An if statement, taken apart before its operators where it is longer than a line."""
+    if len(test) + 8 <= COLUMNS:
+        return [f"if {test}:"]
+    operands = re.split(r" (?=or |!= )", test)
+    lines = [line for operand in operands for line in _operand_lines(operand)]
+    if any(len(line) + 8 > COLUMNS for line in lines):
+        raise LoweringError(f"a check that is longer than a line: {test}")
+    return ["if (", *(f"    {line}" for line in lines), "):"]
+
+
+def _operand_lines(operand: str) -> list[str]:
+    if len(operand) + 8 <= COLUMNS or not operand.endswith("]"):
+        return [operand]
+    start, _, inside = operand.partition("[")
+    return [f"{start}[", f"    {inside[:-1]}", "]"]
+
+
+def _raise(check: Check) -> list[str]:
+    """A raise statement; a long message is taken apart between words."""
+    message = check.message.replace('"', "'")
+    whole = f"raise {check.error}({_fstring(message)})"
+    if len(whole) + 8 <= COLUMNS:
+        return [whole]
+    pieces = [""]
+    for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
+        if len(pieces[-1]) + len(word) > COLUMNS - 15 and word.strip():
+            pieces.append("")
+        pieces[-1] += word
+    return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]
+
+
+def _fstring(message: str) -> str:
+    return f'f"{message}"' if "{" in message else f'"{message}"'

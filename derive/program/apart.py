@@ -1,0 +1,93 @@
+"""Outputs that share memory with nothing else, so that each may be changed in place.
+
+    a view of what was made here             _no_view(view), a tensor of its own; nothing is copied
+    a view of an input or of another output  view.clone()
+
+Autograd refuses to change in place what a Function returned as a view, and gives a gradient the
+strides of its output: those of overlapping windows would make it wrong without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from derive.program.code import Attribute, Code, Conditional, Function, Method, Name, Subscript
+from derive.program.tidy import Line
+from derive.program.torch_ops import torch_op
+
+_OVERLAPPING = ("expand", "unfold")
+"""Views that may show an element at several places."""
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Whose memory a value may share, and how it shows it."""
+
+    owners: frozenset[str | int]
+    view: bool = False
+    overlaps: bool = False
+
+
+def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
+    """The lines with each output, at its last line, a tensor that is no view."""
+    known = {name: _Memory(frozenset({name})) for name in inputs}
+    claimed: set[str | int] = set(known)
+    last = {line.name: n for n, line in enumerate(lines)}
+    result = []
+    for n, line in enumerate(lines):
+        code = line.code
+        if line.name in outputs and last[line.name] == n:
+            code, owners = _settled(code, known, claimed, n)
+            known[line.name] = _Memory(owners)
+            claimed |= owners
+        else:
+            known[line.name] = _memory(code, known, n)
+        result.append(replace(line, code=code))
+    return result
+
+
+def is_rearrangement(
+    lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
+) -> bool:
+    """Whether all outputs are views of inputs, which autograd of torch itself follows."""
+    known = {name: _Memory(frozenset({name})) for name in inputs}
+    given = frozenset(known)
+    for n, line in enumerate(lines):
+        known[line.name] = _memory(line.code, known, n)
+    return all(known[name].view and known[name].owners <= given for name in outputs)
+
+
+def _settled(
+    code: Code, known: dict[str, _Memory], claimed: set[str | int], n: int
+) -> tuple[Code, frozenset[str | int]]:
+    """The code as a tensor of its own, and whose memory that is."""
+    if isinstance(code, Conditional):
+        then, one = _settled(code.then, known, claimed, n)
+        other, two = _settled(code.other, known, claimed, n)
+        return Conditional(code.test, then, other), one | two
+    memory = _memory(code, known, n)
+    if memory.overlaps or memory.owners & claimed:
+        return Method(code, "clone"), frozenset({n})
+    return Function("_no_view", (code,)) if memory.view else code, memory.owners
+
+
+def _memory(code: Code, known: dict[str, _Memory], n: int) -> _Memory:
+    """Whose memory the code may share that is computed at line n."""
+    match code:
+        case Name(name) if name in known:
+            return known[name]
+        case Conditional(_, then, other):
+            one, two = _memory(then, known, n), _memory(other, known, n)
+            overlaps = one.overlaps or two.overlaps
+            return _Memory(one.owners | two.owners, one.view or two.view, overlaps)
+        case Method(obj, "to"):
+            return _memory(obj, known, n)
+        case Attribute(obj, "mT" | "T") | Subscript(obj):
+            return replace(_memory(obj, known, n), view=True)
+        case Method(obj) if torch_op(code).view:
+            inside = _memory(obj, known, n)
+            return replace(inside, view=True, overlaps=inside.overlaps or code.name in _OVERLAPPING)
+        case Function(_, (obj, *_)) if torch_op(code).view:
+            return replace(_memory(obj, known, n), view=True)
+    return _Memory(frozenset({n}))
