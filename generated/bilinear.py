@@ -31,6 +31,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _bilinear_forward(input1, input2, weight, bias):
     b_shape = input1.shape[:-1]
     input1_shape = input1.shape
@@ -76,7 +89,7 @@ class _Bilinear(Function):
         G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             input1 = input1.reshape((size, input1_shape[-1]))
-            part2 = (G.unsqueeze(2) * input1.unsqueeze(1)).flatten(1, 2)
+            part2 = _flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             input2 = input2.reshape((size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
@@ -84,10 +97,10 @@ class _Bilinear(Function):
             product = torch.einsum("ijl,jkl->ik", part, weight)
             grad_input1 = product.reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (part2 @ weight.flatten(0, 1)).reshape(input2_shape)
+            grad_input2 = (part2 @ _flatten(weight, 0, 1)).reshape(input2_shape)
         if ctx.needs_input_grad[2]:
             part3 = part2.mT @ input2
-            grad_weight = part3.unflatten(0, (weight.shape[0], input1.shape[1]))
+            grad_weight = _unflatten(part3, 0, (weight.shape[0], input1.shape[1]))
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)
         return grad_input1, grad_input2, grad_weight, grad_bias

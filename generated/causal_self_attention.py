@@ -36,6 +36,13 @@ def _distinct(*tensors):
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
     V = x @ Wv.mT
     Q = x @ Wq.mT
@@ -84,7 +91,7 @@ class _CausalSelfAttention(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part = x.flatten(0, 1)
+            part = _flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_Q = grad_S @ K / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -94,11 +101,11 @@ class _CausalSelfAttention(Function):
         if ctx.needs_input_grad[0]:
             grad_x = grad_Q @ Wq + grad_K @ Wk + grad_V @ Wv
         if ctx.needs_input_grad[1]:
-            grad_Wq = grad_Q.flatten(0, 1).mT @ part
+            grad_Wq = _flatten(grad_Q, 0, 1).mT @ part
         if ctx.needs_input_grad[2]:
-            grad_Wk = grad_K.flatten(0, 1).mT @ part
+            grad_Wk = _flatten(grad_K, 0, 1).mT @ part
         if ctx.needs_input_grad[3]:
-            grad_Wv = grad_V.flatten(0, 1).mT @ part
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ part
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 

@@ -37,6 +37,8 @@ Gradients, G the cotangent of loss:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -61,6 +63,19 @@ def _distinct(*tensors):
         return any(tensors[n] is x for x in tensors[:n])
 
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
@@ -106,8 +121,8 @@ class _CharacterModel(Function):
         grad_bnbias = None
         if needs_grad_logits:
             part = Xb.flatten()
-            emb = C.index_select(0, part).unflatten(0, Xb.shape)
-            embcat = emb.flatten(1, 2)
+            emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
+            embcat = _flatten(emb, 1, 2)
             hprebn = embcat @ W1 + b1
             bnmeani = hprebn.mean(0)
             bndiff = hprebn - bnmeani

@@ -45,6 +45,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
@@ -116,20 +123,20 @@ class _CrossAttention(Function):
         if needs_grad_V:
             grad_V = P.mT @ grad_context
         if needs_part:
-            part = memory.flatten(0, 1)
+            part = _flatten(memory, 0, 1)
         if needs[0]:
             grad_x = (grad_Q @ Wq).reshape(x_shape)
         if needs[1]:
             grad_memory = (grad_K @ Wk + grad_V @ Wv).reshape(memory_shape)
         if needs[2]:
-            grad_Wq = grad_Q.flatten(0, 1).mT @ x.flatten(0, 1)
+            grad_Wq = _flatten(grad_Q, 0, 1).mT @ _flatten(x, 0, 1)
         if needs[3]:
-            grad_Wk = grad_K.flatten(0, 1).mT @ part
+            grad_Wk = _flatten(grad_K, 0, 1).mT @ part
         if needs[4]:
-            grad_Wv = grad_V.flatten(0, 1).mT @ part
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ part
         if needs[5]:
             context = P @ V
-            grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1)
+            grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 

@@ -64,6 +64,12 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -118,7 +124,7 @@ class _CrossEntropyMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
-        part2 = weight.index_select(0, part).unflatten(0, target.shape)
+        part2 = _unflatten(weight.index_select(0, part), 0, target.shape)
         total2 = torch.where(mask, part2, 0).sum()
         part3 = 1 - label_smoothing
         part5 = label_smoothing / (input.shape[1] or math.nan)
@@ -204,7 +210,7 @@ class _CrossEntropySum(Function):
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part3 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
+            part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
             part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
             part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
             placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
@@ -278,7 +284,7 @@ class _CrossEntropyNone(Function):
         if ctx.needs_input_grad[2]:
             F = torch.log_softmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part3 = part2 * weight.index_select(0, part).unflatten(0, target.shape)
+            part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
             part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
             part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
             placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))

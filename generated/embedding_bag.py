@@ -28,6 +28,12 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _embedding_bag_mean_forward(input, weight):
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return part.mT.mean(2)
@@ -109,7 +115,7 @@ class _EmbeddingBagMax(Function):
     @staticmethod
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+        part = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
         winner = part.argmax(1)
         zeros = G.new_zeros(weight.shape)
         grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)

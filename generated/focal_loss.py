@@ -60,6 +60,12 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _focal_loss_mean_forward(input, target, weight, gamma):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -105,7 +111,7 @@ class _FocalLossMean(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = weight.index_select(0, part3).unflatten(0, target.shape)
+            part4 = _unflatten(weight.index_select(0, part3), 0, target.shape)
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             part6 = G / (input.shape[0] * input.shape[2]) * part4
@@ -166,7 +172,7 @@ class _FocalLossSum(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = G * weight.index_select(0, part3).unflatten(0, target.shape)
+            part4 = G * _unflatten(weight.index_select(0, part3), 0, target.shape)
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)
@@ -226,7 +232,7 @@ class _FocalLossNone(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = G * weight.index_select(0, part3).unflatten(0, target.shape)
+            part4 = G * _unflatten(weight.index_select(0, part3), 0, target.shape)
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)

@@ -55,6 +55,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -98,7 +111,7 @@ class _GraphAttention(Function):
         negative_slope = ctx.negative_slope
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         part = att_source.shape[0]
-        projected = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
+        projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
         picked = projected.index_select(0, source)
         picked2 = projected.index_select(0, target)
         scores = (att_source * picked).sum(2) + (att_target * picked2).sum(2)
@@ -111,10 +124,10 @@ class _GraphAttention(Function):
         zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
-        part4 = G.unflatten(1, (att_source.shape[0], att_source.shape[1]))
+        part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
         picked3 = part4.index_select(0, target)
         e2 = (a - lse.index_select(0, target)).exp()
-        part5 = output.unflatten(1, (att_source.shape[0], att_source.shape[1]))
+        part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
         grad_a = e2 * (picked3 * (picked - part5.index_select(0, target))).sum(2)
         grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -124,7 +137,7 @@ class _GraphAttention(Function):
             placed2 = zeros2.index_add(0, source, part6.permute(2, 0, 1))
             placed3 = placed2.index_add(0, target, part7.permute(2, 0, 1))
             grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked3)
-            part8 = grad_projected.flatten(1, 2)
+            part8 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
             grad_x = part8 @ weight
         if ctx.needs_input_grad[1]:

@@ -54,6 +54,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -109,7 +122,7 @@ class _GroupNorm(Function):
             xhat = inverse * u
             part2 = G * xhat
         if ctx.needs_input_grad[0]:
-            weight = weight.unflatten(0, (num_groups, part))
+            weight = _unflatten(weight, 0, (num_groups, part))
             part3 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
             total = (part2.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
             part4 = total / (input.shape[3] * input.shape[2]) * xhat
@@ -117,9 +130,9 @@ class _GroupNorm(Function):
             part6 = inverse * (part5 - part3.unsqueeze(2).unsqueeze(3))
             grad_input = part6.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part2.sum((0, 3)).flatten(0, 1)
+            grad_weight = _flatten(part2.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum((0, 3)).flatten(0, 1)
+            grad_bias = _flatten(G.sum((0, 3)), 0, 1)
         return grad_input, grad_weight, grad_bias, None, None
 
 

@@ -10,6 +10,8 @@ Gradients, G the cotangent of output:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -34,6 +36,19 @@ def _distinct(*tensors):
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
@@ -103,8 +118,8 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[2]:
-            total = G.unflatten(1, (groups, weight_shape[0] // groups)).sum((0, 3))
-            grad_bias = total.flatten(0, 1)
+            total = _unflatten(G, 1, (groups, weight_shape[0] // groups)).sum((0, 3))
+            grad_bias = _flatten(total, 0, 1)
         return grad_input, grad_weight, grad_bias, None, None, None, None
 
 

@@ -34,6 +34,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _grouped_query_attention_forward(query, key, value):
     part = query.shape[-3] // key.shape[-3]
     part2 = query.shape[-3] // key.shape[-3]
@@ -67,26 +80,26 @@ class _GroupedQueryAttention(Function):
         query, key, value = ctx.saved_tensors
         grad_query = grad_key = grad_value = None
         part = query.shape[-3] // key.shape[-3]
-        part2 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2)
+        part2 = _flatten(_unflatten(query, -3, (key.shape[-3], part)), -3, -2)
         part3 = query.shape[-3] // key.shape[-3]
-        part4 = (part2 @ key.mT).unflatten(-2, (part3, query.shape[-2]))
+        part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2]))
         S = part4 / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
-        part5 = G.unflatten(-3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-        part6 = part5.flatten(-3, -2)
+        part5 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+        part6 = _flatten(part5, -3, -2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part7 = query.shape[-3] // key.shape[-3]
-            grad_P = (part6 @ value.mT).unflatten(-2, (part7, query.shape[-2]))
+            grad_P = _unflatten(part6 @ value.mT, -2, (part7, query.shape[-2]))
             grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
-            part8 = grad_S.flatten(-3, -2)
+            part8 = _flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
             part9 = query.shape[-3] // key.shape[-3]
-            part10 = (part8 @ key).unflatten(-2, (part9, query.shape[-2]))
-            grad_query = (part10 / math.sqrt(query.shape[-1])).flatten(-4, -3)
+            part10 = _unflatten(part8 @ key, -2, (part9, query.shape[-2]))
+            grad_query = _flatten(part10 / math.sqrt(query.shape[-1]), -4, -3)
         if ctx.needs_input_grad[1]:
             grad_key = part8.mT @ part2 / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.flatten(-3, -2).mT @ part6
+            grad_value = _flatten(P, -3, -2).mT @ part6
         return grad_query, grad_key, grad_value
 
 

@@ -23,6 +23,8 @@ Gradients, G the cotangent of h:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -34,6 +36,19 @@ def _distinct(*tensors):
         return any(tensors[n] is x for x in tensors[:n])
 
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
@@ -63,10 +78,10 @@ class _GruCell(Function):
     def backward(ctx, G):
         input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-        a = b_ih.unflatten(0, (3, hx.shape[1])) + part
-        part2 = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-        s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
+        part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        a = _unflatten(b_ih, 0, (3, hx.shape[1])) + part
+        part2 = _unflatten(hx @ w_hh.mT, 1, (3, hx.shape[1]))
+        s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part2
         update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
         u = 1 - update
         grad_new = G * u
@@ -91,9 +106,9 @@ class _GruCell(Function):
         ):
             grad_s = torch.stack((part3, part4, grad_new * reset * u2), 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part5 = grad_a.flatten(1, 2)
+            part5 = _flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part6 = grad_s.flatten(1, 2)
+            part6 = _flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
             grad_input = part5 @ w_ih
         if ctx.needs_input_grad[1]:
@@ -103,9 +118,9 @@ class _GruCell(Function):
         if ctx.needs_input_grad[3]:
             grad_w_hh = part6.mT @ hx
         if ctx.needs_input_grad[4]:
-            grad_b_ih = grad_a.sum(0).flatten(0, 1)
+            grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:
-            grad_b_hh = grad_s.sum(0).flatten(0, 1)
+            grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 

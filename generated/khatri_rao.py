@@ -27,6 +27,12 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _khatri_rao_forward(A, B):
     return _no_view((A.unsqueeze(1) * B).flatten(0, 1))
 
@@ -54,7 +60,7 @@ class _KhatriRao(Function):
         A_shape = ctx.A_shape
         B_shape = ctx.B_shape
         grad_A = grad_B = None
-        G = G.unflatten(0, (A_shape[0], B_shape[0]))
+        G = _unflatten(G, 0, (A_shape[0], B_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_A = (G * B).sum(1)
         if ctx.needs_input_grad[1]:

@@ -27,6 +27,12 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _kron_forward(A, B):
     part = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
     return _no_view(part.flatten(1, 2))
@@ -55,8 +61,8 @@ class _Kron(Function):
         A_shape = ctx.A_shape
         B_shape = ctx.B_shape
         grad_A = grad_B = None
-        part = G.unflatten(1, (A_shape[1], B_shape[1]))
-        G = part.unflatten(0, (A_shape[0], B_shape[0]))
+        part = _unflatten(G, 1, (A_shape[1], B_shape[1]))
+        G = _unflatten(part, 0, (A_shape[0], B_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_A = (G * B.unsqueeze(1)).sum((1, 3))
         if ctx.needs_input_grad[1]:

@@ -22,6 +22,8 @@ Gradients, G_h the cotangent of h, G_c the cotangent of c:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -33,6 +35,19 @@ def _distinct(*tensors):
         return any(tensors[n] is x for x in tensors[:n])
 
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
@@ -71,10 +86,10 @@ class _LstmCell(Function):
         needs_grad_a = needs_part8 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1]))
-        part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
-        part3 = b_ih.unflatten(0, (4, hx.shape[1]))
-        a = part3 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
+        part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1]))
+        part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1]))
+        part3 = _unflatten(b_ih, 0, (4, hx.shape[1]))
+        a = part3 + _unflatten(b_hh, 0, (4, hx.shape[1])) + part + part2
         leave = a.select(1, 3).sigmoid()
         grad_c = G_c + G_h * leave * (1 - c.tanh().square())
         forget = a.select(1, 1).sigmoid()
@@ -87,9 +102,9 @@ class _LstmCell(Function):
             part7 = part4 * new * (1 - enter)
             grad_a = torch.stack((part7, part5, part6, G_h * h * (1 - leave)), 1)
         if needs_part8:
-            part8 = grad_a.flatten(1, 2)
+            part8 = _flatten(grad_a, 1, 2)
         if needs_grad_b_ih:
-            grad_b_ih = grad_a.sum(0).flatten(0, 1)
+            grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
             grad_input = part8 @ w_ih
         if needs[1]:

@@ -53,6 +53,19 @@ def _distinct(*tensors):
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
@@ -107,22 +120,22 @@ class _MultiHeadAttention(Function):
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_Wq:
             part = Wq_shape[0] // num_heads
-            Wq = Wq.unflatten(0, (num_heads, part))
+            Wq = _unflatten(Wq, 0, (num_heads, part))
         if needs_P:
-            Wk = Wk.unflatten(0, (num_heads, part))
-            part2 = bq.unflatten(0, (num_heads, part)).unsqueeze(1)
+            Wk = _unflatten(Wk, 0, (num_heads, part))
+            part2 = _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
             Q = part2 + torch.einsum("ikl,jml->ijkm", query, Wq)
-            part3 = bk.unflatten(0, (num_heads, part)).unsqueeze(1)
+            part3 = _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
             K = part3 + torch.einsum("ikl,jml->ijkm", key, Wk)
             S = Q @ K.mT / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
         if needs_part5:
             grad_context = G @ Wo
-            part5 = grad_context.unflatten(2, (num_heads, part)).transpose(1, 2)
+            part5 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
         if needs_Wv:
-            Wv = Wv.unflatten(0, (num_heads, part))
+            Wv = _unflatten(Wv, 0, (num_heads, part))
         if needs_V:
-            part4 = bv.unflatten(0, (num_heads, part)).unsqueeze(1)
+            part4 = _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
             V = part4 + torch.einsum("ikl,jml->ijkm", value, Wv)
         if needs_grad_S:
             grad_P = part5 @ V.mT
@@ -140,20 +153,20 @@ class _MultiHeadAttention(Function):
         if needs[2]:
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
-            grad_Wq = torch.einsum("ijkl,ikm->jlm", grad_Q, query).flatten(0, 1)
+            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
         if needs[4]:
-            grad_Wk = torch.einsum("ijkl,ikm->jlm", grad_K, key).flatten(0, 1)
+            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
         if needs[5]:
-            grad_Wv = torch.einsum("ijkl,ikm->jlm", grad_V, value).flatten(0, 1)
+            grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:
-            context = torch.einsum("iklm,ikjl->ijkm", V, P).flatten(2, 3)
-            grad_Wo = G.flatten(0, 1).mT @ context.flatten(0, 1)
+            context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P), 2, 3)
+            grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
         if needs[7]:
-            grad_bq = grad_Q.sum((0, 2)).flatten(0, 1)
+            grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
-            grad_bk = G.new_zeros((num_heads, Wq.shape[1])).flatten(0, 1)
+            grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1])), 0, 1)
         if needs[9]:
-            grad_bv = grad_V.sum((0, 2)).flatten(0, 1)
+            grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
         if needs[10]:
             grad_bo = G.sum((0, 1))
         return (

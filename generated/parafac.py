@@ -10,6 +10,8 @@ Gradients, G the cotangent of X:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -21,6 +23,13 @@ def _distinct(*tensors):
         return any(tensors[n] is x for x in tensors[:n])
 
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
 def _parafac_forward(U, V, W):
@@ -48,11 +57,11 @@ class _Parafac(Function):
         U, V, W = ctx.saved_tensors
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:
-            grad_U = G.flatten(1, 2) @ (V.unsqueeze(1) * W).flatten(0, 1)
+            grad_U = _flatten(G, 1, 2) @ _flatten(V.unsqueeze(1) * W, 0, 1)
         if ctx.needs_input_grad[1]:
             grad_V = torch.einsum("ijk,ikl->jl", G, U.unsqueeze(1) * W)
         if ctx.needs_input_grad[2]:
-            grad_W = G.flatten(0, 1).mT @ (U.unsqueeze(1) * V).flatten(0, 1)
+            grad_W = _flatten(G, 0, 1).mT @ _flatten(U.unsqueeze(1) * V, 0, 1)
         return grad_U, grad_V, grad_W
 
 

@@ -28,6 +28,12 @@ def _distinct(*tensors):
     return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
 
 
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
+
+
 def _relative_attention_forward(query, key, value, bias, buckets):
     part = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
     S = query @ key.mT + part.permute(2, 0, 1)
@@ -52,7 +58,7 @@ class _RelativeAttention(Function):
         query, key, value, bias, buckets = ctx.saved_tensors
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
-        part2 = bias.index_select(0, part).unflatten(0, buckets.shape)
+        part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
         S = query @ key.mT + part2.permute(2, 0, 1)
         P = torch.softmax(S, -1)
         if (

@@ -10,6 +10,8 @@ Gradients, G the cotangent of output:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -30,6 +32,19 @@ def _number(value, name):
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _rotary_embedding_forward(x, base):
@@ -59,13 +74,13 @@ class _RotaryEmbedding(Function):
     def backward(ctx, G):
         base = ctx.base
         x_shape = ctx.x_shape
-        G = G.unflatten(-1, (2, x_shape[-1] // 2))
+        G = _unflatten(G, -1, (2, x_shape[-1] // 2))
         part = torch.arange(G.shape[-3], device=G.device).to(G.dtype).unsqueeze(1)
         part2 = -torch.arange(G.shape[-1], device=G.device).to(G.dtype)
         angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
         u = (2 * torch.arange(2, device=G.device) - 1).to(G.dtype)
         part3 = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = (angle.cos().unsqueeze(1) * G + part3).flatten(-2, -1)
+        grad_x = _flatten(angle.cos().unsqueeze(1) * G + part3, -2, -1)
         return grad_x, None
 
 

@@ -11,6 +11,8 @@ Gradients, G the cotangent of X:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -27,6 +29,19 @@ def _distinct(*tensors):
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
+
+
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
+def _unflatten(x, at, sizes):
+    """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
+    at %= x.dim()
+    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
 def _tucker_forward(core, U, V, W):
@@ -59,18 +74,18 @@ class _Tucker(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part = (G.flatten(1, 2).mT @ U).unflatten(0, (V.shape[0], W.shape[0]))
+            part = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            part2 = part.flatten(1, 2).mT @ V
-            part3 = part2.unflatten(0, (W.shape[0], core.shape[0])).flatten(1, 2)
+            part2 = _flatten(part, 1, 2).mT @ V
+            part3 = _flatten(_unflatten(part2, 0, (W.shape[0], core.shape[0])), 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_core = (part3.mT @ W).unflatten(0, (core.shape[0], core.shape[1]))
+            grad_core = _unflatten(part3.mT @ W, 0, (core.shape[0], core.shape[1]))
         if ctx.needs_input_grad[1]:
-            grad_U = ((G.mT @ V).mT @ W).flatten(1, 2) @ core.flatten(1, 2).mT
+            grad_U = _flatten((G.mT @ V).mT @ W, 1, 2) @ _flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:
             grad_V = torch.einsum("ijl,jkl->ik", part.mT @ W, core)
         if ctx.needs_input_grad[3]:
-            grad_W = part3 @ core.flatten(0, 1)
+            grad_W = part3 @ _flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W
 
 

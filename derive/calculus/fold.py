@@ -46,6 +46,7 @@ from derive.calculus.conditions import guard_rule
 from derive.calculus.definitions import Definitions
 from derive.calculus.lets import Let, Lets
 from derive.calculus.totals import total_rules
+from derive.calculus.values import may_be_infinite
 
 
 def fold_rules(lets: Lets, adjoints: Mapping[str, Let]) -> Rules:
@@ -59,7 +60,7 @@ def naming_rules(lets: Lets) -> Rules:
     sums = Definitions(lets, _is_sum)
 
     def fold(t: Term) -> Poly | None:
-        return _fold_guarded(lets, products, t)
+        return _fold_all(lets, products, t)
 
     def fold_sums(t: Term) -> Poly | None:
         return _fold_sums(sums, t)
@@ -84,12 +85,7 @@ def masked_fold(lets: Lets) -> Rule:
     masked = Definitions(lets, _is_masked_product)
 
     def apply(t: Term) -> Poly | None:
-        folded = t
-        while (new := _fold(masked, folded)) is not None:
-            (folded,) = new.terms
-        if folded is t:
-            return _masked_power(masked, t)
-        return poly([folded])
+        return _fold_all(lets, masked, t) or _masked_power(masked, t)
 
     return Rule("fold", "a defining expression is its name", "the number of factors", apply)
 
@@ -180,23 +176,50 @@ def _with_sums_named(f: Expr, named: Callable[[Expr], Expr]) -> Expr:
     return f
 
 
-def _fold(products: Definitions, t: Term) -> Poly | None:
+def _fold_all(lets: Lets, products: Definitions, t: Term) -> Poly | None:
+    """Every product that defines a name as that name, which has its brackets itself.
+
+    The brackets stay beside another factor that may be infinite where they do not hold.
+    """
+    folded = t
+    while (made := _fold(products, folded)) is not None:
+        folded = made
+    return None if folded is t else poly([_said_once(lets, folded)])
+
+
+def _fold(products: Definitions, t: Term) -> Term | None:
+    """One product that defines a name as that name, beside its brackets."""
     for let in products.like(t):
         (definition,) = let.body.terms
         for rest, positions, exponent in _instances(let, definition, t):
-            factors = (*rest, raised(Access(let.name, positions), exponent))
+            masks = [f for f in t.factors if isinstance(f, Iverson) and f not in rest]
+            factors = (*rest, *masks, raised(Access(let.name, positions), exponent))
             coef = t.coef / definition.coef if exponent == 1 else t.coef
-            return poly([make_term(coef, t.binders, factors)])
+            return make_term(coef, t.binders, factors)
     return None
 
 
-def _fold_guarded(lets: Lets, products: Definitions, t: Term) -> Poly | None:
-    """[c]*x^(-3/2) = v^3 where v = [c]*x^(-1/2): the brackets of a name stand for those of t.
+def _said_once(lets: Lets, t: Term) -> Term:
+    """t without the brackets that names in it have themselves, where they guard nothing else."""
+    own: dict[Expr, None] = {}
+    for f in t.factors:
+        base, power = base_and_power(f)
+        masks = _brackets_of(lets, base) if power > 0 else ()
+        own |= dict.fromkeys(masks)
+        if not masks and may_be_infinite(lets.get, f):
+            return t
+    return make_term(t.coef, t.binders, [f for f in t.factors if f not in own])
 
-    They guard v alone: beside another factor that may be infinite they stay.
-    """
-    made = _fold(products, t)
-    return made
+
+def _brackets_of(lets: Lets, f: Expr) -> tuple[Expr, ...]:
+    """The brackets of the product that defines a name."""
+    let = lets.get(f.tensor) if isinstance(f, Access) else None
+    if let is None or let.kind != "sum" or len(let.body.terms) != 1:
+        return ()
+    assert isinstance(f, Access)
+    there = dict(zip(let.formals, f.positions, strict=True))
+    (definition,) = let.body.terms
+    return tuple(substitute(m, there) for m in definition.factors if isinstance(m, Iverson))
 
 
 def _worth_folding(t: Term) -> bool:

@@ -45,6 +45,7 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.ruled import ruled
 from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import torch_op
 
@@ -296,7 +297,9 @@ def _backward(
     lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
     lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
     lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
-    lines = ordered(lines, needed_by(lines, gradients))
+    found = zip(lines, needed_by(lines, gradients), strict=True)
+    read = [(line, own) for line, own in found if own]
+    lines = ordered([line for line, _ in read], [own for _, own in read])
     needs = needed_by(lines, gradients)
     places = {say(t.name): n for n, t in enumerate(op.inputs)}
     outputs = {name: say(name) for name in op.outputs}
@@ -304,6 +307,7 @@ def _backward(
     lines = _with_saved_shapes(lines, needs, [n for n in names if n not in border.entered])
     readers = _readers(lines, needs)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
+    shared = [(replace(line, code=ruled(line.code)), wanted) for line, wanted in shared]
     setup = lines_read(border.groups, lines)
     parameters = tuple(p.name for p in border.op.parameters)
     return Program(

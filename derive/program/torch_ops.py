@@ -171,6 +171,8 @@ _ROWS = (
     _view("reshape", shapes.expand),
     _view("flatten", shapes.flatten),
     _view("unflatten", shapes.unflatten),
+    _view("_flatten", shapes.flatten),
+    _view("_unflatten", shapes.unflatten),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
     _view("unfold", shapes.unfold, free=False),
     _view("detach", shapes.like, free=False),

@@ -42,5 +42,6 @@ def _recurrence(x, w, dim):
         to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
         even = _recurrence(even + to_odd * odd, to_pair, -1)
         odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
-        x = torch.stack((even, odd), -1).flatten(-2)[..., :n]
+        pairs = torch.stack((even, odd), -1)
+        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))[..., :n]
     return x.movedim(-1, dim)

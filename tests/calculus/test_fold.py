@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from kit.each import each_operation, each_option
 from kit.equations import numbers, operations, samples, with_lets
@@ -201,3 +202,23 @@ def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
 def test_the_exponentials_of_a_name_for_logarithms_add_up_to_one(text, expected):
     gradient = str(derive.derivation(derive.parse(text)).gradients["x"])
     assert gradient == f"grad_x[k] = {expected}"
+
+
+SHARES = (
+    "op f(x[j,k], m[j]) -> y\ny[j,k] = softmax[k | m[j] > 0](x[j,k])",
+    "op f(x[k], m[j]) -> y\ny[j,k] = softmax[k | m[j] > 0](x[k])",
+    "op f(x[j,k], m[j]) -> y\ny[j,k] = softmax[k | all[c](m[c] > 0)](x[j,k])",
+)
+
+
+@pytest.mark.parametrize("text", SHARES)
+def test_a_bracket_goes_with_the_last_factor_that_it_guards(text):
+    """exp(a - lse) is infinite where nothing is taken: each of two is the share beside its bracket."""
+    f = derive.load(derive.parse(text))
+    x = torch.randn(4 if "x[k]" in text else (3, 4), dtype=torch.float64, requires_grad=True)
+    for m in (torch.tensor([-1.0, 2.0, 3.0]), torch.tensor([-1.0, -2.0, -3.0])):
+        y = f(x, m.double())
+        G = torch.randn_like(y)
+        (found,) = torch.autograd.grad(y, x, G)
+        wanted = (y * (G - (G * y).sum(-1, keepdim=True))).detach()
+        torch.testing.assert_close(found, wanted if y.dim() == x.dim() else wanted.sum(0))

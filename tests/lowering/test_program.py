@@ -31,3 +31,11 @@ def test_a_line_of_the_backward_knows_the_gradients_that_need_it():
 def test_parameters_that_are_positions_are_integers():
     op = parse("op f(x[n]; a=1, s=2.5, m=size(n)) -> y\ny[n] = where(n >= a, x[n-a], s)")
     assert integers_of(op) == {"a", "m"}
+
+
+def test_what_no_gradient_reads_is_not_computed_backward():
+    """An extremum of nothing is infinite wherever its elements are."""
+    op = parse("op f(x[k], w[k]) -> y\ny = amin[k | not (3 > 1)](x[k]*w[k]) - sum[k](x[k]*w[k]**2)")
+    read = [name for entry in program_of(op, None).backward for name in entry.needs]
+    assert set(read) == {"x", "w"}
+    assert all(entry.needs for entry in program_of(op, None).backward)
