@@ -213,7 +213,7 @@ SHARES = (
 
 @pytest.mark.parametrize("text", SHARES)
 def test_a_bracket_goes_with_the_last_factor_that_it_guards(text):
-    """exp(a - lse) is infinite where nothing is taken: each of two is the share beside its bracket."""
+    """exp(a - lse) is infinite where nothing is taken; one bracket makes two of them shares."""
     f = derive.load(derive.parse(text))
     x = torch.randn(4 if "x[k]" in text else (3, 4), dtype=torch.float64, requires_grad=True)
     for m in (torch.tensor([-1.0, 2.0, 3.0]), torch.tensor([-1.0, -2.0, -3.0])):
