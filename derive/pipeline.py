@@ -28,7 +28,7 @@ from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import Program, frame_of, program
 from derive.memory import loaded
-from derive.module.checks import checks
+from derive.module.checks import checks, one_dtype
 from derive.module.document import document, document_joint
 from derive.module.emit import Variant, emit
 from derive.module.joint import emit_joint
@@ -305,7 +305,10 @@ def value_and_grad_source(
     speech = Speech.of(chosen, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     doc = document_joint(chosen, [formula(a, speech) for a in every])
-    tests = checks(code.operation, frame_of(code.operation))
+    tests = [
+        *checks(code.operation, frame_of(code.operation)),
+        *one_dtype(code.operation),
+    ]
     return emit_joint(_joint_name(op), code, made, tests, doc)
 
 

@@ -29,15 +29,46 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
-    return beta * input + alpha * (mat1 @ mat2)
+    low = _of_product(input, mat1, mat2)
+    dtype = _promoted(input, mat1, mat2)
+    wide = torch.promote_types(low, torch.float32)
+    mat1, mat2 = _cast(low, mat1, mat2)
+    (input,) = _cast(wide, input)
+    return (beta * input + alpha * (mat1 @ mat2).to(wide)).to(dtype)
 
 
 class _Addmm(Function):
@@ -49,7 +80,8 @@ class _Addmm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        _, mat1, mat2, beta, alpha = inputs
+        input, mat1, mat2, beta, alpha = inputs
+        ctx.low = _of_product(input, mat1, mat2)
         ctx.beta = beta
         ctx.alpha = alpha
         ctx.save_for_backward(
@@ -62,13 +94,19 @@ class _Addmm(Function):
         mat1, mat2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        mat1, mat2 = _cast(low, mat1, mat2)
+        (G,) = _cast(wide, G)
         grad_input = grad_mat1 = grad_mat2 = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            part = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_mat1 = alpha * (G @ mat2.mT)
+            grad_mat1 = alpha * (part @ mat2.mT).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_mat2 = alpha * (mat1.mT @ G)
+            grad_mat2 = alpha * (mat1.mT @ part).to(wide)
         return grad_input, grad_mat1, grad_mat2, None, None
 
 
@@ -112,13 +150,13 @@ def addmm(
         raise TypeError(
             f"addmm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if mat1.dtype != input.dtype:
+    if not mat1.is_floating_point():
         raise TypeError(
-            f"addmm: mat1 must have the dtype of input, {input.dtype}, not {mat1.dtype}"
+            f"addmm: mat1 must be a floating-point tensor, not {mat1.dtype}"
         )
-    if mat2.dtype != input.dtype:
+    if not mat2.is_floating_point():
         raise TypeError(
-            f"addmm: mat2 must have the dtype of input, {input.dtype}, not {mat2.dtype}"
+            f"addmm: mat2 must be a floating-point tensor, not {mat2.dtype}"
         )
     if mat1.device != input.device:
         raise ValueError(f"addmm: mat1 is on {mat1.device}, input on {input.device}")

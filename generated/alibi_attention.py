@@ -23,23 +23,53 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _alibi_attention_forward(query, key, value, slopes):
+    low = _of_product(query, key, value, slopes)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    (slopes,) = _cast(wide, slopes)
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
     position2 = torch.arange(key.shape[-2], device=query.device)
-    u = (position2 - position).to(query.dtype)
-    part = query @ key.mT / math.sqrt(query.shape[-1])
+    u = (position2 - position).to(wide)
+    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = slopes.unsqueeze(1).unsqueeze(2) * u + part
     mask = position2 <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), -1)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    return P @ value
+    return P.to(low) @ value
 
 
 class _AlibiAttention(Function):
@@ -52,19 +82,24 @@ class _AlibiAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, slopes = inputs
+        ctx.low = _of_product(query, key, value, slopes)
         ctx.save_for_backward(query, key, value, slopes)
 
     @staticmethod
     def backward(ctx, G):
         query, key, value, slopes = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = _cast(low, query, key, value, G)
+        (slopes,) = _cast(wide, slopes)
         grad_query = grad_key = grad_value = grad_slopes = None
         position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
         position2 = torch.arange(key.shape[-2], device=G.device)
-        u = (position2 - position).to(G.dtype)
-        part = query @ key.mT / math.sqrt(query.shape[-1])
+        u = (position2 - position).to(wide)
+        part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = slopes.unsqueeze(1).unsqueeze(2) * u + part
         mask = position2 <= position
-        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), -1)
+        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
         P = torch.where(mask, p, 0)
         if (
             ctx.needs_input_grad[0]
@@ -72,17 +107,18 @@ class _AlibiAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part2 = grad_P.to(wide)
+            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = grad_S @ key / math.sqrt(query.shape[-1])
+            grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
-            grad_key = grad_S.mT @ query / math.sqrt(query.shape[-1])
+            grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.mT @ G
+            grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part2 = query.shape[-3]
-            part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
-            grad_slopes = (part3 * u).sum((1, 2))
+            part3 = query.shape[-3]
+            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
+            grad_slopes = (part4 * u).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -141,19 +177,17 @@ def alibi_attention(
         raise TypeError(
             f"alibi_attention: query must be a floating-point tensor, not {query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"alibi_attention: key must have the dtype of query, {query.dtype}, not "
-            f"{key.dtype}"
+            f"alibi_attention: key must be a floating-point tensor, not {key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            f"alibi_attention: value must have the dtype of query, {query.dtype}, not "
-            f"{value.dtype}"
+            f"alibi_attention: value must be a floating-point tensor, not {value.dtype}"
         )
-    if slopes.dtype != query.dtype:
+    if not slopes.is_floating_point():
         raise TypeError(
-            f"alibi_attention: slopes must have the dtype of query, {query.dtype}, not "
+            "alibi_attention: slopes must be a floating-point tensor, not "
             f"{slopes.dtype}"
         )
     if key.device != query.device:

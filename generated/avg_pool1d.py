@@ -20,8 +20,35 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _avg_pool1d_forward(input, kernel_size, stride):
-    return torch.nn.functional.avg_pool1d(input, kernel_size, stride)
+    dtype = _promoted(input)
+    (input,) = _wide(input)
+    output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
+    return output.to(dtype)
 
 
 class _AvgPool1d(Function):
@@ -43,6 +70,7 @@ class _AvgPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         part = stride * torch.arange(G.shape[2], device=G.device)
         part2 = torch.arange(kernel_size, device=G.device) + part.unsqueeze(1)
         zeros = G.new_zeros(input_shape)

@@ -29,15 +29,46 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
-    return beta * input + alpha * (batch1 @ batch2)
+    low = _of_product(input, batch1, batch2)
+    dtype = _promoted(input, batch1, batch2)
+    wide = torch.promote_types(low, torch.float32)
+    batch1, batch2 = _cast(low, batch1, batch2)
+    (input,) = _cast(wide, input)
+    return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
 
 
 class _Baddbmm(Function):
@@ -49,7 +80,8 @@ class _Baddbmm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        _, batch1, batch2, beta, alpha = inputs
+        input, batch1, batch2, beta, alpha = inputs
+        ctx.low = _of_product(input, batch1, batch2)
         ctx.beta = beta
         ctx.alpha = alpha
         ctx.save_for_backward(
@@ -62,13 +94,19 @@ class _Baddbmm(Function):
         batch1, batch2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        batch1, batch2 = _cast(low, batch1, batch2)
+        (G,) = _cast(wide, G)
         grad_input = grad_batch1 = grad_batch2 = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            part = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_batch1 = alpha * (G @ batch2.mT)
+            grad_batch1 = alpha * (part @ batch2.mT).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_batch2 = alpha * (batch1.mT @ G)
+            grad_batch2 = alpha * (batch1.mT @ part).to(wide)
         return grad_input, grad_batch1, grad_batch2, None, None
 
 
@@ -122,15 +160,13 @@ def baddbmm(
         raise TypeError(
             f"baddbmm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if batch1.dtype != input.dtype:
+    if not batch1.is_floating_point():
         raise TypeError(
-            f"baddbmm: batch1 must have the dtype of input, {input.dtype}, not "
-            f"{batch1.dtype}"
+            f"baddbmm: batch1 must be a floating-point tensor, not {batch1.dtype}"
         )
-    if batch2.dtype != input.dtype:
+    if not batch2.is_floating_point():
         raise TypeError(
-            f"baddbmm: batch2 must have the dtype of input, {input.dtype}, not "
-            f"{batch2.dtype}"
+            f"baddbmm: batch2 must be a floating-point tensor, not {batch2.dtype}"
         )
     if batch1.device != input.device:
         raise ValueError(

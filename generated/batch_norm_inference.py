@@ -34,11 +34,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -47,13 +78,16 @@ def _no_view(x):
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
+    dtype = _of_float32(input, running_mean, running_var, weight, bias)
+    given = _wide(input, running_mean, running_var, weight, bias)
+    input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     inverse = (running_var + eps).rsqrt().unsqueeze(1)
     xhat = inverse * (input - running_mean.unsqueeze(1))
     part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)))
+    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -85,6 +119,8 @@ class _BatchNormInference(Function):
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        given = _wide(input, running_mean, running_var, weight, G)
+        input, running_mean, running_var, weight, G = given
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[1] or needs[4]
         needs_grad_weight = needs[2] or needs[3]
@@ -201,25 +237,25 @@ def batch_norm_inference(
             "batch_norm_inference: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if running_mean.dtype != input.dtype:
+    if not running_mean.is_floating_point():
         raise TypeError(
-            "batch_norm_inference: running_mean must have the dtype of input, "
-            f"{input.dtype}, not {running_mean.dtype}"
+            "batch_norm_inference: running_mean must be a floating-point tensor, not "
+            f"{running_mean.dtype}"
         )
-    if running_var.dtype != input.dtype:
+    if not running_var.is_floating_point():
         raise TypeError(
-            "batch_norm_inference: running_var must have the dtype of input, "
-            f"{input.dtype}, not {running_var.dtype}"
+            "batch_norm_inference: running_var must be a floating-point tensor, not "
+            f"{running_var.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"batch_norm_inference: weight must have the dtype of input, {input.dtype}, "
-            f"not {weight.dtype}"
+            "batch_norm_inference: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"batch_norm_inference: bias must have the dtype of input, {input.dtype}, "
-            f"not {bias.dtype}"
+            "batch_norm_inference: bias must be a floating-point tensor, not "
+            f"{bias.dtype}"
         )
     if running_mean.device != input.device:
         raise ValueError(

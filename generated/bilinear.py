@@ -19,11 +19,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -45,13 +71,17 @@ def _unflatten(x, at, sizes):
 
 
 def _bilinear_forward(input1, input2, weight, bias):
+    low = _of_product(input1, input2, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    weight, bias = _cast(low, weight, bias)
+    input1, input2 = _cast(wide, input1, input2)
     b_shape = input1.shape[:-1]
     input1_shape = input1.shape
     input2_shape = input2.shape
     size = math.prod(b_shape)
     input1 = input1.reshape((size, input1_shape[-1]))
     input2 = input2.reshape((size, input2_shape[-1]))
-    part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2)
+    part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(low)
     part2 = part @ weight.flatten(1, 2).mT + bias
     return _no_view(part2.reshape((*b_shape, weight.shape[0])))
 
@@ -65,8 +95,9 @@ class _Bilinear(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input1, input2, weight, _ = inputs
+        input1, input2, weight, bias = inputs
         b_shape = input1.shape[:-1]
+        ctx.low = _of_product(input1, input2, weight, bias)
         ctx.b_shape = b_shape
         ctx.input1_shape = input1.shape
         ctx.input2_shape = input2.shape
@@ -84,6 +115,10 @@ class _Bilinear(Function):
         input1_shape = ctx.input1_shape
         input2_shape = ctx.input2_shape
         weight_shape = ctx.weight_shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (weight,) = _cast(low, weight)
+        input1, input2, G = _cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
         size = math.prod(b_shape)
         G = G.reshape((size, weight_shape[0]))
@@ -93,13 +128,13 @@ class _Bilinear(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             input2 = input2.reshape((size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
-            part = G.unsqueeze(2) * input2.unsqueeze(1)
+            part = (G.unsqueeze(2) * input2.unsqueeze(1)).to(low)
             product = torch.einsum("ijl,jkl->ik", part, weight)
             grad_input1 = product.reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (part2 @ _flatten(weight, 0, 1)).reshape(input2_shape)
+            grad_input2 = (part2.to(low) @ _flatten(weight, 0, 1)).reshape(input2_shape)
         if ctx.needs_input_grad[2]:
-            part3 = part2.mT @ input2
+            part3 = part2.mT.to(low) @ input2.to(low)
             grad_weight = _unflatten(part3, 0, (weight.shape[0], input1.shape[1]))
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)
@@ -157,20 +192,17 @@ def bilinear(
         raise TypeError(
             f"bilinear: input1 must be a floating-point tensor, not {input1.dtype}"
         )
-    if input2.dtype != input1.dtype:
+    if not input2.is_floating_point():
         raise TypeError(
-            f"bilinear: input2 must have the dtype of input1, {input1.dtype}, not "
-            f"{input2.dtype}"
+            f"bilinear: input2 must be a floating-point tensor, not {input2.dtype}"
         )
-    if weight.dtype != input1.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"bilinear: weight must have the dtype of input1, {input1.dtype}, not "
-            f"{weight.dtype}"
+            f"bilinear: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if bias.dtype != input1.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"bilinear: bias must have the dtype of input1, {input1.dtype}, not "
-            f"{bias.dtype}"
+            f"bilinear: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if input2.device != input1.device:
         raise ValueError(

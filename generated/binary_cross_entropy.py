@@ -48,18 +48,51 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
     u2 = target * input.log().clamp(min=-100) + part
     loss = -weight * u2
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _BinaryCrossEntropyMean(Function):
@@ -81,6 +114,7 @@ class _BinaryCrossEntropyMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         part = 1 - input
         part2 = part.log()
@@ -106,10 +140,12 @@ class _BinaryCrossEntropyMean(Function):
 
 
 def _binary_cross_entropy_sum_forward(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
     u2 = target * input.log().clamp(min=-100) + part
     loss = -weight * u2
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _BinaryCrossEntropySum(Function):
@@ -131,6 +167,7 @@ class _BinaryCrossEntropySum(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         part = 1 - input
         part2 = part.log()
@@ -157,9 +194,11 @@ class _BinaryCrossEntropySum(Function):
 
 
 def _binary_cross_entropy_none_forward(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
     u2 = target * input.log().clamp(min=-100) + part
-    return -weight * u2
+    return (-weight * u2).to(dtype)
 
 
 class _BinaryCrossEntropyNone(Function):
@@ -181,6 +220,7 @@ class _BinaryCrossEntropyNone(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         part = 1 - input
         part2 = part.log()
@@ -254,15 +294,15 @@ def binary_cross_entropy(
             "binary_cross_entropy: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"binary_cross_entropy: target must have the dtype of input, {input.dtype}, "
-            f"not {target.dtype}"
+            "binary_cross_entropy: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"binary_cross_entropy: weight must have the dtype of input, {input.dtype}, "
-            f"not {weight.dtype}"
+            "binary_cross_entropy: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -36,18 +36,51 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
+    dtype = _of_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = pos_weight * target * torch.nn.functional.logsigmoid(input)
     u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -weight * u2
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _BinaryCrossEntropyWithLogitsMean(Function):
@@ -67,6 +100,8 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight, pos_weight = ctx.saved_tensors
+        given = _wide(input, target, weight, pos_weight, G)
+        input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         part = math.prod(input.shape[:-1]) * input.shape[-1]
         if (
@@ -104,10 +139,12 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
+    dtype = _of_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = pos_weight * target * torch.nn.functional.logsigmoid(input)
     u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -weight * u2
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _BinaryCrossEntropyWithLogitsSum(Function):
@@ -127,6 +164,8 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight, pos_weight = ctx.saved_tensors
+        given = _wide(input, target, weight, pos_weight, G)
+        input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
             ctx.needs_input_grad[0]
@@ -163,9 +202,11 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
+    dtype = _promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = pos_weight * target * torch.nn.functional.logsigmoid(input)
     u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    return -weight * u2
+    return (-weight * u2).to(dtype)
 
 
 class _BinaryCrossEntropyWithLogitsNone(Function):
@@ -185,6 +226,8 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight, pos_weight = ctx.saved_tensors
+        given = _wide(input, target, weight, pos_weight, G)
+        input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
             ctx.needs_input_grad[0]
@@ -305,20 +348,20 @@ def binary_cross_entropy_with_logits(
             "binary_cross_entropy_with_logits: input must be a floating-point tensor, "
             f"not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            "binary_cross_entropy_with_logits: target must have the dtype of input, "
-            f"{input.dtype}, not {target.dtype}"
+            "binary_cross_entropy_with_logits: target must be a floating-point tensor, "
+            f"not {target.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            "binary_cross_entropy_with_logits: weight must have the dtype of input, "
-            f"{input.dtype}, not {weight.dtype}"
+            "binary_cross_entropy_with_logits: weight must be a floating-point tensor, "
+            f"not {weight.dtype}"
         )
-    if pos_weight.dtype != input.dtype:
+    if not pos_weight.is_floating_point():
         raise TypeError(
-            "binary_cross_entropy_with_logits: pos_weight must have the dtype of "
-            f"input, {input.dtype}, not {pos_weight.dtype}"
+            "binary_cross_entropy_with_logits: pos_weight must be a floating-point "
+            f"tensor, not {pos_weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

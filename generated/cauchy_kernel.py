@@ -28,23 +28,61 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _cauchy_kernel_forward(x1, x2, gamma):
+    low = _of_product(x1, x2)
+    dtype = _of_float32(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(wide, x1, x2)
     part = x2.detach()
     mean = part.mean(-2)
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
+    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    part3 = 1 + gamma * (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
-    return 1 / part3
+    part3 = total + x2_centred.square().sum(-1).unsqueeze(-2) - part2
+    return (1 / (1 + gamma * part3.clamp_min(0))).to(dtype)
 
 
 class _CauchyKernel(Function):
@@ -58,6 +96,7 @@ class _CauchyKernel(Function):
     def setup_context(ctx, inputs, output):
         x1, x2, gamma = inputs
         K = output
+        ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.save_for_backward(x1, x2, K)
 
@@ -65,6 +104,9 @@ class _CauchyKernel(Function):
     def backward(ctx, G):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2, K, G = _cast(wide, x1, x2, K, G)
         grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
@@ -74,11 +116,11 @@ class _CauchyKernel(Function):
         part2 = G * K.square()
         part3 = 2 * gamma
         if ctx.needs_input_grad[0]:
-            part4 = part2 @ x2_centred - part2.sum(-1, keepdim=True) * x1_centred
-            grad_x1 = part3 * part4
+            part4 = (part2.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = part3 * (part4 - part2.sum(-1, keepdim=True) * x1_centred)
         if ctx.needs_input_grad[1]:
-            part5 = part2.mT @ x1_centred - part2.sum(-2).unsqueeze(-1) * x2_centred
-            grad_x2 = part3 * part5
+            part5 = (part2.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = part3 * (part5 - part2.sum(-2).unsqueeze(-1) * x2_centred)
         return grad_x1, grad_x2, None
 
 
@@ -113,9 +155,9 @@ def cauchy_kernel(
         raise TypeError(
             f"cauchy_kernel: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"cauchy_kernel: x2 must have the dtype of x1, {x1.dtype}, not {x2.dtype}"
+            f"cauchy_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"cauchy_kernel: x2 is on {x2.device}, x1 on {x1.device}")

@@ -22,20 +22,49 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _causal_attention_forward(query, key, value):
-    S = query @ key.mT / math.sqrt(query.shape[-1])
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
     mask = torch.arange(key.shape[-2], device=query.device) <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), -1)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    return P @ value
+    return P.to(low) @ value
 
 
 class _CausalAttention(Function):
@@ -48,6 +77,7 @@ class _CausalAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -57,21 +87,25 @@ class _CausalAttention(Function):
     @staticmethod
     def backward(ctx, G):
         query, key, value = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        S = query @ key.mT / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
         mask = torch.arange(key.shape[-2], device=G.device) <= position
-        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), -1)
+        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
         P = torch.where(mask, p, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = grad_S @ key / math.sqrt(query.shape[-1])
+            grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
-            grad_key = grad_S.mT @ query / math.sqrt(query.shape[-1])
+            grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.mT @ G
+            grad_value = P.mT.to(low) @ G
         return grad_query, grad_key, grad_value
 
 
@@ -122,14 +156,13 @@ def causal_attention(
             "causal_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"causal_attention: key must have the dtype of query, {query.dtype}, not "
-            f"{key.dtype}"
+            f"causal_attention: key must be a floating-point tensor, not {key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            f"causal_attention: value must have the dtype of query, {query.dtype}, not "
+            "causal_attention: value must be a floating-point tensor, not "
             f"{value.dtype}"
         )
     if key.device != query.device:

@@ -21,23 +21,62 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _causal_linear_attention_forward(query, key, value):
+    low = _of_product(query, key, value)
+    dtype = _of_float32(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    (value,) = _cast(low, value)
+    query, key = _cast(wide, query, key)
     mask = query > 0
     phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
     mask2 = key > 0
     psi = torch.where(mask2, 1 + key, torch.where(~mask2, key, 1).exp())
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
     mask3 = torch.arange(key.shape[-2], device=query.device) <= position
-    S = torch.where(mask3, phi @ psi.mT, 0)
+    S = torch.where(mask3, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
-    return S @ value / total.unsqueeze(-1)
+    return ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
 
 
 class _CausalLinearAttention(Function):
@@ -51,6 +90,7 @@ class _CausalLinearAttention(Function):
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
         output = result
+        ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -61,6 +101,10 @@ class _CausalLinearAttention(Function):
     @staticmethod
     def backward(ctx, G):
         query, key, value, output = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (value,) = _cast(low, value)
+        query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         mask = query > 0
         e2 = torch.where(~mask, query, 1).exp()
@@ -70,18 +114,20 @@ class _CausalLinearAttention(Function):
         psi = torch.where(mask2, 1 + key, e3)
         position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
         mask3 = torch.arange(key.shape[-2], device=G.device) <= position
-        S = torch.where(mask3, phi @ psi.mT, 0)
+        part = phi.to(low)
+        S = torch.where(mask3, (part @ psi.mT.to(low)).to(wide), 0)
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = G @ value.mT - (G * output).sum(-1, keepdim=True)
-            grad_S = part / total.unsqueeze(-1)
+            total2 = (G * output).sum(-1, keepdim=True)
+            grad_S = ((G.to(low) @ value.mT).to(wide) - total2) / total.unsqueeze(-1)
             chosen = torch.where(mask3, grad_S, 0)
         if ctx.needs_input_grad[0]:
-            grad_query = chosen @ psi * torch.where(mask, 1, e2)
+            part2 = (chosen.to(low) @ psi.to(low)).to(wide)
+            grad_query = part2 * torch.where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
-            grad_key = chosen.mT @ phi * torch.where(mask2, 1, e3)
+            grad_key = (chosen.mT.to(low) @ part).to(wide) * torch.where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
-            grad_value = S.mT @ (G * (1 / total).unsqueeze(-1))
+            grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value
 
 
@@ -136,15 +182,15 @@ def causal_linear_attention(
             "causal_linear_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"causal_linear_attention: key must have the dtype of query, {query.dtype}, "
-            f"not {key.dtype}"
+            "causal_linear_attention: key must be a floating-point tensor, not "
+            f"{key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            "causal_linear_attention: value must have the dtype of query, "
-            f"{query.dtype}, not {value.dtype}"
+            "causal_linear_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
     if key.device != query.device:
         raise ValueError(

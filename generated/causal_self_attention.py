@@ -29,11 +29,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -44,15 +70,18 @@ def _flatten(x, start, end):
 
 
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
+    low = _of_product(x, Wq, Wk, Wv)
+    wide = torch.promote_types(low, torch.float32)
+    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
     V = x @ Wv.mT
     Q = x @ Wq.mT
     K = x @ Wk.mT
-    S = Q @ K.mT / math.sqrt(Wq.shape[0])
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
     position = torch.arange(x.shape[1], device=x.device)
     mask = position <= position.unsqueeze(1)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(x.dtype).min), 2)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
-    return P @ V
+    return P.to(low) @ V
 
 
 class _CausalSelfAttention(Function):
@@ -65,18 +94,22 @@ class _CausalSelfAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, Wq, Wk, Wv = inputs
+        ctx.low = _of_product(x, Wq, Wk, Wv)
         ctx.save_for_backward(x, Wq, Wk, Wv)
 
     @staticmethod
     def backward(ctx, G):
         x, Wq, Wk, Wv = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         Q = x @ Wq.mT
         K = x @ Wk.mT
-        S = Q @ K.mT / math.sqrt(Wq.shape[0])
+        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
         position = torch.arange(x.shape[1], device=G.device)
         mask = position <= position.unsqueeze(1)
-        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), 2)
+        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
         P = torch.where(mask, p, 0)
         if (
             ctx.needs_input_grad[0]
@@ -85,27 +118,28 @@ class _CausalSelfAttention(Function):
         ):
             V = x @ Wv.mT
             grad_P = G @ V.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(2, keepdim=True))
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part = _flatten(x, 0, 1)
+            part2 = _flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_Q = grad_S @ K / math.sqrt(Wq.shape[0])
+            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[0])
+            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            grad_V = P.mT @ G
+            grad_V = P.mT.to(low) @ G
         if ctx.needs_input_grad[0]:
-            grad_x = grad_Q @ Wq + grad_K @ Wk + grad_V @ Wv
+            grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
         if ctx.needs_input_grad[1]:
-            grad_Wq = _flatten(grad_Q, 0, 1).mT @ part
+            grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ part2
         if ctx.needs_input_grad[2]:
-            grad_Wk = _flatten(grad_K, 0, 1).mT @ part
+            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part2
         if ctx.needs_input_grad[3]:
-            grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ part2
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
@@ -164,20 +198,17 @@ def causal_self_attention(
         raise TypeError(
             f"causal_self_attention: x must be a floating-point tensor, not {x.dtype}"
         )
-    if Wq.dtype != x.dtype:
+    if not Wq.is_floating_point():
         raise TypeError(
-            f"causal_self_attention: Wq must have the dtype of x, {x.dtype}, not "
-            f"{Wq.dtype}"
+            f"causal_self_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
         )
-    if Wk.dtype != x.dtype:
+    if not Wk.is_floating_point():
         raise TypeError(
-            f"causal_self_attention: Wk must have the dtype of x, {x.dtype}, not "
-            f"{Wk.dtype}"
+            f"causal_self_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
         )
-    if Wv.dtype != x.dtype:
+    if not Wv.is_floating_point():
         raise TypeError(
-            f"causal_self_attention: Wv must have the dtype of x, {x.dtype}, not "
-            f"{Wv.dtype}"
+            f"causal_self_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
         )
     if Wq.device != x.device:
         raise ValueError(

@@ -15,15 +15,48 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _cdist_manhattan_forward(x1, x2):
-    return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2)
+    dtype = _of_float32(x1, x2)
+    x1, x2 = _wide(x1, x2)
+    return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2).to(dtype)
 
 
 class _CdistManhattan(Function):
@@ -41,6 +74,7 @@ class _CdistManhattan(Function):
     @staticmethod
     def backward(ctx, G):
         x1, x2 = ctx.saved_tensors
+        x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None
         part = G.unsqueeze(-1) * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign().mT
         if ctx.needs_input_grad[0]:
@@ -80,9 +114,9 @@ def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"cdist_manhattan: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"cdist_manhattan: x2 must have the dtype of x1, {x1.dtype}, not {x2.dtype}"
+            f"cdist_manhattan: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"cdist_manhattan: x2 is on {x2.device}, x1 on {x1.device}")

@@ -15,22 +15,61 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _cdist_squared_forward(x1, x2):
+    low = _of_product(x1, x2)
+    dtype = _of_float32(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(wide, x1, x2)
     part = x2.detach()
     mean = part.mean(-2)
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
+    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    return (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
+    D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part2).clamp_min(0)
+    return D.to(dtype)
 
 
 class _CdistSquared(Function):
@@ -43,11 +82,15 @@ class _CdistSquared(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
+        ctx.low = _of_product(x1, x2)
         ctx.save_for_backward(x1, x2)
 
     @staticmethod
     def backward(ctx, G):
         x1, x2 = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2, G = _cast(wide, x1, x2, G)
         grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
@@ -55,9 +98,11 @@ class _CdistSquared(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - G @ x2_centred)
+            part2 = (G.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - part2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - G.mT @ x1_centred)
+            part3 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - part3)
         return grad_x1, grad_x2
 
 
@@ -87,9 +132,9 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"cdist_squared: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"cdist_squared: x2 must have the dtype of x1, {x1.dtype}, not {x2.dtype}"
+            f"cdist_squared: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"cdist_squared: x2 is on {x2.device}, x1 on {x1.device}")

@@ -25,10 +25,44 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _celu_forward(input, alpha):
+    dtype = _of_float32(input)
+    (input,) = _wide(input)
     mask = input > 0
     part = alpha * torch.where(~mask, input / alpha, 1).expm1()
-    return torch.where(mask, input, part)
+    return torch.where(mask, input, part).to(dtype)
 
 
 class _Celu(Function):
@@ -48,6 +82,7 @@ class _Celu(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
+        input, G = _wide(input, G)
         mask = input > 0
         e = torch.where(~mask, input / alpha, 1).exp()
         grad_input = G * torch.where(mask, 1, e)

@@ -58,11 +58,45 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -79,20 +113,26 @@ def _unflatten(x, at, sizes):
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
+    low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
+    dtype = _of_float32(C, W1, b1, W2, b2, bngain, bnbias)
+    wide = torch.promote_types(low, torch.float32)
+    C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
+    bngain, bnbias = _cast(wide, bngain, bnbias)
     emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)
     embcat = emb.flatten(1, 2)
     hprebn = embcat @ W1 + b1
-    bnmeani = hprebn.mean(0)
-    bndiff = hprebn - bnmeani
+    part = hprebn.to(wide)
+    bnmeani = part.mean(0)
+    bndiff = part - bnmeani
     bndiff2 = bndiff.square()
     bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)
     bnvar_inv = (bnvar + eps).rsqrt()
     bnraw = bnvar_inv * bndiff
     hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
     h = hpreact.tanh()
-    logits = h @ W2 + b2
-    logprobs = torch.log_softmax(logits, 1)
-    return -logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()
+    logits = h.to(low) @ W2 + b2
+    logprobs = torch.log_softmax(logits.to(wide), 1)
+    return (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
 
 
 class _CharacterModel(Function):
@@ -105,6 +145,7 @@ class _CharacterModel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps = inputs
+        ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.save_for_backward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
 
@@ -112,11 +153,16 @@ class _CharacterModel(Function):
     def backward(ctx, G):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = ctx.saved_tensors
         eps = ctx.eps
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
+        bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
         needs = ctx.needs_input_grad
-        needs_grad_hprebn = needs[0] or needs[1]
-        needs_total = needs_grad_hprebn or needs[5]
+        needs_part7 = needs[0] or needs[1]
+        needs_total = needs_part7 or needs[5]
         needs_grad_hpreact = needs_total or needs[6]
-        needs_grad_logits = needs_grad_hpreact or needs[3] or needs[4]
+        needs_part4 = needs_grad_hpreact or needs[3]
+        needs_grad_logits = needs_part4 or needs[4]
         grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
         grad_bnbias = None
         if needs_grad_logits:
@@ -124,36 +170,40 @@ class _CharacterModel(Function):
             emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
             embcat = _flatten(emb, 1, 2)
             hprebn = embcat @ W1 + b1
-            bnmeani = hprebn.mean(0)
-            bndiff = hprebn - bnmeani
+            part2 = hprebn.to(wide)
+            bnmeani = part2.mean(0)
+            bndiff = part2 - bnmeani
             bndiff2 = bndiff.square()
             bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)
             bnvar_inv = (bnvar + eps).rsqrt()
             bnraw = bnvar_inv * bndiff
             hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
             h = hpreact.tanh()
-            logits = h @ W2 + b2
-            probs = torch.softmax(logits, 1)
-            part2 = G.new_full(Yb.shape, -1).unsqueeze(1)
-            grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part2)
+            logits = h.to(low) @ W2 + b2
+            probs = torch.softmax(logits.to(wide), 1)
+            part3 = G.new_full(Yb.shape, -1).unsqueeze(1)
+            grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part3)
+        if needs_part4:
+            part4 = grad_logits.to(low)
         if needs_grad_hpreact:
-            grad_hpreact = (1 - h.square()) * (grad_logits @ W2.mT)
+            grad_hpreact = (1 - h.square()) * (part4 @ W2.mT).to(wide)
         if needs_total:
             total = (grad_hpreact * bnraw).sum(0)
-        if needs_grad_hprebn:
-            part3 = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
-            part4 = bngain.select(0, 0) * bnvar_inv
-            grad_hprebn = part4 * (part3 - grad_hpreact.mean(0))
+        if needs_part7:
+            part5 = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
+            part6 = bngain.select(0, 0) * bnvar_inv
+            grad_hprebn = part6 * (part5 - grad_hpreact.mean(0))
+            part7 = grad_hprebn.to(low)
         if needs[0]:
-            grad_embcat = grad_hprebn @ W1.mT
-            part5 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-            grad_C = G.new_zeros(C.shape).index_add(0, part, part5)
+            grad_embcat = part7 @ W1.mT
+            part8 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
+            grad_C = G.new_zeros(C.shape).index_add(0, part, part8.to(wide))
         if needs[1]:
-            grad_W1 = embcat.mT @ grad_hprebn
+            grad_W1 = embcat.mT @ part7
         if needs[2]:
             grad_b1 = G.new_zeros(b1.shape)
         if needs[3]:
-            grad_W2 = h.mT @ grad_logits
+            grad_W2 = h.mT.to(low) @ part4
         if needs[4]:
             grad_b2 = grad_logits.sum(0)
         if needs[5]:
@@ -285,30 +335,30 @@ def character_model(
         raise TypeError(
             f"character_model: C must be a floating-point tensor, not {C.dtype}"
         )
-    if W1.dtype != C.dtype:
+    if not W1.is_floating_point():
         raise TypeError(
-            f"character_model: W1 must have the dtype of C, {C.dtype}, not {W1.dtype}"
+            f"character_model: W1 must be a floating-point tensor, not {W1.dtype}"
         )
-    if b1.dtype != C.dtype:
+    if not b1.is_floating_point():
         raise TypeError(
-            f"character_model: b1 must have the dtype of C, {C.dtype}, not {b1.dtype}"
+            f"character_model: b1 must be a floating-point tensor, not {b1.dtype}"
         )
-    if W2.dtype != C.dtype:
+    if not W2.is_floating_point():
         raise TypeError(
-            f"character_model: W2 must have the dtype of C, {C.dtype}, not {W2.dtype}"
+            f"character_model: W2 must be a floating-point tensor, not {W2.dtype}"
         )
-    if b2.dtype != C.dtype:
+    if not b2.is_floating_point():
         raise TypeError(
-            f"character_model: b2 must have the dtype of C, {C.dtype}, not {b2.dtype}"
+            f"character_model: b2 must be a floating-point tensor, not {b2.dtype}"
         )
-    if bngain.dtype != C.dtype:
+    if not bngain.is_floating_point():
         raise TypeError(
-            f"character_model: bngain must have the dtype of C, {C.dtype}, not "
+            "character_model: bngain must be a floating-point tensor, not "
             f"{bngain.dtype}"
         )
-    if bnbias.dtype != C.dtype:
+    if not bnbias.is_floating_point():
         raise TypeError(
-            f"character_model: bnbias must have the dtype of C, {C.dtype}, not "
+            "character_model: bnbias must be a floating-point tensor, not "
             f"{bnbias.dtype}"
         )
     if Xb.dtype != torch.int64:

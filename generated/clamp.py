@@ -27,8 +27,34 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _clamp_forward(A, lo, hi):
-    return A.clamp(lo, hi)
+    dtype = _promoted(A)
+    (A,) = _wide(A)
+    return A.clamp(lo, hi).to(dtype)
 
 
 class _Clamp(Function):
@@ -50,6 +76,7 @@ class _Clamp(Function):
         (A,) = ctx.saved_tensors
         lo = ctx.lo
         hi = ctx.hi
+        A, G = _wide(A, G)
         grad_A = torch.where((A >= lo) & (A <= hi), G, 0)
         return grad_A, None, None
 

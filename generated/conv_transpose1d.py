@@ -24,22 +24,54 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _conv_transpose1d_forward(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
+    low = _of_product(input, weight, bias)
+    dtype = _promoted(input, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    input, weight = _cast(low, input, weight)
+    (bias,) = _cast(wide, bias)
     part = output_padding - padding
     part2 = bias.unsqueeze(1)
     part3 = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    return part2 + torch.nn.functional.pad(part3, (-padding, part))
+    output = part2 + torch.nn.functional.pad(part3.to(wide), (-padding, part))
+    return output.to(dtype)
 
 
 class _ConvTranspose1d(Function):
@@ -53,7 +85,8 @@ class _ConvTranspose1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, stride, padding, output_padding, dilation = inputs
+        input, weight, bias, stride, padding, output_padding, dilation = inputs
+        ctx.low = _of_product(input, weight, bias)
         ctx.stride = stride
         ctx.padding = padding
         ctx.output_padding = output_padding
@@ -70,16 +103,21 @@ class _ConvTranspose1d(Function):
         padding = ctx.padding
         output_padding = ctx.output_padding
         dilation = ctx.dilation
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, weight = _cast(low, input, weight)
+        (G,) = _cast(wide, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part = torch.nn.functional.pad(G, (padding, padding - output_padding))
+            part2 = part.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                part, weight, stride=stride, dilation=dilation
+                part2, weight, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                part, weight.shape, input, stride=stride, dilation=dilation
+                part2, weight.shape, input, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
@@ -149,15 +187,14 @@ def conv_transpose1d(
             "conv_transpose1d: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"conv_transpose1d: weight must have the dtype of input, {input.dtype}, not "
+            "conv_transpose1d: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"conv_transpose1d: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"conv_transpose1d: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

@@ -40,17 +40,51 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _cosine_similarity_forward(x1, x2, dim, eps):
+    dtype = _of_float32(x1, x2)
+    x1, x2 = _wide(x1, x2)
     norm1 = x1.square().sum(dim).sqrt()
     norm2 = x2.square().sum(dim).sqrt()
-    return (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
+    output = (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
+    return output.to(dtype)
 
 
 class _CosineSimilarity(Function):
@@ -73,6 +107,7 @@ class _CosineSimilarity(Function):
         x1, x2, output = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
+        x1, x2, output, G = _wide(x1, x2, output, G)
         grad_x1 = grad_x2 = None
         norm1 = x1.square().sum(dim).sqrt()
         part = -G * output
@@ -144,10 +179,9 @@ def cosine_similarity(
         raise TypeError(
             f"cosine_similarity: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"cosine_similarity: x2 must have the dtype of x1, {x1.dtype}, not "
-            f"{x2.dtype}"
+            f"cosine_similarity: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"cosine_similarity: x2 is on {x2.device}, x1 on {x1.device}")

@@ -33,11 +33,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -53,6 +79,9 @@ def _flatten(x, start, end):
 
 
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
+    low = _of_product(x, memory, Wq, Wk, Wv, Wo)
+    wide = torch.promote_types(low, torch.float32)
+    x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
@@ -62,9 +91,9 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     V = memory @ Wv.mT
     Q = x @ Wq.mT
     K = memory @ Wk.mT
-    S = Q @ K.mT / math.sqrt(Wq.shape[0])
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
     P = torch.softmax(S, 2)
-    context = P @ V
+    context = P.to(low) @ V
     return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
 
@@ -79,6 +108,7 @@ class _CrossAttention(Function):
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
         b_shape = x.shape[:-2]
+        ctx.low = _of_product(x, memory, Wq, Wk, Wv, Wo)
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
@@ -92,8 +122,11 @@ class _CrossAttention(Function):
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape
         Wo_shape = ctx.Wo_shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x, memory, Wq, Wk, Wv, Wo, G = _cast(low, x, memory, Wq, Wk, Wv, Wo, G)
         needs = ctx.needs_input_grad
-        needs_part = needs[3] or needs[4]
+        needs_part2 = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
@@ -107,7 +140,7 @@ class _CrossAttention(Function):
         G = G.reshape((size, x_shape[-2], Wo_shape[0]))
         Q = x @ Wq.mT
         K = memory @ Wk.mT
-        S = Q @ K.mT / math.sqrt(Wq.shape[0])
+        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
         P = torch.softmax(S, 2)
         if needs_grad_context:
             grad_context = G @ Wo
@@ -115,27 +148,28 @@ class _CrossAttention(Function):
             V = memory @ Wv.mT
         if needs_grad_S:
             grad_P = grad_context @ V.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(2, keepdim=True))
         if needs_grad_Q:
-            grad_Q = grad_S @ K / math.sqrt(Wq.shape[0])
+            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_K:
-            grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[0])
+            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_V:
-            grad_V = P.mT @ grad_context
-        if needs_part:
-            part = _flatten(memory, 0, 1)
+            grad_V = P.mT.to(low) @ grad_context
+        if needs_part2:
+            part2 = _flatten(memory, 0, 1)
         if needs[0]:
-            grad_x = (grad_Q @ Wq).reshape(x_shape)
+            grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
         if needs[1]:
-            grad_memory = (grad_K @ Wk + grad_V @ Wv).reshape(memory_shape)
+            grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
         if needs[2]:
-            grad_Wq = _flatten(grad_Q, 0, 1).mT @ _flatten(x, 0, 1)
+            grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
         if needs[3]:
-            grad_Wk = _flatten(grad_K, 0, 1).mT @ part
+            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part2
         if needs[4]:
-            grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ part2
         if needs[5]:
-            context = P @ V
+            context = P.to(low) @ V
             grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
@@ -210,26 +244,26 @@ def cross_attention(
         raise TypeError(
             f"cross_attention: x must be a floating-point tensor, not {x.dtype}"
         )
-    if memory.dtype != x.dtype:
+    if not memory.is_floating_point():
         raise TypeError(
-            f"cross_attention: memory must have the dtype of x, {x.dtype}, not "
+            "cross_attention: memory must be a floating-point tensor, not "
             f"{memory.dtype}"
         )
-    if Wq.dtype != x.dtype:
+    if not Wq.is_floating_point():
         raise TypeError(
-            f"cross_attention: Wq must have the dtype of x, {x.dtype}, not {Wq.dtype}"
+            f"cross_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
         )
-    if Wk.dtype != x.dtype:
+    if not Wk.is_floating_point():
         raise TypeError(
-            f"cross_attention: Wk must have the dtype of x, {x.dtype}, not {Wk.dtype}"
+            f"cross_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
         )
-    if Wv.dtype != x.dtype:
+    if not Wv.is_floating_point():
         raise TypeError(
-            f"cross_attention: Wv must have the dtype of x, {x.dtype}, not {Wv.dtype}"
+            f"cross_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
         )
-    if Wo.dtype != x.dtype:
+    if not Wo.is_floating_point():
         raise TypeError(
-            f"cross_attention: Wo must have the dtype of x, {x.dtype}, not {Wo.dtype}"
+            f"cross_attention: Wo must be a floating-point tensor, not {Wo.dtype}"
         )
     if memory.device != x.device:
         raise ValueError(

@@ -52,11 +52,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -71,6 +102,8 @@ def _unflatten(x, at, sizes):
 
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -85,7 +118,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     part3 = -((1 - label_smoothing) * part * picked + part2)
     loss = torch.where(mask, part3, 0)
     total = loss.sum()
-    return total / torch.where(mask, part, 0).sum()
+    return (total / torch.where(mask, part, 0).sum()).to(dtype)
 
 
 class _CrossEntropyMean(Function):
@@ -117,6 +150,7 @@ class _CrossEntropyMean(Function):
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, average, G = _wide(input, weight, average, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -152,6 +186,8 @@ class _CrossEntropyMean(Function):
 
 
 def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -165,7 +201,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
     loss = torch.where(mask, part3, 0)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _CrossEntropySum(Function):
@@ -196,6 +232,7 @@ class _CrossEntropySum(Function):
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -226,6 +263,8 @@ class _CrossEntropySum(Function):
 
 
 def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -238,7 +277,8 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = -((1 - label_smoothing) * part * picked + part2)
-    return _no_view(torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape)))
+    loss = torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape))
+    return _no_view(loss.to(dtype))
 
 
 class _CrossEntropyNone(Function):
@@ -269,6 +309,7 @@ class _CrossEntropyNone(Function):
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -371,10 +412,9 @@ def cross_entropy(
         )
     if target.dtype != torch.int64:
         raise TypeError(f"cross_entropy: target must be int64, not {target.dtype}")
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"cross_entropy: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"cross_entropy: weight must be a floating-point tensor, not {weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -50,11 +50,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -63,6 +94,8 @@ def _no_view(x):
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -72,7 +105,7 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _CrossEntropyProbabilitiesMean(Function):
@@ -105,6 +138,7 @@ class _CrossEntropyProbabilitiesMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -132,6 +166,8 @@ class _CrossEntropyProbabilitiesMean(Function):
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -141,7 +177,7 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _CrossEntropyProbabilitiesSum(Function):
@@ -174,6 +210,7 @@ class _CrossEntropyProbabilitiesSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -198,6 +235,8 @@ class _CrossEntropyProbabilitiesSum(Function):
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -207,7 +246,7 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     part2 = -(weight.unsqueeze(1) * F * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)))
+    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 class _CrossEntropyProbabilitiesNone(Function):
@@ -240,6 +279,7 @@ class _CrossEntropyProbabilitiesNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -335,15 +375,15 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            "cross_entropy_probabilities: target must have the dtype of input, "
-            f"{input.dtype}, not {target.dtype}"
+            "cross_entropy_probabilities: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            "cross_entropy_probabilities: weight must have the dtype of input, "
-            f"{input.dtype}, not {weight.dtype}"
+            "cross_entropy_probabilities: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

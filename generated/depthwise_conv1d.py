@@ -24,14 +24,42 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
+    low = _of_product(input, weight, bias)
+    input, weight, bias = _cast(low, input, weight, bias)
     part = weight.unsqueeze(1)
     part2 = input.shape[1]
     part3 = torch.nn.functional.conv1d(
@@ -49,7 +77,8 @@ class _DepthwiseConv1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, stride, padding, dilation = inputs
+        input, weight, bias, stride, padding, dilation = inputs
+        ctx.low = _of_product(input, weight, bias)
         ctx.stride = stride
         ctx.padding = padding
         ctx.dilation = dilation
@@ -64,6 +93,8 @@ class _DepthwiseConv1d(Function):
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
+        low = ctx.low
+        input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             part = weight.unsqueeze(1)
@@ -154,15 +185,14 @@ def depthwise_conv1d(
             "depthwise_conv1d: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"depthwise_conv1d: weight must have the dtype of input, {input.dtype}, not "
+            "depthwise_conv1d: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"depthwise_conv1d: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"depthwise_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

@@ -12,6 +12,20 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -34,6 +48,7 @@ class _DiagEmbed(Function):
 
     @staticmethod
     def backward(ctx, G):
+        (G,) = _wide(G)
         grad_input = G.diagonal(0, -2, -1)
         return grad_input
 

@@ -49,14 +49,47 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _dice_loss_mean_forward(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -66,7 +99,7 @@ def _dice_loss_mean_forward(input, target, smooth):
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
     loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _DiceLossMean(Function):
@@ -93,6 +126,7 @@ class _DiceLossMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -113,6 +147,8 @@ class _DiceLossMean(Function):
 
 
 def _dice_loss_sum_forward(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -122,7 +158,7 @@ def _dice_loss_sum_forward(input, target, smooth):
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
     loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _DiceLossSum(Function):
@@ -149,6 +185,7 @@ class _DiceLossSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -169,6 +206,8 @@ class _DiceLossSum(Function):
 
 
 def _dice_loss_none_forward(input, target, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -177,7 +216,7 @@ def _dice_loss_none_forward(input, target, smooth):
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
-    return 1 - (2 * found + smooth) / (both + smooth)
+    return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
 
 
 class _DiceLossNone(Function):
@@ -204,6 +243,7 @@ class _DiceLossNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -275,10 +315,9 @@ def dice_loss(
         raise TypeError(
             f"dice_loss: input must be a floating-point tensor, not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"dice_loss: target must have the dtype of input, {input.dtype}, not "
-            f"{target.dtype}"
+            f"dice_loss: target must be a floating-point tensor, not {target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

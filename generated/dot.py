@@ -15,15 +15,48 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _dot_forward(A, B):
-    return (A * B).sum()
+    dtype = _of_float32(A, B)
+    A, B = _wide(A, B)
+    return (A * B).sum().to(dtype)
 
 
 class _Dot(Function):
@@ -44,6 +77,7 @@ class _Dot(Function):
     @staticmethod
     def backward(ctx, G):
         A, B = ctx.saved_tensors
+        A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             grad_A = G * B
@@ -72,8 +106,8 @@ def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"dot: B must have 1 axis [i], not {B.dim()}")
     if not A.is_floating_point():
         raise TypeError(f"dot: A must be a floating-point tensor, not {A.dtype}")
-    if B.dtype != A.dtype:
-        raise TypeError(f"dot: B must have the dtype of A, {A.dtype}, not {B.dtype}")
+    if not B.is_floating_point():
+        raise TypeError(f"dot: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
         raise ValueError(f"dot: B is on {B.device}, A on {A.device}")
     if B.shape[0] != A.shape[0]:

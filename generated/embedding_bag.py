@@ -28,6 +28,38 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _unflatten(x, at, sizes):
     """x.unflatten(at, sizes), for which autograd's older vmap has no rule."""
     at %= x.dim()
@@ -35,8 +67,10 @@ def _unflatten(x, at, sizes):
 
 
 def _embedding_bag_mean_forward(input, weight):
+    dtype = _promoted(weight)
+    (weight,) = _wide(weight)
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.mT.mean(2)
+    return part.mT.mean(2).to(dtype)
 
 
 class _EmbeddingBagMean(Function):
@@ -56,6 +90,7 @@ class _EmbeddingBagMean(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
+        (G,) = _wide(G)
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
@@ -66,8 +101,10 @@ class _EmbeddingBagMean(Function):
 
 
 def _embedding_bag_sum_forward(input, weight):
+    dtype = _of_float32(weight)
+    (weight,) = _wide(weight)
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.mT.sum(2)
+    return part.mT.sum(2).to(dtype)
 
 
 class _EmbeddingBagSum(Function):
@@ -87,6 +124,7 @@ class _EmbeddingBagSum(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
+        (G,) = _wide(G)
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
@@ -96,8 +134,10 @@ class _EmbeddingBagSum(Function):
 
 
 def _embedding_bag_max_forward(input, weight):
+    dtype = _promoted(weight)
+    (weight,) = _wide(weight)
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.max(1).values
+    return part.max(1).values.to(dtype)
 
 
 class _EmbeddingBagMax(Function):
@@ -115,6 +155,7 @@ class _EmbeddingBagMax(Function):
     @staticmethod
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
+        weight, G = _wide(weight, G)
         part = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
         winner = part.argmax(1)
         zeros = G.new_zeros(weight.shape)

@@ -48,11 +48,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -67,6 +98,8 @@ def _unflatten(x, at, sizes):
 
 
 def _focal_loss_mean_forward(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -76,7 +109,7 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     loss = part * right * (-right.expm1()) ** gamma
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _FocalLossMean(Function):
@@ -101,6 +134,7 @@ class _FocalLossMean(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -128,6 +162,8 @@ class _FocalLossMean(Function):
 
 
 def _focal_loss_sum_forward(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -137,7 +173,7 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     loss = part * right * (-right.expm1()) ** gamma
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _FocalLossSum(Function):
@@ -162,6 +198,7 @@ class _FocalLossSum(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -187,6 +224,8 @@ class _FocalLossSum(Function):
 
 
 def _focal_loss_none_forward(input, target, weight, gamma):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -196,7 +235,7 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     part2 = part * right * (-right.expm1()) ** gamma
-    return _no_view(part2.reshape((input_shape[0], *q_shape)))
+    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 class _FocalLossNone(Function):
@@ -221,6 +260,7 @@ class _FocalLossNone(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -309,10 +349,9 @@ def focal_loss(
         )
     if target.dtype != torch.int64:
         raise TypeError(f"focal_loss: target must be int64, not {target.dtype}")
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"focal_loss: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"focal_loss: weight must be a floating-point tensor, not {weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

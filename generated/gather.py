@@ -22,12 +22,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _gather_forward(input, index, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -38,7 +64,8 @@ def _gather_forward(input, index, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     part = index_shape[len(p_shape)]
-    return _no_view(input.gather(1, index).reshape((*p_shape, part, *q_shape)))
+    output = input.gather(1, index).reshape((*p_shape, part, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _Gather(Function):
@@ -67,6 +94,7 @@ class _Gather(Function):
         q_shape = ctx.q_shape
         index_shape = ctx.index_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         index = index.reshape((size, index_shape[len(p_shape)], size2))

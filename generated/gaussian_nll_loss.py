@@ -47,17 +47,50 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _GaussianNllLossMean(Function):
@@ -77,6 +110,7 @@ class _GaussianNllLossMean(Function):
     def backward(ctx, G):
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
         u = input - target
         variance = var.clamp(min=eps)
@@ -95,9 +129,11 @@ class _GaussianNllLossMean(Function):
 
 
 def _gaussian_nll_loss_sum_forward(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _GaussianNllLossSum(Function):
@@ -117,6 +153,7 @@ class _GaussianNllLossSum(Function):
     def backward(ctx, G):
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
         u = input - target
         variance = var.clamp(min=eps)
@@ -133,8 +170,11 @@ class _GaussianNllLossSum(Function):
 
 
 def _gaussian_nll_loss_none_forward(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    return 0.5 * ((input - target).square() / variance + variance.log())
+    loss = 0.5 * ((input - target).square() / variance + variance.log())
+    return loss.to(dtype)
 
 
 class _GaussianNllLossNone(Function):
@@ -154,6 +194,7 @@ class _GaussianNllLossNone(Function):
     def backward(ctx, G):
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
         u = input - target
         variance = var.clamp(min=eps)
@@ -218,15 +259,14 @@ def gaussian_nll_loss(
             "gaussian_nll_loss: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"gaussian_nll_loss: target must have the dtype of input, {input.dtype}, "
-            f"not {target.dtype}"
+            "gaussian_nll_loss: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
-    if var.dtype != input.dtype:
+    if not var.is_floating_point():
         raise TypeError(
-            f"gaussian_nll_loss: var must have the dtype of input, {input.dtype}, not "
-            f"{var.dtype}"
+            f"gaussian_nll_loss: var must be a floating-point tensor, not {var.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

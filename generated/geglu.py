@@ -17,15 +17,40 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _geglu_forward(input, gate):
-    return 0.5 * input * gate * (1 + (gate / math.sqrt(2)).erf())
+    dtype = _promoted(input, gate)
+    input, gate = _wide(input, gate)
+    return (0.5 * input * gate * (1 + (gate / math.sqrt(2)).erf())).to(dtype)
 
 
 class _Geglu(Function):
@@ -43,6 +68,7 @@ class _Geglu(Function):
     @staticmethod
     def backward(ctx, G):
         input, gate = ctx.saved_tensors
+        input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
         u = 1 + (gate / math.sqrt(2)).erf()
         part = 0.5 * G
@@ -72,9 +98,9 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"geglu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if gate.dtype != input.dtype:
+    if not gate.is_floating_point():
         raise TypeError(
-            f"geglu: gate must have the dtype of input, {input.dtype}, not {gate.dtype}"
+            f"geglu: gate must be a floating-point tensor, not {gate.dtype}"
         )
     if gate.device != input.device:
         raise ValueError(f"geglu: gate is on {gate.device}, input on {input.device}")

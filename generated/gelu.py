@@ -21,8 +21,34 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _gelu_none_forward(input):
-    return 0.5 * input * (1 + (input / math.sqrt(2)).erf())
+    dtype = _promoted(input)
+    (input,) = _wide(input)
+    return (0.5 * input * (1 + (input / math.sqrt(2)).erf())).to(dtype)
 
 
 class _GeluNone(Function):
@@ -40,15 +66,18 @@ class _GeluNone(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
         part = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
         grad_input = 0.5 * G * (part + (1 + (input / math.sqrt(2)).erf()))
         return grad_input
 
 
 def _gelu_tanh_forward(input):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     u = input * (1 + 8943 / 200000 * input.square())
     inner = math.sqrt(2 / math.pi) * u
-    return 0.5 * input * (1 + inner.tanh())
+    return (0.5 * input * (1 + inner.tanh())).to(dtype)
 
 
 class _GeluTanh(Function):
@@ -66,6 +95,7 @@ class _GeluTanh(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
         squared = input.square()
         u = input * (1 + 8943 / 200000 * squared)
         inner = math.sqrt(2 / math.pi) * u

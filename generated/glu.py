@@ -24,12 +24,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _glu_forward(input, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -38,7 +64,8 @@ def _glu_forward(input, dim):
     input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
     halves = input
     part2 = halves.select(1, 0) * halves.select(1, 1).sigmoid()
-    return _no_view(part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape)))
+    output = part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _Glu(Function):
@@ -66,6 +93,7 @@ class _Glu(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, output, G = _wide(input, output, G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))

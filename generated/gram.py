@@ -12,7 +12,36 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _gram_forward(A):
+    low = _of_product(A)
+    (A,) = _cast(low, A)
     return A @ A.mT
 
 
@@ -26,12 +55,17 @@ class _Gram(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         (A,) = inputs
+        ctx.low = _of_product(A)
         ctx.save_for_backward(A)
 
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        grad_A = (G + G.mT) @ A
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (A,) = _cast(low, A)
+        (G,) = _cast(wide, G)
+        grad_A = (G + G.mT).to(low) @ A
         return grad_A
 
 

@@ -43,11 +43,45 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -71,22 +105,28 @@ def _unflatten(x, at, sizes):
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
+    low = _of_product(x, weight, att_source, att_target)
+    dtype = _of_float32(x, weight, att_source, att_target)
+    wide = torch.promote_types(low, torch.float32)
+    x, weight = _cast(low, x, weight)
+    att_source, att_target = _cast(wide, att_source, att_target)
     part = att_source.shape[0]
     projected = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
-    picked = projected.index_select(0, source)
-    total2 = (att_target * projected.index_select(0, target)).sum(2)
-    scores = (att_source * picked).sum(2) + total2
+    part2 = projected.index_select(0, source).to(wide)
+    total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
+    scores = (att_source * part2).sum(2) + total2
     a = torch.where(scores > 0, scores, negative_slope * scores)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-    placed = part3.scatter_reduce(0, part2, a, "amax")
+    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part4.scatter_reduce(0, part3, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = x.new_zeros((x.shape[0], att_source.shape[0]))
+    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
     e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    zeros2 = x.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-    part4 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    return _no_view(zeros2.index_add(0, target, part4).flatten(1, 2))
+    part5 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * part2
+    part6 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part6, att_source.shape[1]), dtype=wide)
+    return _no_view(zeros2.index_add(0, target, part5).flatten(1, 2).to(dtype))
 
 
 class _GraphAttention(Function):
@@ -102,6 +142,7 @@ class _GraphAttention(Function):
     def setup_context(ctx, inputs, result):
         x, weight, att_source, att_target, source, target, negative_slope = inputs
         output = result
+        ctx.low = _of_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
         ctx.save_for_backward(x, weight, att_source, att_target, source, target, output)
 
@@ -109,43 +150,48 @@ class _GraphAttention(Function):
     def backward(ctx, G):
         x, weight, att_source, att_target, source, target, output = ctx.saved_tensors
         negative_slope = ctx.negative_slope
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x, weight = _cast(low, x, weight)
+        given = _cast(wide, att_source, att_target, output, G)
+        att_source, att_target, output, G = given
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         part = att_source.shape[0]
         projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
-        picked = projected.index_select(0, source)
-        picked2 = projected.index_select(0, target)
-        scores = (att_source * picked).sum(2) + (att_target * picked2).sum(2)
+        part2 = projected.index_select(0, source).to(wide)
+        part3 = projected.index_select(0, target).to(wide)
+        scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
         mask = scores > 0
         a = torch.where(mask, scores, negative_slope * scores)
-        part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-        part3 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-        placed = part3.scatter_reduce(0, part2, a, "amax")
+        part4 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+        part5 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+        placed = part5.scatter_reduce(0, part4, a, "amax")
         chosen = torch.where(placed.isfinite(), placed, 0)
         zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
-        part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-        picked3 = part4.index_select(0, target)
+        part6 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+        picked = part6.index_select(0, target)
         e2 = (a - lse.index_select(0, target)).exp()
-        part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-        grad_a = e2 * (picked3 * (picked - part5.index_select(0, target))).sum(2)
+        part7 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+        grad_a = e2 * (picked * (part2 - part7.index_select(0, target))).sum(2)
         grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part6 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            part7 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            part8 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            part9 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-            placed2 = zeros2.index_add(0, source, part6.permute(2, 0, 1))
-            placed3 = placed2.index_add(0, target, part7.permute(2, 0, 1))
-            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked3)
-            part8 = _flatten(grad_projected, 1, 2)
+            placed2 = zeros2.index_add(0, source, part8.permute(2, 0, 1))
+            placed3 = placed2.index_add(0, target, part9.permute(2, 0, 1))
+            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked)
+            part10 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part8 @ weight
+            grad_x = part10.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part8.mT @ x
+            grad_weight = part10.mT.to(low) @ x
         if ctx.needs_input_grad[2]:
-            grad_att_source = (grad_scores.unsqueeze(2) * picked).sum(0)
+            grad_att_source = (grad_scores.unsqueeze(2) * part2).sum(0)
         if ctx.needs_input_grad[3]:
-            grad_att_target = (grad_scores.unsqueeze(2) * picked2).sum(0)
+            grad_att_target = (grad_scores.unsqueeze(2) * part3).sum(0)
         return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
@@ -231,19 +277,19 @@ def graph_attention(
         raise TypeError(
             f"graph_attention: x must be a floating-point tensor, not {x.dtype}"
         )
-    if weight.dtype != x.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"graph_attention: weight must have the dtype of x, {x.dtype}, not "
+            "graph_attention: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if att_source.dtype != x.dtype:
+    if not att_source.is_floating_point():
         raise TypeError(
-            f"graph_attention: att_source must have the dtype of x, {x.dtype}, not "
+            "graph_attention: att_source must be a floating-point tensor, not "
             f"{att_source.dtype}"
         )
-    if att_target.dtype != x.dtype:
+    if not att_target.is_floating_point():
         raise TypeError(
-            f"graph_attention: att_target must have the dtype of x, {x.dtype}, not "
+            "graph_attention: att_target must be a floating-point tensor, not "
             f"{att_target.dtype}"
         )
     if source.dtype != torch.int64:

@@ -42,11 +42,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -68,6 +99,8 @@ def _unflatten(x, at, sizes):
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
     q_shape = input.shape[2:]
     input_shape = input.shape
     part = input_shape[1] // num_groups
@@ -79,7 +112,8 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
     part2 = weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
     part3 = part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
-    return _no_view(part3.reshape((input_shape[0], weight.shape[0], *q_shape)))
+    output = part3.reshape((input_shape[0], weight.shape[0], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _GroupNorm(Function):
@@ -109,6 +143,7 @@ class _GroupNorm(Function):
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = grad_bias = None
         size = math.prod(q_shape)
         part = input_shape[1] // num_groups
@@ -192,15 +227,13 @@ def group_norm(
         raise TypeError(
             f"group_norm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"group_norm: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"group_norm: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"group_norm: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"group_norm: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

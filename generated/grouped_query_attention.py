@@ -22,11 +22,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -48,15 +74,18 @@ def _unflatten(x, at, sizes):
 
 
 def _grouped_query_attention_forward(query, key, value):
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
     part = query.shape[-3] // key.shape[-3]
     part2 = query.shape[-3] // key.shape[-3]
     part3 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2) @ key.mT
     part4 = part3.unflatten(-2, (part2, query.shape[-2]))
-    S = part4 / math.sqrt(query.shape[-1])
+    S = part4.to(wide) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    part5 = query.shape[-3] // key.shape[-3]
-    part6 = (P.flatten(-3, -2) @ value).unflatten(-2, (part5, query.shape[-2]))
-    return _no_view(part6.flatten(-4, -3))
+    part5 = P.flatten(-3, -2).to(low) @ value
+    part6 = query.shape[-3] // key.shape[-3]
+    return _no_view(part5.unflatten(-2, (part6, query.shape[-2])).flatten(-4, -3))
 
 
 class _GroupedQueryAttention(Function):
@@ -69,6 +98,7 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -78,11 +108,14 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def backward(ctx, G):
         query, key, value = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         part = query.shape[-3] // key.shape[-3]
         part2 = _flatten(_unflatten(query, -3, (key.shape[-3], part)), -3, -2)
         part3 = query.shape[-3] // key.shape[-3]
-        part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2]))
+        part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2])).to(wide)
         S = part4 / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
         part5 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
@@ -90,16 +123,17 @@ class _GroupedQueryAttention(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part7 = query.shape[-3] // key.shape[-3]
             grad_P = _unflatten(part6 @ value.mT, -2, (part7, query.shape[-2]))
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
-            part8 = _flatten(grad_S, -3, -2)
+            part8 = grad_P.to(wide)
+            grad_S = P * (part8 - (part8 * P).sum(-1, keepdim=True))
+            part9 = _flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
-            part9 = query.shape[-3] // key.shape[-3]
-            part10 = _unflatten(part8 @ key, -2, (part9, query.shape[-2]))
-            grad_query = _flatten(part10 / math.sqrt(query.shape[-1]), -4, -3)
+            part10 = query.shape[-3] // key.shape[-3]
+            part11 = _unflatten(part9.to(low) @ key, -2, (part10, query.shape[-2]))
+            grad_query = _flatten(part11.to(wide) / math.sqrt(query.shape[-1]), -4, -3)
         if ctx.needs_input_grad[1]:
-            grad_key = part8.mT @ part2 / math.sqrt(query.shape[-1])
+            grad_key = (part9.mT.to(low) @ part2).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = _flatten(P, -3, -2).mT @ part6
+            grad_value = _flatten(P, -3, -2).mT.to(low) @ part6
         return grad_query, grad_key, grad_value
 
 
@@ -152,15 +186,15 @@ def grouped_query_attention(
             "grouped_query_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"grouped_query_attention: key must have the dtype of query, {query.dtype}, "
-            f"not {key.dtype}"
+            "grouped_query_attention: key must be a floating-point tensor, not "
+            f"{key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            "grouped_query_attention: value must have the dtype of query, "
-            f"{query.dtype}, not {value.dtype}"
+            "grouped_query_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
     if key.device != query.device:
         raise ValueError(

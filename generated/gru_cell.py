@@ -31,11 +31,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -52,14 +78,19 @@ def _unflatten(x, at, sizes):
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
+    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
+    (hx,) = _cast(wide, hx)
     part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
     a = b_ih.unflatten(0, (3, hx.shape[1])) + part
-    part2 = (hx @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
     s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
-    new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
-    return hx * update + new * (1 - update)
+    update = (a.select(1, 1).to(wide) + s.select(1, 1).to(wide)).sigmoid()
+    reset = (a.select(1, 0).to(wide) + s.select(1, 0).to(wide)).sigmoid()
+    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
+    return (hx * update + new * (1 - update)).to(dtype)
 
 
 class _GruCell(Function):
@@ -72,51 +103,58 @@ class _GruCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
+        ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh)
 
     @staticmethod
     def backward(ctx, G):
         input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
+        hx, G = _cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
         a = _unflatten(b_ih, 0, (3, hx.shape[1])) + part
-        part2 = _unflatten(hx @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part2
-        update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
+        part2 = hx.to(low)
+        part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
+        s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+        update = (a.select(1, 1).to(wide) + s.select(1, 1).to(wide)).sigmoid()
         u = 1 - update
         grad_new = G * u
-        reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
-        new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
+        reset = (a.select(1, 0).to(wide) + s.select(1, 0).to(wide)).sigmoid()
+        part4 = s.select(1, 2).to(wide)
+        new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
         u2 = 1 - new.square()
-        grad_reset = grad_new * s.select(1, 2) * u2
+        grad_reset = grad_new * part4 * u2
         u3 = 1 - reset
         grad_update = G * (hx - new)
-        part3 = grad_reset * reset * u3
-        part4 = grad_update * update * u
+        part5 = grad_reset * reset * u3
+        part6 = grad_update * update * u
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            grad_a = torch.stack((part3, part4, grad_new * u2), 1)
+            grad_a = torch.stack((part5, part6, grad_new * u2), 1)
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            grad_s = torch.stack((part3, part4, grad_new * reset * u2), 1)
+            grad_s = torch.stack((part5, part6, grad_new * reset * u2), 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part5 = _flatten(grad_a, 1, 2)
+            part7 = _flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part6 = _flatten(grad_s, 1, 2)
+            part8 = _flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_input = part5 @ w_ih
+            grad_input = part7.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + part6 @ w_hh
+            grad_hx = G * update + (part8.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part5.mT @ input
+            grad_w_ih = part7.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part6.mT @ hx
+            grad_w_hh = part8.mT.to(low) @ part2
         if ctx.needs_input_grad[4]:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:
@@ -186,29 +224,23 @@ def gru_cell(
         raise TypeError(
             f"gru_cell: input must be a floating-point tensor, not {input.dtype}"
         )
-    if hx.dtype != input.dtype:
+    if not hx.is_floating_point():
+        raise TypeError(f"gru_cell: hx must be a floating-point tensor, not {hx.dtype}")
+    if not w_ih.is_floating_point():
         raise TypeError(
-            f"gru_cell: hx must have the dtype of input, {input.dtype}, not {hx.dtype}"
+            f"gru_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
         )
-    if w_ih.dtype != input.dtype:
+    if not w_hh.is_floating_point():
         raise TypeError(
-            f"gru_cell: w_ih must have the dtype of input, {input.dtype}, not "
-            f"{w_ih.dtype}"
+            f"gru_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if w_hh.dtype != input.dtype:
+    if not b_ih.is_floating_point():
         raise TypeError(
-            f"gru_cell: w_hh must have the dtype of input, {input.dtype}, not "
-            f"{w_hh.dtype}"
+            f"gru_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
         )
-    if b_ih.dtype != input.dtype:
+    if not b_hh.is_floating_point():
         raise TypeError(
-            f"gru_cell: b_ih must have the dtype of input, {input.dtype}, not "
-            f"{b_ih.dtype}"
-        )
-    if b_hh.dtype != input.dtype:
-        raise TypeError(
-            f"gru_cell: b_hh must have the dtype of input, {input.dtype}, not "
-            f"{b_hh.dtype}"
+            f"gru_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
         )
     if hx.device != input.device:
         raise ValueError(f"gru_cell: hx is on {hx.device}, input on {input.device}")

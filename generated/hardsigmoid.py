@@ -12,9 +12,35 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _hardsigmoid_forward(input):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     chosen = torch.where(input >= 3, 1, 0.5 + input / 6)
-    return torch.where(~(input <= -3), chosen, 0)
+    return torch.where(~(input <= -3), chosen, 0).to(dtype)
 
 
 class _Hardsigmoid(Function):
@@ -32,6 +58,7 @@ class _Hardsigmoid(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
         grad_input = torch.where(~(input <= -3) & ~(input >= 3), G / 6, 0)
         return grad_input
 

@@ -43,16 +43,49 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _HingeEmbeddingLossMean(Function):
@@ -72,6 +105,7 @@ class _HingeEmbeddingLossMean(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
@@ -83,8 +117,10 @@ class _HingeEmbeddingLossMean(Function):
 
 
 def _hinge_embedding_loss_sum_forward(input, target, margin):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _HingeEmbeddingLossSum(Function):
@@ -104,6 +140,7 @@ class _HingeEmbeddingLossSum(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
@@ -114,7 +151,10 @@ class _HingeEmbeddingLossSum(Function):
 
 
 def _hinge_embedding_loss_none_forward(input, target, margin):
-    return torch.where(target == 1, input, (margin - input).clamp(min=0))
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
+    return loss.to(dtype)
 
 
 class _HingeEmbeddingLossNone(Function):
@@ -134,6 +174,7 @@ class _HingeEmbeddingLossNone(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
@@ -186,10 +227,10 @@ def hinge_embedding_loss(
             "hinge_embedding_loss: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"hinge_embedding_loss: target must have the dtype of input, {input.dtype}, "
-            f"not {target.dtype}"
+            "hinge_embedding_loss: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -44,19 +44,52 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _huber_loss_mean_forward(input, target, delta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     part2 = delta * (part - 0.5 * delta)
     loss = torch.where(part <= delta, 0.5 * e.square(), part2)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _HuberLossMean(Function):
@@ -76,6 +109,7 @@ class _HuberLossMean(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         delta = ctx.delta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
@@ -87,11 +121,13 @@ class _HuberLossMean(Function):
 
 
 def _huber_loss_sum_forward(input, target, delta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     part2 = delta * (part - 0.5 * delta)
     loss = torch.where(part <= delta, 0.5 * e.square(), part2)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _HuberLossSum(Function):
@@ -111,6 +147,7 @@ class _HuberLossSum(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         delta = ctx.delta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
@@ -122,10 +159,12 @@ class _HuberLossSum(Function):
 
 
 def _huber_loss_none_forward(input, target, delta):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     part2 = delta * (part - 0.5 * delta)
-    return torch.where(part <= delta, 0.5 * e.square(), part2)
+    return torch.where(part <= delta, 0.5 * e.square(), part2).to(dtype)
 
 
 class _HuberLossNone(Function):
@@ -145,6 +184,7 @@ class _HuberLossNone(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         delta = ctx.delta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
@@ -197,10 +237,9 @@ def huber_loss(
         raise TypeError(
             f"huber_loss: input must be a floating-point tensor, not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"huber_loss: target must have the dtype of input, {input.dtype}, not "
-            f"{target.dtype}"
+            f"huber_loss: target must be a floating-point tensor, not {target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -19,11 +19,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     part = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)
     part2 = kernel_width * dilation + 1 - dilation
     part3 = part[..., ::dilation].unfold(3, part2, stride)[..., ::dilation]
-    return part3.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2, 3)
+    output = part3.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2, 3)
+    return output.to(dtype)
 
 
 def im2col(

@@ -38,11 +38,34 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -51,6 +74,8 @@ def _no_view(x):
 
 
 def _index_add_forward(input, index, source, dim, alpha):
+    dtype = _promoted(input, source)
+    input, source = _wide(input, source)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -65,7 +90,8 @@ def _index_add_forward(input, index, source, dim, alpha):
     part2 = input.shape[1] + 1
     zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
     part3 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    return _no_view((input + alpha * part3).reshape((*p_shape, part, *q_shape)))
+    output = (input + alpha * part3).reshape((*p_shape, part, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _IndexAdd(Function):
@@ -96,6 +122,7 @@ class _IndexAdd(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         source_shape = ctx.source_shape
+        (G,) = _wide(G)
         grad_input = grad_source = None
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
@@ -167,10 +194,9 @@ def index_add(
         )
     if index.dtype != torch.int64:
         raise TypeError(f"index_add: index must be int64, not {index.dtype}")
-    if source.dtype != input.dtype:
+    if not source.is_floating_point():
         raise TypeError(
-            f"index_add: source must have the dtype of input, {input.dtype}, not "
-            f"{source.dtype}"
+            f"index_add: source must be a floating-point tensor, not {source.dtype}"
         )
     if index.device != input.device:
         raise ValueError(

@@ -20,6 +20,20 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
 
@@ -43,6 +57,7 @@ class _IndexSelect(Function):
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         grad_input = G.new_zeros(input_shape).index_add(dim, index, G)
         return grad_input, None, None
 

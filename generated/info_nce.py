@@ -60,19 +60,57 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = queries @ keys.mT / temperature
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _InfoNceMean(Function):
@@ -85,6 +123,7 @@ class _InfoNceMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key)
 
@@ -92,30 +131,40 @@ class _InfoNceMean(Function):
     def backward(ctx, G):
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse * query
         inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
         keys = inverse2 * positive_key
-        similarity = queries @ keys.mT / temperature
-        part = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part)
-        part2 = grad_similarity * similarity
+        part = queries.to(low)
+        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        part2 = G.new_full((query.shape[0],), -1).diag_embed()
+        part3 = torch.softmax(similarity, 1) + part2
+        grad_similarity = G / query.shape[0] * part3
+        part4 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part3 = grad_similarity @ keys / temperature
-            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
+            part5 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse * (part5 - part4.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part4 = grad_similarity.mT @ queries / temperature
-            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
+            part6 = (grad_similarity.mT.to(low) @ part).to(wide)
+            part7 = part6 / temperature - part4.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse2 * part7
         return grad_query, grad_positive_key, None
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = queries @ keys.mT / temperature
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _InfoNceSum(Function):
@@ -128,6 +177,7 @@ class _InfoNceSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key)
 
@@ -135,29 +185,39 @@ class _InfoNceSum(Function):
     def backward(ctx, G):
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse * query
         inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
         keys = inverse2 * positive_key
-        similarity = queries @ keys.mT / temperature
-        part = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G * (torch.softmax(similarity, 1) + part)
-        part2 = grad_similarity * similarity
+        part = queries.to(low)
+        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        part2 = G.new_full((query.shape[0],), -1).diag_embed()
+        grad_similarity = G * (torch.softmax(similarity, 1) + part2)
+        part3 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part3 = grad_similarity @ keys / temperature
-            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
+            part4 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part4 = grad_similarity.mT @ queries / temperature
-            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
+            part5 = (grad_similarity.mT.to(low) @ part).to(wide)
+            part6 = part5 / temperature - part3.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse2 * part6
         return grad_query, grad_positive_key, None
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = queries @ keys.mT / temperature
-    return torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    return loss.to(dtype)
 
 
 class _InfoNceNone(Function):
@@ -170,6 +230,7 @@ class _InfoNceNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key)
 
@@ -177,21 +238,26 @@ class _InfoNceNone(Function):
     def backward(ctx, G):
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse * query
         inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
         keys = inverse2 * positive_key
-        similarity = queries @ keys.mT / temperature
-        part = G.new_full(G.shape, -1).diag_embed()
-        grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part)
-        part2 = grad_similarity * similarity
+        part = queries.to(low)
+        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        part2 = G.new_full(G.shape, -1).diag_embed()
+        grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part2)
+        part3 = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part3 = grad_similarity @ keys / temperature
-            grad_query = inverse * (part3 - part2.sum(1, keepdim=True) * queries)
+            part4 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part4 = grad_similarity.mT @ queries / temperature
-            grad_positive_key = inverse2 * (part4 - part2.sum(0).unsqueeze(1) * keys)
+            part5 = (grad_similarity.mT.to(low) @ part).to(wide)
+            part6 = part5 / temperature - part3.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse2 * part6
         return grad_query, grad_positive_key, None
 
 
@@ -244,9 +310,9 @@ def info_nce(
         raise TypeError(
             f"info_nce: query must be a floating-point tensor, not {query.dtype}"
         )
-    if positive_key.dtype != query.dtype:
+    if not positive_key.is_floating_point():
         raise TypeError(
-            f"info_nce: positive_key must have the dtype of query, {query.dtype}, not "
+            "info_nce: positive_key must be a floating-point tensor, not "
             f"{positive_key.dtype}"
         )
     if positive_key.device != query.device:

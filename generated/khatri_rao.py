@@ -15,11 +15,34 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -34,7 +57,9 @@ def _unflatten(x, at, sizes):
 
 
 def _khatri_rao_forward(A, B):
-    return _no_view((A.unsqueeze(1) * B).flatten(0, 1))
+    dtype = _promoted(A, B)
+    A, B = _wide(A, B)
+    return _no_view((A.unsqueeze(1) * B).flatten(0, 1).to(dtype))
 
 
 class _KhatriRao(Function):
@@ -59,6 +84,7 @@ class _KhatriRao(Function):
         A, B = ctx.saved_tensors
         A_shape = ctx.A_shape
         B_shape = ctx.B_shape
+        A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
         G = _unflatten(G, 0, (A_shape[0], B_shape[0]))
         if ctx.needs_input_grad[0]:
@@ -88,10 +114,8 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"khatri_rao: B must have 2 axes [j, k], not {B.dim()}")
     if not A.is_floating_point():
         raise TypeError(f"khatri_rao: A must be a floating-point tensor, not {A.dtype}")
-    if B.dtype != A.dtype:
-        raise TypeError(
-            f"khatri_rao: B must have the dtype of A, {A.dtype}, not {B.dtype}"
-        )
+    if not B.is_floating_point():
+        raise TypeError(f"khatri_rao: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
         raise ValueError(f"khatri_rao: B is on {B.device}, A on {A.device}")
     if B.shape[1] != A.shape[1]:

@@ -36,16 +36,49 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _kl_div_mean_forward(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _KlDivMean(Function):
@@ -63,6 +96,7 @@ class _KlDivMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         part = input.shape[0] * math.prod(input.shape[1:])
         if ctx.needs_input_grad[0]:
@@ -75,8 +109,10 @@ class _KlDivMean(Function):
 
 
 def _kl_div_sum_forward(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _KlDivSum(Function):
@@ -94,6 +130,7 @@ class _KlDivSum(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
@@ -105,7 +142,10 @@ class _KlDivSum(Function):
 
 
 def _kl_div_none_forward(input, target):
-    return target * (torch.where(target > 0, target, 1).log() - input)
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = target * (torch.where(target > 0, target, 1).log() - input)
+    return loss.to(dtype)
 
 
 class _KlDivNone(Function):
@@ -123,6 +163,7 @@ class _KlDivNone(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
@@ -134,8 +175,10 @@ class _KlDivNone(Function):
 
 
 def _kl_div_batchmean_forward(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.sum() / input.shape[0]
+    return (loss.sum() / input.shape[0]).to(dtype)
 
 
 class _KlDivBatchmean(Function):
@@ -153,6 +196,7 @@ class _KlDivBatchmean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G / input.shape[0] * target
@@ -207,10 +251,9 @@ def kl_div(
         raise TypeError(
             f"kl_div: input must be a floating-point tensor, not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"kl_div: target must have the dtype of input, {input.dtype}, not "
-            f"{target.dtype}"
+            f"kl_div: target must be a floating-point tensor, not {target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -20,8 +20,42 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _l1_norm_forward(A, dim, keepdim):
-    return A.abs().sum(dim, keepdim=keepdim)
+    dtype = _of_float32(A)
+    (A,) = _wide(A)
+    return A.abs().sum(dim, keepdim=keepdim).to(dtype)
 
 
 class _L1Norm(Function):
@@ -43,6 +77,7 @@ class _L1Norm(Function):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
+        A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         grad_A = G * A.sign()
         return grad_A, None, None

@@ -21,16 +21,42 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _l2_norm_forward(A, dim, keepdim):
+    dtype = _promoted(A)
+    (A,) = _wide(A)
     total = A.square().sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
-    return _no_view(F.unsqueeze(dim)) if keepdim else F
+    return _no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
 
 
 class _L2Norm(Function):
@@ -53,6 +79,7 @@ class _L2Norm(Function):
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
+        A, F, G = _wide(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         total = A.square().sum(dim)

@@ -28,15 +28,49 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    return (-gamma * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2)).exp()
+    dtype = _of_float32(x1, x2)
+    x1, x2 = _wide(x1, x2)
+    K = (-gamma * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2)).exp()
+    return K.to(dtype)
 
 
 class _LaplacianKernel(Function):
@@ -57,6 +91,7 @@ class _LaplacianKernel(Function):
     def backward(ctx, G):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
+        x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
         part = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
         part2 = (G * K).unsqueeze(-1) * part.mT
@@ -102,10 +137,9 @@ def laplacian_kernel(
         raise TypeError(
             f"laplacian_kernel: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"laplacian_kernel: x2 must have the dtype of x1, {x1.dtype}, not "
-            f"{x2.dtype}"
+            f"laplacian_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"laplacian_kernel: x2 is on {x2.device}, x1 on {x1.device}")

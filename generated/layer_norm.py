@@ -34,11 +34,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -47,6 +78,8 @@ def _no_view(x):
 
 
 def _layer_norm_forward(input, weight, bias, eps):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
     size = math.prod(s_shape)
@@ -57,7 +90,7 @@ def _layer_norm_forward(input, weight, bias, eps):
     u = input - mu.unsqueeze(1)
     var = u.square().mean(1)
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    return _no_view((weight * xhat + bias).reshape((*p_shape, *s_shape)))
+    return _no_view((weight * xhat + bias).reshape((*p_shape, *s_shape)).to(dtype))
 
 
 class _LayerNorm(Function):
@@ -92,6 +125,7 @@ class _LayerNorm(Function):
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         bias_shape = ctx.bias_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = grad_bias = None
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
@@ -154,15 +188,13 @@ def layer_norm(
         raise TypeError(
             f"layer_norm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"layer_norm: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"layer_norm: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"layer_norm: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"layer_norm: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

@@ -25,8 +25,34 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _leaky_relu_forward(input, negative_slope):
-    return torch.where(input > 0, input, negative_slope * input)
+    dtype = _promoted(input)
+    (input,) = _wide(input)
+    return torch.where(input > 0, input, negative_slope * input).to(dtype)
 
 
 class _LeakyRelu(Function):
@@ -46,6 +72,7 @@ class _LeakyRelu(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
+        input, G = _wide(input, G)
         grad_input = torch.where(input > 0, G, negative_slope * G)
         return grad_input, None
 

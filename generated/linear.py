@@ -18,11 +18,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -31,6 +57,8 @@ def _no_view(x):
 
 
 def _linear_forward(input, weight, bias):
+    low = _of_product(input, weight, bias)
+    input, weight, bias = _cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
@@ -46,8 +74,9 @@ class _Linear(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _ = inputs
+        input, weight, bias = inputs
         b_shape = input.shape[:-1]
+        ctx.low = _of_product(input, weight, bias)
         ctx.b_shape = b_shape
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
@@ -62,6 +91,8 @@ class _Linear(Function):
         b_shape = ctx.b_shape
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
+        low = ctx.low
+        input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         size = math.prod(b_shape)
         G = G.reshape((size, weight_shape[0]))
@@ -108,15 +139,13 @@ def linear(
         raise TypeError(
             f"linear: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"linear: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"linear: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"linear: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"linear: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

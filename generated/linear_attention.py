@@ -24,21 +24,60 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _linear_attention_forward(query, key, value):
+    low = _of_product(query, key, value)
+    dtype = _of_float32(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    (value,) = _cast(low, value)
+    query, key = _cast(wide, query, key)
     mask = query > 0
     phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
     mask2 = key > 0
     psi = torch.where(mask2, 1 + key, torch.where(~mask2, key, 1).exp())
-    state = psi.mT @ value
+    state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
-    return phi @ state / total.unsqueeze(-1)
+    return ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
 
 
 class _LinearAttention(Function):
@@ -52,6 +91,7 @@ class _LinearAttention(Function):
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
         output = result
+        ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -62,6 +102,10 @@ class _LinearAttention(Function):
     @staticmethod
     def backward(ctx, G):
         query, key, value, output = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (value,) = _cast(low, value)
+        query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         mask = query > 0
         e2 = torch.where(~mask, query, 1).exp()
@@ -73,18 +117,18 @@ class _LinearAttention(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_state = phi.mT @ (G * (1 / total).unsqueeze(-1))
+            grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
-            state = psi.mT @ value
-            part = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True)
-            grad_phi = part + G @ state.mT / total.unsqueeze(-1)
+            state = psi.mT.to(low) @ value
+            part = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
+            grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + part
             grad_query = grad_phi * torch.where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
-            grad_psi = value @ grad_state.mT + total2
+            grad_psi = (value @ grad_state.mT).to(wide) + total2
             grad_key = grad_psi * torch.where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
-            grad_value = psi @ grad_state
+            grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value
 
 
@@ -137,14 +181,13 @@ def linear_attention(
             "linear_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"linear_attention: key must have the dtype of query, {query.dtype}, not "
-            f"{key.dtype}"
+            f"linear_attention: key must be a floating-point tensor, not {key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            f"linear_attention: value must have the dtype of query, {query.dtype}, not "
+            "linear_attention: value must be a floating-point tensor, not "
             f"{value.dtype}"
         )
     if key.device != query.device:

@@ -62,18 +62,57 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    (weight,) = _cast(wide, weight)
     X = input @ linear_weight.mT + linear_bias
-    F = torch.log_softmax(X, 1)
+    F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = weight.index_select(0, chosen)
@@ -81,7 +120,7 @@ def _linear_cross_entropy_mean_forward(
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     loss = torch.where(mask, (label_smoothing - 1) * picked * picked2 - part, 0)
     total = loss.sum()
-    return total / torch.where(mask, picked, 0).sum()
+    return (total / torch.where(mask, picked, 0).sum()).to(dtype)
 
 
 class _LinearCrossEntropyMean(Function):
@@ -111,6 +150,7 @@ class _LinearCrossEntropyMean(Function):
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
         average = output
+        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(
@@ -127,6 +167,11 @@ class _LinearCrossEntropyMean(Function):
         input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight, average, G = _cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
@@ -136,31 +181,32 @@ class _LinearCrossEntropyMean(Function):
         part2 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        part4 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(X, 1)
+            F = torch.log_softmax(part4, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part3 = part2 * picked
-            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part5 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-            part6 = part5 * p - part4
-            part7 = part * part6.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, part7, 0)
+            part5 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part6 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part4, 1)
+            part7 = part6 * p - part5
+            part8 = part * part7.scatter_add(1, chosen2, part3.unsqueeze(1))
+            grad_X = torch.where(mask2, part8, 0)
         if ctx.needs_input_grad[0]:
-            grad_input = grad_X @ linear_weight
+            grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT @ input
+            grad_linear_weight = grad_X.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part9 = part8 * torch.where(mask2, F, 0).sum(0)
-            placed = part9.index_add(0, chosen, chosen3)
+            part9 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part10 = part9 * torch.where(mask2, F, 0).sum(0)
+            placed = part10.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
             grad_weight = part * placed2
         return (
@@ -177,15 +223,20 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    (weight,) = _cast(wide, weight)
     X = input @ linear_weight.mT + linear_bias
-    F = torch.log_softmax(X, 1)
+    F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
     part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
     part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
     loss = torch.where(mask, part3, 0)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _LinearCrossEntropySum(Function):
@@ -214,6 +265,7 @@ class _LinearCrossEntropySum(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
@@ -223,6 +275,11 @@ class _LinearCrossEntropySum(Function):
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
@@ -230,31 +287,32 @@ class _LinearCrossEntropySum(Function):
         part = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        part3 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(X, 1)
+            F = torch.log_softmax(part3, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-            part5 = part4 * p - part3
-            part6 = G * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part6, 0)
+            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part5 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
+            part6 = part5 * p - part4
+            part7 = G * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
+            grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
-            grad_input = grad_X @ linear_weight
+            grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT @ input
+            grad_linear_weight = grad_X.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
-            part7 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part8 = part7 * torch.where(mask2, F, 0).sum(0)
-            grad_weight = G * part8.index_add(0, chosen, chosen3)
+            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part9 = part8 * torch.where(mask2, F, 0).sum(0)
+            grad_weight = G * part9.index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -269,14 +327,19 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    (weight,) = _cast(wide, weight)
     X = input @ linear_weight.mT + linear_bias
-    F = torch.log_softmax(X, 1)
+    F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
     part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
     part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
-    return torch.where(mask, part3, 0)
+    return torch.where(mask, part3, 0).to(dtype)
 
 
 class _LinearCrossEntropyNone(Function):
@@ -305,6 +368,7 @@ class _LinearCrossEntropyNone(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
@@ -314,6 +378,11 @@ class _LinearCrossEntropyNone(Function):
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = input @ linear_weight.mT + linear_bias
         mask = target != ignore_index
@@ -321,31 +390,33 @@ class _LinearCrossEntropyNone(Function):
         part = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        part3 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(X, 1)
+            F = torch.log_softmax(part3, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             part2 = part * weight.index_select(0, chosen)
-            part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part4 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-            part5 = part4 * p - part3
-            part6 = G.unsqueeze(1) * part5.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part6, 0)
+            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+            part5 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
+            part6 = part5 * p - part4
+            part7 = G.unsqueeze(1) * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
+            grad_X = torch.where(mask2, part7, 0)
         if ctx.needs_input_grad[0]:
-            grad_input = grad_X @ linear_weight
+            grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT @ input
+            grad_linear_weight = grad_X.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            part7 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part8 = torch.where(mask2, F, 0).mT @ torch.where(mask, G, 0)
-            chosen3 = torch.where(mask, part * G * F.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = (part7 * part8).index_add(0, chosen, chosen3)
+            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part9 = part * G * F.gather(1, chosen2).squeeze(1)
+            part10 = torch.where(mask2, F, 0).mT.to(low)
+            part11 = part8 * (part10 @ torch.where(mask, G, 0).to(low)).to(wide)
+            grad_weight = part11.index_add(0, chosen, torch.where(mask, part9, 0))
         return (
             grad_input,
             grad_linear_weight,
@@ -455,24 +526,24 @@ def linear_cross_entropy(
             "linear_cross_entropy: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if linear_weight.dtype != input.dtype:
+    if not linear_weight.is_floating_point():
         raise TypeError(
-            "linear_cross_entropy: linear_weight must have the dtype of input, "
-            f"{input.dtype}, not {linear_weight.dtype}"
+            "linear_cross_entropy: linear_weight must be a floating-point tensor, not "
+            f"{linear_weight.dtype}"
         )
     if target.dtype != torch.int64:
         raise TypeError(
             f"linear_cross_entropy: target must be int64, not {target.dtype}"
         )
-    if linear_bias.dtype != input.dtype:
+    if not linear_bias.is_floating_point():
         raise TypeError(
-            "linear_cross_entropy: linear_bias must have the dtype of input, "
-            f"{input.dtype}, not {linear_bias.dtype}"
+            "linear_cross_entropy: linear_bias must be a floating-point tensor, not "
+            f"{linear_bias.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"linear_cross_entropy: weight must have the dtype of input, {input.dtype}, "
-            f"not {weight.dtype}"
+            "linear_cross_entropy: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
     if linear_weight.device != input.device:
         raise ValueError(

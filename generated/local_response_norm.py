@@ -37,12 +37,46 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
+    dtype = _of_float32(input)
+    (input,) = _wide(input)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
@@ -54,7 +88,7 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
     divisor = k + alpha / window * chosen.sum(1)
     part3 = input * divisor**-beta
-    return _no_view(part3.reshape((input_shape[0], input_shape[1], *q_shape)))
+    return _no_view(part3.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _LocalResponseNorm(Function):
@@ -85,6 +119,7 @@ class _LocalResponseNorm(Function):
         k = ctx.k
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, G = _wide(input, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], input_shape[1], size))

@@ -20,6 +20,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _decayed_sum(x, level, dim):
     """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never falls."""
     limits = torch.finfo(level.dtype)
@@ -46,7 +78,9 @@ def _recurrence(x, w, dim):
 
 
 def _logcumsumexp_forward(A, dim):
-    return A.logcumsumexp(dim)
+    dtype = _of_float32(A)
+    (A,) = _wide(A)
+    return A.logcumsumexp(dim).to(dtype)
 
 
 class _Logcumsumexp(Function):
@@ -67,6 +101,7 @@ class _Logcumsumexp(Function):
     def backward(ctx, G):
         A, F = ctx.saved_tensors
         dim = ctx.dim
+        A, F, G = _wide(A, F, G)
         part = F.clamp_min(torch.finfo(G.dtype).min)
         grad_A = _decayed_sum(G, part, dim) * (A - part).exp()
         return grad_A, None

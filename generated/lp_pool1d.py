@@ -35,14 +35,48 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _quotient(above, below):
     """above / below, which is infinite where below alone is 0."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
+    dtype = _of_float32(input)
+    (input,) = _wide(input)
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return total ** _quotient(1, norm_type)
+    return (total ** _quotient(1, norm_type)).to(dtype)
 
 
 class _LpPool1d(Function):
@@ -66,6 +100,7 @@ class _LpPool1d(Function):
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
+        input, G = _wide(input, G)
         part = input.unfold(2, kernel_size, stride)
         part2 = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
         position = torch.arange(kernel_size, device=G.device).unsqueeze(1)

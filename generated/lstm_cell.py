@@ -30,11 +30,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -51,8 +77,13 @@ def _unflatten(x, at, sizes):
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1]))
-    part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1]))
+    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     part3 = b_ih.unflatten(0, (4, hx.shape[1]))
     a = part3 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
     leave = a.select(1, 3).sigmoid()
@@ -60,7 +91,8 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     enter = a.select(1, 0).sigmoid()
     new = a.select(1, 2).tanh()
     c = cx * forget + enter * new
-    h = leave * c.tanh()
+    h = (leave * c.tanh()).to(dtype)
+    c = c.to(dtype)
     return h, c
 
 
@@ -75,19 +107,26 @@ class _LstmCell(Function):
     def setup_context(ctx, inputs, output):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
         h, c = output
+        ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, h, c)
 
     @staticmethod
     def backward(ctx, G_h, G_c):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh, h, c = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+        cx, b_ih, b_hh, c, h, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, h, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part8 = needs[0] or needs[1] or needs[3] or needs[4]
+        needs_part10 = needs[3] or needs[4]
+        needs_part9 = needs[0] or needs[1]
+        needs_part8 = needs_part9 or needs_part10
         needs_grad_a = needs_part8 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1]))
-        part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1]))
+        part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
         part3 = _unflatten(b_ih, 0, (4, hx.shape[1]))
         a = part3 + _unflatten(b_hh, 0, (4, hx.shape[1])) + part + part2
         leave = a.select(1, 3).sigmoid()
@@ -103,18 +142,22 @@ class _LstmCell(Function):
             grad_a = torch.stack((part7, part5, part6, G_h * h * (1 - leave)), 1)
         if needs_part8:
             part8 = _flatten(grad_a, 1, 2)
+        if needs_part9:
+            part9 = part8.to(low)
+        if needs_part10:
+            part10 = part8.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part8 @ w_ih
+            grad_input = part9 @ w_ih
         if needs[1]:
-            grad_hx = part8 @ w_hh
+            grad_hx = part9 @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part8.mT @ input
+            grad_w_ih = part10 @ input
         if needs[4]:
-            grad_w_hh = part8.mT @ hx
+            grad_w_hh = part10 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
@@ -191,33 +234,29 @@ def lstm_cell(
         raise TypeError(
             f"lstm_cell: input must be a floating-point tensor, not {input.dtype}"
         )
-    if hx.dtype != input.dtype:
+    if not hx.is_floating_point():
         raise TypeError(
-            f"lstm_cell: hx must have the dtype of input, {input.dtype}, not {hx.dtype}"
+            f"lstm_cell: hx must be a floating-point tensor, not {hx.dtype}"
         )
-    if cx.dtype != input.dtype:
+    if not cx.is_floating_point():
         raise TypeError(
-            f"lstm_cell: cx must have the dtype of input, {input.dtype}, not {cx.dtype}"
+            f"lstm_cell: cx must be a floating-point tensor, not {cx.dtype}"
         )
-    if w_ih.dtype != input.dtype:
+    if not w_ih.is_floating_point():
         raise TypeError(
-            f"lstm_cell: w_ih must have the dtype of input, {input.dtype}, not "
-            f"{w_ih.dtype}"
+            f"lstm_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
         )
-    if w_hh.dtype != input.dtype:
+    if not w_hh.is_floating_point():
         raise TypeError(
-            f"lstm_cell: w_hh must have the dtype of input, {input.dtype}, not "
-            f"{w_hh.dtype}"
+            f"lstm_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if b_ih.dtype != input.dtype:
+    if not b_ih.is_floating_point():
         raise TypeError(
-            f"lstm_cell: b_ih must have the dtype of input, {input.dtype}, not "
-            f"{b_ih.dtype}"
+            f"lstm_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
         )
-    if b_hh.dtype != input.dtype:
+    if not b_hh.is_floating_point():
         raise TypeError(
-            f"lstm_cell: b_hh must have the dtype of input, {input.dtype}, not "
-            f"{b_hh.dtype}"
+            f"lstm_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
         )
     if hx.device != input.device:
         raise ValueError(f"lstm_cell: hx is on {hx.device}, input on {input.device}")

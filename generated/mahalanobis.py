@@ -20,11 +20,45 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -33,13 +67,19 @@ def _no_view(x):
 
 
 def _mahalanobis_forward(u, v, VI):
+    low = _of_product(u, v, VI)
+    dtype = _of_float32(u, v, VI)
+    wide = torch.promote_types(low, torch.float32)
+    (VI,) = _cast(low, VI)
+    u, v = _cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
     size = math.prod(b_shape)
     u = u.reshape((size, u_shape[-1]))
     v = v.reshape((size, u_shape[-1]))
     delta = u - v
-    return _no_view((VI.mT @ delta.mT * delta.mT).sum(0).sqrt().reshape((*b_shape,)))
+    part = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
+    return _no_view(part.reshape((*b_shape,)).to(dtype))
 
 
 class _Mahalanobis(Function):
@@ -54,6 +94,7 @@ class _Mahalanobis(Function):
         u, v, VI = inputs
         D = output
         b_shape = u.shape[:-1]
+        ctx.low = _of_product(u, v, VI)
         ctx.b_shape = b_shape
         ctx.u_shape = u.shape
         ctx.v_shape = v.shape
@@ -67,6 +108,9 @@ class _Mahalanobis(Function):
         b_shape = ctx.b_shape
         u_shape = ctx.u_shape
         v_shape = ctx.v_shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
         size = math.prod(b_shape)
         u = u.reshape((size, u_shape[-1]))
@@ -74,14 +118,17 @@ class _Mahalanobis(Function):
         D = D.reshape((size,))
         G = G.reshape((size,))
         delta = u - v
+        part = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * (delta @ (VI + VI.mT))
+            part2 = (part @ (VI + VI.mT).to(low)).to(wide)
+            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * part2
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            grad_VI = 0.5 * (((G * (1 / D)).unsqueeze(1) * delta).mT @ delta)
+            part3 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
+            grad_VI = 0.5 * part3
         return grad_u, grad_v, grad_VI
 
 
@@ -117,13 +164,13 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
         raise TypeError(
             f"mahalanobis: u must be a floating-point tensor, not {u.dtype}"
         )
-    if v.dtype != u.dtype:
+    if not v.is_floating_point():
         raise TypeError(
-            f"mahalanobis: v must have the dtype of u, {u.dtype}, not {v.dtype}"
+            f"mahalanobis: v must be a floating-point tensor, not {v.dtype}"
         )
-    if VI.dtype != u.dtype:
+    if not VI.is_floating_point():
         raise TypeError(
-            f"mahalanobis: VI must have the dtype of u, {u.dtype}, not {VI.dtype}"
+            f"mahalanobis: VI must be a floating-point tensor, not {VI.dtype}"
         )
     if v.device != u.device:
         raise ValueError(f"mahalanobis: v is on {v.device}, u on {u.device}")

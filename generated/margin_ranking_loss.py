@@ -46,16 +46,49 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _MarginRankingLossMean(Function):
@@ -75,6 +108,7 @@ class _MarginRankingLossMean(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
+        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         u = input1 - input2
         mask = margin - target * u >= 0
@@ -90,8 +124,10 @@ class _MarginRankingLossMean(Function):
 
 
 def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _MarginRankingLossSum(Function):
@@ -111,6 +147,7 @@ class _MarginRankingLossSum(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
+        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         u = input1 - input2
         mask = margin - target * u >= 0
@@ -126,7 +163,9 @@ class _MarginRankingLossSum(Function):
 
 
 def _margin_ranking_loss_none_forward(input1, input2, target, margin):
-    return (margin - target * (input1 - input2)).clamp(min=0)
+    dtype = _promoted(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    return (margin - target * (input1 - input2)).clamp(min=0).to(dtype)
 
 
 class _MarginRankingLossNone(Function):
@@ -146,6 +185,7 @@ class _MarginRankingLossNone(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
+        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         u = input1 - input2
         mask = margin - target * u >= 0
@@ -208,15 +248,15 @@ def margin_ranking_loss(
             "margin_ranking_loss: input1 must be a floating-point tensor, not "
             f"{input1.dtype}"
         )
-    if input2.dtype != input1.dtype:
+    if not input2.is_floating_point():
         raise TypeError(
-            f"margin_ranking_loss: input2 must have the dtype of input1, {input1.dtype}"
-            f", not {input2.dtype}"
+            "margin_ranking_loss: input2 must be a floating-point tensor, not "
+            f"{input2.dtype}"
         )
-    if target.dtype != input1.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"margin_ranking_loss: target must have the dtype of input1, {input1.dtype}"
-            f", not {target.dtype}"
+            "margin_ranking_loss: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
     if input2.device != input1.device:
         raise ValueError(

@@ -15,14 +15,42 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _matmul_forward(A, B):
+    low = _of_product(A, B)
+    A, B = _cast(low, A, B)
     return A @ B
 
 
@@ -36,6 +64,7 @@ class _Matmul(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B = inputs
+        ctx.low = _of_product(A, B)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] else None,
             B if ctx.needs_input_grad[0] else None,
@@ -44,6 +73,8 @@ class _Matmul(Function):
     @staticmethod
     def backward(ctx, G):
         A, B = ctx.saved_tensors
+        low = ctx.low
+        A, B, G = _cast(low, A, B, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             grad_A = G @ B.mT
@@ -76,8 +107,8 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"matmul: A must be a floating-point tensor, not {A.dtype}")
-    if B.dtype != A.dtype:
-        raise TypeError(f"matmul: B must have the dtype of A, {A.dtype}, not {B.dtype}")
+    if not B.is_floating_point():
+        raise TypeError(f"matmul: B must be a floating-point tensor, not {B.dtype}")
     if B.device != A.device:
         raise ValueError(f"matmul: B is on {B.device}, A on {A.device}")
     b_shape = A.shape[:-2]

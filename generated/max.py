@@ -21,9 +21,35 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _max_forward(A, dim, keepdim):
+    dtype = _promoted(A)
+    (A,) = _wide(A)
     part = A.max(dim, keepdim=keepdim)
-    values = part.values
+    values = part.values.to(dtype)
     indices = part.indices
     return values, indices
 
@@ -51,6 +77,7 @@ class _Max(Function):
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
+        (G,) = _wide(G)
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
         grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)

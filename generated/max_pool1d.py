@@ -24,8 +24,34 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _max_pool1d_forward(input, kernel_size, stride):
-    return input.unfold(2, kernel_size, stride).max(3).values
+    dtype = _promoted(input)
+    (input,) = _wide(input)
+    return input.unfold(2, kernel_size, stride).max(3).values.to(dtype)
 
 
 class _MaxPool1d(Function):
@@ -47,6 +73,7 @@ class _MaxPool1d(Function):
         (input,) = ctx.saved_tensors
         kernel_size = ctx.kernel_size
         stride = ctx.stride
+        input, G = _wide(input, G)
         winner = input.unfold(2, kernel_size, stride).argmax(3)
         part = winner + stride * torch.arange(G.shape[2], device=G.device)
         grad_input = G.new_zeros(input.shape).scatter_add(2, part, G)

@@ -26,11 +26,37 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     part = input.unfold(2, kernel_height, stride)
     part2 = part.unfold(3, kernel_width, stride)
     top = part2.permute(0, 1, 4, 2, 3, 5).max(5).values
-    return top.max(2).values
+    return top.max(2).values.to(dtype)
 
 
 class _MaxPool2d(Function):
@@ -54,6 +80,7 @@ class _MaxPool2d(Function):
         kernel_height = ctx.kernel_height
         kernel_width = ctx.kernel_width
         stride = ctx.stride
+        input, G = _wide(input, G)
         part = input.unfold(2, kernel_height, stride)
         part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
         part3 = part2.max(5)

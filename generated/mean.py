@@ -20,8 +20,34 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _mean_forward(A, dim, keepdim):
-    return A.mean(dim, keepdim=keepdim)
+    dtype = _promoted(A)
+    (A,) = _wide(A)
+    return A.mean(dim, keepdim=keepdim).to(dtype)
 
 
 class _Mean(Function):
@@ -43,6 +69,7 @@ class _Mean(Function):
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
+        (G,) = _wide(G)
         G = G if keepdim else G.unsqueeze(dim)
         part = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim)
         grad_A = part.expand(A_shape)

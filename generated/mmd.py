@@ -33,14 +33,47 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _mmd_forward(X, Y, gamma):
+    dtype = _of_float32(X, Y)
+    X, Y = _wide(X, Y)
     part = X.detach()
     mean = part.mean(0)
     centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
@@ -64,7 +97,7 @@ def _mmd_forward(X, Y, gamma):
     part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
     Kyy = (part2 * part9).exp()
     part10 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return part10 / X.shape[0] + Kyy.mean()
+    return (part10 / X.shape[0] + Kyy.mean()).to(dtype)
 
 
 class _Mmd(Function):
@@ -84,6 +117,7 @@ class _Mmd(Function):
     def backward(ctx, G):
         X, Y = ctx.saved_tensors
         gamma = ctx.gamma
+        X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None
         part2 = -gamma
         part5 = Y.detach()
@@ -149,8 +183,8 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
         raise ValueError(f"mmd: Y must have 2 axes [l, k], not {Y.dim()}")
     if not X.is_floating_point():
         raise TypeError(f"mmd: X must be a floating-point tensor, not {X.dtype}")
-    if Y.dtype != X.dtype:
-        raise TypeError(f"mmd: Y must have the dtype of X, {X.dtype}, not {Y.dtype}")
+    if not Y.is_floating_point():
+        raise TypeError(f"mmd: Y must be a floating-point tensor, not {Y.dtype}")
     if Y.device != X.device:
         raise ValueError(f"mmd: Y is on {Y.device}, X on {X.device}")
     if Y.shape[1] != X.shape[1]:

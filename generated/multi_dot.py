@@ -16,14 +16,42 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _multi_dot_forward(A, B, C):
+    low = _of_product(A, B, C)
+    A, B, C = _cast(low, A, B, C)
     return A @ B @ C
 
 
@@ -37,6 +65,7 @@ class _MultiDot(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B, C = inputs
+        ctx.low = _of_product(A, B, C)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             B if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -46,6 +75,8 @@ class _MultiDot(Function):
     @staticmethod
     def backward(ctx, G):
         A, B, C = ctx.saved_tensors
+        low = ctx.low
+        A, B, C, G = _cast(low, A, B, C, G)
         grad_A = grad_B = grad_C = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part = G.mT @ A
@@ -83,14 +114,10 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
         raise ValueError(f"multi_dot: C must have 2 axes [k, l], not {C.dim()}")
     if not A.is_floating_point():
         raise TypeError(f"multi_dot: A must be a floating-point tensor, not {A.dtype}")
-    if B.dtype != A.dtype:
-        raise TypeError(
-            f"multi_dot: B must have the dtype of A, {A.dtype}, not {B.dtype}"
-        )
-    if C.dtype != A.dtype:
-        raise TypeError(
-            f"multi_dot: C must have the dtype of A, {A.dtype}, not {C.dtype}"
-        )
+    if not B.is_floating_point():
+        raise TypeError(f"multi_dot: B must be a floating-point tensor, not {B.dtype}")
+    if not C.is_floating_point():
+        raise TypeError(f"multi_dot: C must be a floating-point tensor, not {C.dtype}")
     if B.device != A.device:
         raise ValueError(f"multi_dot: B is on {B.device}, A on {A.device}")
     if C.device != A.device:

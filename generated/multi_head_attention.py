@@ -46,11 +46,37 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -69,6 +95,10 @@ def _unflatten(x, at, sizes):
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
+    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     part = Wq.shape[0] // num_heads
     part2 = Wv.unflatten(0, (num_heads, part))
     product = torch.einsum("ikl,jml->ijkm", value, part2)
@@ -79,9 +109,9 @@ def _multi_head_attention_forward(
     part4 = Wk.unflatten(0, (num_heads, part))
     product3 = torch.einsum("ikl,jml->ijkm", key, part4)
     K = bk.unflatten(0, (num_heads, part)).unsqueeze(1) + product3
-    S = Q @ K.mT / math.sqrt(part)
+    S = (Q @ K.mT).to(wide) / math.sqrt(part)
     P = torch.softmax(S, 3)
-    context = torch.einsum("iklm,ikjl->ijkm", V, P).flatten(2, 3)
+    context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT + bo
 
 
@@ -96,7 +126,8 @@ class _MultiHeadAttention(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, num_heads = inputs
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
+        ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
         ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv)
@@ -106,11 +137,16 @@ class _MultiHeadAttention(Function):
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = ctx.Wq_shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
-        needs_grad_K = needs[1] or needs[4]
+        needs_part8 = needs[1] or needs[4]
+        needs_part7 = needs[0] or needs[3]
         needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs[0] or needs[3] or needs[7]
-        needs_grad_S = needs_grad_Q or needs_grad_K
+        needs_grad_Q = needs_part7 or needs[7]
+        needs_grad_S = needs_grad_Q or needs_part8
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
         needs_part5 = needs_grad_S or needs_grad_V
@@ -127,7 +163,7 @@ class _MultiHeadAttention(Function):
             Q = part2 + torch.einsum("ikl,jml->ijkm", query, Wq)
             part3 = _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
             K = part3 + torch.einsum("ikl,jml->ijkm", key, Wk)
-            S = Q @ K.mT / math.sqrt(Wq.shape[1])
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
         if needs_part5:
             grad_context = G @ Wo
@@ -139,32 +175,36 @@ class _MultiHeadAttention(Function):
             V = part4 + torch.einsum("ikl,jml->ijkm", value, Wv)
         if needs_grad_S:
             grad_P = part5 @ V.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
+            part6 = grad_P.to(wide)
+            grad_S = P * (part6 - (part6 * P).sum(3, keepdim=True))
         if needs_grad_Q:
-            grad_Q = grad_S @ K / math.sqrt(Wq.shape[1])
+            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT @ part5
-        if needs_grad_K:
-            grad_K = grad_S.mT @ Q / math.sqrt(Wq.shape[1])
+            grad_V = P.mT.to(low) @ part5
+        if needs_part7:
+            part7 = grad_Q.to(low)
+        if needs_part8:
+            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
+            part8 = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", grad_Q, Wq)
+            grad_query = torch.einsum("ijkl,jlm->ikm", part7, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", grad_K, Wk)
+            grad_key = torch.einsum("ijkl,jlm->ikm", part8, Wk)
         if needs[2]:
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
-            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part7, query), 0, 1)
         if needs[4]:
-            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
+            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part8, key), 0, 1)
         if needs[5]:
             grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:
-            context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P), 2, 3)
+            context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
             grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
         if needs[7]:
             grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
-            grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1])), 0, 1)
+            grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1)
         if needs[9]:
             grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
         if needs[10]:
@@ -332,55 +372,47 @@ def multi_head_attention(
             "multi_head_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: key must have the dtype of query, {query.dtype}, "
-            f"not {key.dtype}"
+            "multi_head_attention: key must be a floating-point tensor, not "
+            f"{key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: value must have the dtype of query, {query.dtype}, "
-            f"not {value.dtype}"
+            "multi_head_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
-    if Wq.dtype != query.dtype:
+    if not Wq.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: Wq must have the dtype of query, {query.dtype}, not "
-            f"{Wq.dtype}"
+            f"multi_head_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
         )
-    if Wk.dtype != query.dtype:
+    if not Wk.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: Wk must have the dtype of query, {query.dtype}, not "
-            f"{Wk.dtype}"
+            f"multi_head_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
         )
-    if Wv.dtype != query.dtype:
+    if not Wv.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: Wv must have the dtype of query, {query.dtype}, not "
-            f"{Wv.dtype}"
+            f"multi_head_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
         )
-    if Wo.dtype != query.dtype:
+    if not Wo.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: Wo must have the dtype of query, {query.dtype}, not "
-            f"{Wo.dtype}"
+            f"multi_head_attention: Wo must be a floating-point tensor, not {Wo.dtype}"
         )
-    if bq.dtype != query.dtype:
+    if not bq.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: bq must have the dtype of query, {query.dtype}, not "
-            f"{bq.dtype}"
+            f"multi_head_attention: bq must be a floating-point tensor, not {bq.dtype}"
         )
-    if bk.dtype != query.dtype:
+    if not bk.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: bk must have the dtype of query, {query.dtype}, not "
-            f"{bk.dtype}"
+            f"multi_head_attention: bk must be a floating-point tensor, not {bk.dtype}"
         )
-    if bv.dtype != query.dtype:
+    if not bv.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: bv must have the dtype of query, {query.dtype}, not "
-            f"{bv.dtype}"
+            f"multi_head_attention: bv must be a floating-point tensor, not {bv.dtype}"
         )
-    if bo.dtype != query.dtype:
+    if not bo.is_floating_point():
         raise TypeError(
-            f"multi_head_attention: bo must have the dtype of query, {query.dtype}, not "
-            f"{bo.dtype}"
+            f"multi_head_attention: bo must be a floating-point tensor, not {bo.dtype}"
         )
     if key.device != query.device:
         raise ValueError(

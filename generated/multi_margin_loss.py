@@ -46,20 +46,53 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
     loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _MultiMarginLossMean(Function):
@@ -81,6 +114,7 @@ class _MultiMarginLossMean(Function):
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
@@ -101,12 +135,14 @@ class _MultiMarginLossMean(Function):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
     loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _MultiMarginLossSum(Function):
@@ -128,6 +164,7 @@ class _MultiMarginLossSum(Function):
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
@@ -147,11 +184,14 @@ class _MultiMarginLossSum(Function):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = torch.arange(input.shape[1], device=input.device)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    return weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
+    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
+    return loss.to(dtype)
 
 
 class _MultiMarginLossNone(Function):
@@ -173,6 +213,7 @@ class _MultiMarginLossNone(Function):
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
@@ -261,10 +302,10 @@ def multi_margin_loss(
         )
     if target.dtype != torch.int64:
         raise TypeError(f"multi_margin_loss: target must be int64, not {target.dtype}")
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"multi_margin_loss: weight must have the dtype of input, {input.dtype}, "
-            f"not {weight.dtype}"
+            "multi_margin_loss: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -15,15 +15,40 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _mv_forward(input, vec):
-    return input @ vec
+    dtype = _promoted(input, vec)
+    input, vec = _wide(input, vec)
+    return (input @ vec).to(dtype)
 
 
 class _Mv(Function):
@@ -44,6 +69,7 @@ class _Mv(Function):
     @staticmethod
     def backward(ctx, G):
         input, vec = ctx.saved_tensors
+        input, vec, G = _wide(input, vec, G)
         grad_input = grad_vec = None
         if ctx.needs_input_grad[0]:
             grad_input = G.unsqueeze(1) * vec
@@ -72,10 +98,8 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"mv: vec must have 1 axis [k], not {vec.dim()}")
     if not input.is_floating_point():
         raise TypeError(f"mv: input must be a floating-point tensor, not {input.dtype}")
-    if vec.dtype != input.dtype:
-        raise TypeError(
-            f"mv: vec must have the dtype of input, {input.dtype}, not {vec.dtype}"
-        )
+    if not vec.is_floating_point():
+        raise TypeError(f"mv: vec must be a floating-point tensor, not {vec.dtype}")
     if vec.device != input.device:
         raise ValueError(f"mv: vec is on {vec.device}, input on {input.device}")
     if vec.shape[0] != input.shape[1]:

@@ -37,21 +37,54 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = weight.index_select(0, chosen)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1) * picked
     loss = torch.where(mask, part, 0)
     total = loss.sum()
-    return total / torch.where(mask, picked, 0).sum()
+    return (total / torch.where(mask, picked, 0).sum()).to(dtype)
 
 
 class _NllLossMean(Function):
@@ -74,6 +107,7 @@ class _NllLossMean(Function):
     def backward(ctx, G):
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input, weight, average, G = _wide(input, weight, average, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -92,11 +126,13 @@ class _NllLossMean(Function):
 
 
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
     loss = torch.where(mask, part * weight.index_select(0, chosen), 0)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _NllLossSum(Function):
@@ -116,6 +152,7 @@ class _NllLossSum(Function):
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -132,10 +169,12 @@ class _NllLossSum(Function):
 
 
 def _nll_loss_none_forward(input, target, weight, ignore_index):
+    dtype = _promoted(input, weight)
+    input, weight = _wide(input, weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    return torch.where(mask, part * weight.index_select(0, chosen), 0)
+    return torch.where(mask, part * weight.index_select(0, chosen), 0).to(dtype)
 
 
 class _NllLossNone(Function):
@@ -155,6 +194,7 @@ class _NllLossNone(Function):
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -224,10 +264,9 @@ def nll_loss(
         )
     if target.dtype != torch.int64:
         raise TypeError(f"nll_loss: target must be int64, not {target.dtype}")
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"nll_loss: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"nll_loss: weight must be a floating-point tensor, not {weight.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

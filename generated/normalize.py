@@ -34,9 +34,43 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _normalize_forward(input, dim, eps):
+    dtype = _of_float32(input)
+    (input,) = _wide(input)
     norm = input.square().sum(dim).sqrt()
-    return input / norm.clamp(min=eps).unsqueeze(dim)
+    return (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
 
 
 class _Normalize(Function):
@@ -59,6 +93,7 @@ class _Normalize(Function):
         input, output = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
+        input, output, G = _wide(input, output, G)
         norm = input.square().sum(dim).sqrt()
         mask = (norm >= eps).unsqueeze(dim)
         chosen = torch.where(mask, norm.unsqueeze(dim), 1)

@@ -15,15 +15,40 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _outer_forward(input, vec2):
-    return input.unsqueeze(1) * vec2
+    dtype = _promoted(input, vec2)
+    input, vec2 = _wide(input, vec2)
+    return (input.unsqueeze(1) * vec2).to(dtype)
 
 
 class _Outer(Function):
@@ -44,6 +69,7 @@ class _Outer(Function):
     @staticmethod
     def backward(ctx, G):
         input, vec2 = ctx.saved_tensors
+        input, vec2, G = _wide(input, vec2, G)
         grad_input = grad_vec2 = None
         if ctx.needs_input_grad[0]:
             grad_input = G @ vec2
@@ -74,9 +100,9 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"outer: input must be a floating-point tensor, not {input.dtype}"
         )
-    if vec2.dtype != input.dtype:
+    if not vec2.is_floating_point():
         raise TypeError(
-            f"outer: vec2 must have the dtype of input, {input.dtype}, not {vec2.dtype}"
+            f"outer: vec2 must be a floating-point tensor, not {vec2.dtype}"
         )
     if vec2.device != input.device:
         raise ValueError(f"outer: vec2 is on {vec2.device}, input on {input.device}")

@@ -35,12 +35,38 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _pad_forward(input, left, right, value, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -54,7 +80,7 @@ def _pad_forward(input, left, right, value, dim):
     part4 = input_shape[len(p_shape)] + left + right
     part5 = part3.narrow(1, max(-left, 0), part2)
     chosen = torch.where(mask.unsqueeze(1), part5, value)
-    return _no_view(chosen.reshape((*p_shape, part4, *q_shape)))
+    return _no_view(chosen.reshape((*p_shape, part4, *q_shape)).to(dtype))
 
 
 class _Pad(Function):
@@ -83,6 +109,7 @@ class _Pad(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         part = input_shape[len(p_shape)] + left + right
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         part2 = input_shape[len(p_shape)]

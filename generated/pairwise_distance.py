@@ -30,11 +30,34 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -43,9 +66,11 @@ def _no_view(x):
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
+    dtype = _promoted(x1, x2)
+    x1, x2 = _wide(x1, x2)
     delta = x1 - x2 + eps
     output = delta.square().sum(-1).sqrt()
-    return _no_view(output.unsqueeze(-1)) if keepdim else output
+    return _no_view((output.unsqueeze(-1) if keepdim else output).to(dtype))
 
 
 class _PairwiseDistance(Function):
@@ -68,6 +93,7 @@ class _PairwiseDistance(Function):
         x1, x2, output = ctx.saved_tensors
         eps = ctx.eps
         keepdim = ctx.keepdim
+        x1, x2, output, G = _wide(x1, x2, output, G)
         grad_x1 = grad_x2 = None
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
@@ -121,10 +147,9 @@ def pairwise_distance(
         raise TypeError(
             f"pairwise_distance: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"pairwise_distance: x2 must have the dtype of x1, {x1.dtype}, not "
-            f"{x2.dtype}"
+            f"pairwise_distance: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"pairwise_distance: x2 is on {x2.device}, x1 on {x1.device}")

@@ -18,11 +18,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _flatten(x, start, end):
@@ -33,7 +59,11 @@ def _flatten(x, start, end):
 
 
 def _parafac_forward(U, V, W):
-    return (U.unsqueeze(2) * V.mT).mT @ W.mT
+    low = _of_product(U, V, W)
+    wide = torch.promote_types(low, torch.float32)
+    (W,) = _cast(low, W)
+    U, V = _cast(wide, U, V)
+    return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
 
 
 class _Parafac(Function):
@@ -46,6 +76,7 @@ class _Parafac(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         U, V, W = inputs
+        ctx.low = _of_product(U, V, W)
         ctx.save_for_backward(
             U if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             V if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -55,13 +86,17 @@ class _Parafac(Function):
     @staticmethod
     def backward(ctx, G):
         U, V, W = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (G,) = _cast(low, G)
+        U, V, W = _cast(wide, U, V, W)
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:
-            grad_U = _flatten(G, 1, 2) @ _flatten(V.unsqueeze(1) * W, 0, 1)
+            grad_U = _flatten(G, 1, 2) @ _flatten(V.unsqueeze(1) * W, 0, 1).to(low)
         if ctx.needs_input_grad[1]:
-            grad_V = torch.einsum("ijk,ikl->jl", G, U.unsqueeze(1) * W)
+            grad_V = torch.einsum("ijk,ikl->jl", G, (U.unsqueeze(1) * W).to(low))
         if ctx.needs_input_grad[2]:
-            grad_W = _flatten(G, 0, 1).mT @ _flatten(U.unsqueeze(1) * V, 0, 1)
+            grad_W = _flatten(G, 0, 1).mT @ _flatten(U.unsqueeze(1) * V, 0, 1).to(low)
         return grad_U, grad_V, grad_W
 
 
@@ -90,14 +125,10 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"parafac: W must have 2 axes [k, r], not {W.dim()}")
     if not U.is_floating_point():
         raise TypeError(f"parafac: U must be a floating-point tensor, not {U.dtype}")
-    if V.dtype != U.dtype:
-        raise TypeError(
-            f"parafac: V must have the dtype of U, {U.dtype}, not {V.dtype}"
-        )
-    if W.dtype != U.dtype:
-        raise TypeError(
-            f"parafac: W must have the dtype of U, {U.dtype}, not {W.dtype}"
-        )
+    if not V.is_floating_point():
+        raise TypeError(f"parafac: V must be a floating-point tensor, not {V.dtype}")
+    if not W.is_floating_point():
+        raise TypeError(f"parafac: W must be a floating-point tensor, not {W.dtype}")
     if V.device != U.device:
         raise ValueError(f"parafac: V is on {V.device}, U on {U.device}")
     if W.device != U.device:

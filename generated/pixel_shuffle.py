@@ -19,11 +19,37 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _pixel_shuffle_forward(input, upscale_factor):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     part = input.shape[-3] // (upscale_factor * upscale_factor)
     part2 = input.unflatten(-3, (part, upscale_factor, upscale_factor))
     part3 = part2.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1)
-    return part3.flatten(-3, -2)
+    return part3.flatten(-3, -2).to(dtype)
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:

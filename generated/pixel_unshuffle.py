@@ -19,12 +19,39 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _pixel_unshuffle_forward(input, downscale_factor):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     part = input.shape[-2] // downscale_factor
     part2 = input.unflatten(-2, (part, downscale_factor))
     part3 = input.shape[-1] // downscale_factor
     part4 = part2.unflatten(-1, (part3, downscale_factor))
-    return part4.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
+    output = part4.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
+    return output.to(dtype)
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:

@@ -28,15 +28,53 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
-    return (coef0 + gamma * (x1 @ x2.mT)) ** degree
+    low = _of_product(x1, x2)
+    dtype = _of_float32(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    return ((coef0 + gamma * (x1 @ x2.mT).to(wide)) ** degree).to(dtype)
 
 
 class _PolynomialKernel(Function):
@@ -49,6 +87,7 @@ class _PolynomialKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, coef0, degree = inputs
+        ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.coef0 = coef0
         ctx.degree = degree
@@ -60,15 +99,21 @@ class _PolynomialKernel(Function):
         gamma = ctx.gamma
         coef0 = ctx.coef0
         degree = ctx.degree
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = _cast(low, x1, x2)
+        (G,) = _cast(wide, G)
         grad_x1 = grad_x2 = None
-        part = G * (coef0 + gamma * (x1 @ x2.mT)) ** (degree - 1)
+        part = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
         mask = degree != 0
         part2 = gamma * degree
         zeros = G.new_zeros(())
         if ctx.needs_input_grad[0]:
-            grad_x1 = part2 * (part @ x2) if mask else zeros.expand(x1.shape)
+            part3 = part2 * (part.to(low) @ x2).to(wide)
+            grad_x1 = part3 if mask else zeros.expand(x1.shape)
         if ctx.needs_input_grad[1]:
-            grad_x2 = part2 * (part.mT @ x1) if mask else zeros.expand(x2.shape)
+            part4 = part2 * (part.mT.to(low) @ x1).to(wide)
+            grad_x2 = part4 if mask else zeros.expand(x2.shape)
         return grad_x1, grad_x2, None, None, None
 
 
@@ -120,10 +165,9 @@ def polynomial_kernel(
         raise TypeError(
             f"polynomial_kernel: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"polynomial_kernel: x2 must have the dtype of x1, {x1.dtype}, not "
-            f"{x2.dtype}"
+            f"polynomial_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"polynomial_kernel: x2 is on {x2.device}, x1 on {x1.device}")

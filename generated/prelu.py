@@ -17,11 +17,34 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -30,11 +53,13 @@ def _no_view(x):
 
 
 def _prelu_forward(input, weight):
+    dtype = _promoted(input, weight)
+    input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     part = input * torch.where(input > 0, 1, weight.unsqueeze(1))
-    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)))
+    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _Prelu(Function):
@@ -57,6 +82,7 @@ class _Prelu(Function):
         input, weight = ctx.saved_tensors
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
@@ -94,10 +120,9 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"prelu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"prelu: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"prelu: weight must be a floating-point tensor, not {weight.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

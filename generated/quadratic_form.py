@@ -17,11 +17,45 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -30,10 +64,16 @@ def _no_view(x):
 
 
 def _quadratic_form_forward(x, A):
+    low = _of_product(x, A)
+    dtype = _of_float32(x, A)
+    wide = torch.promote_types(low, torch.float32)
+    (A,) = _cast(low, A)
+    (x,) = _cast(wide, x)
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    return _no_view((x @ A * x).sum(1).reshape((*b_shape,)))
+    output = ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,))
+    return _no_view(output.to(dtype))
 
 
 class _QuadraticForm(Function):
@@ -47,6 +87,7 @@ class _QuadraticForm(Function):
     def setup_context(ctx, inputs, result):
         x, A = inputs
         b_shape = x.shape[:-1]
+        ctx.low = _of_product(x, A)
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
@@ -56,14 +97,19 @@ class _QuadraticForm(Function):
         x, A = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x, A, G = _cast(wide, x, A, G)
         grad_x = grad_A = None
         size = math.prod(b_shape)
         x = x.reshape((size, x_shape[-1]))
         G = G.reshape((size,))
+        part = x.to(low)
         if ctx.needs_input_grad[0]:
-            grad_x = (G.unsqueeze(1) * (x @ (A + A.mT))).reshape(x_shape)
+            part2 = G.unsqueeze(1) * (part @ (A + A.mT).to(low)).to(wide)
+            grad_x = part2.reshape(x_shape)
         if ctx.needs_input_grad[1]:
-            grad_A = (G.unsqueeze(1) * x).mT @ x
+            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ part
         return grad_x, grad_A
 
 
@@ -91,9 +137,9 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"quadratic_form: x must be a floating-point tensor, not {x.dtype}"
         )
-    if A.dtype != x.dtype:
+    if not A.is_floating_point():
         raise TypeError(
-            f"quadratic_form: A must have the dtype of x, {x.dtype}, not {A.dtype}"
+            f"quadratic_form: A must be a floating-point tensor, not {A.dtype}"
         )
     if A.device != x.device:
         raise ValueError(f"quadratic_form: A is on {A.device}, x on {x.device}")

@@ -32,11 +32,45 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
@@ -45,15 +79,19 @@ def _quotient(above, below):
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
+    low = _of_product(x1, x2)
+    dtype = _of_float32(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(wide, x1, x2)
     part = x2.detach()
     mean = part.mean(-2)
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
+    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
-    return (1 + _quotient(gamma, alpha) * D) ** -alpha
+    D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part2).clamp_min(0)
+    return ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
 
 
 class _RationalQuadraticKernel(Function):
@@ -66,6 +104,7 @@ class _RationalQuadraticKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, alpha = inputs
+        ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.alpha = alpha
         ctx.save_for_backward(x1, x2)
@@ -75,23 +114,27 @@ class _RationalQuadraticKernel(Function):
         x1, x2 = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2, G = _cast(wide, x1, x2, G)
         grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
+        part2 = x1_centred.to(low)
+        part3 = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
         total = x1_centred.square().sum(-1, keepdim=True)
-        part2 = total + x2_centred.square().sum(-1).unsqueeze(-2)
-        D = (part2 - 2 * (x1_centred @ x2_centred.mT)).clamp_min(0)
-        part3 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-        grad_D = part3 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+        D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part3).clamp_min(0)
+        part4 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+        grad_D = part4 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
         if ctx.needs_input_grad[0]:
-            part4 = grad_D.sum(-1, keepdim=True) * x1_centred - grad_D @ x2_centred
-            grad_x1 = 2 * part4
+            part5 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1_centred - part5)
         if ctx.needs_input_grad[1]:
-            part5 = grad_D.sum(-2).unsqueeze(-1) * x2_centred - grad_D.mT @ x1_centred
-            grad_x2 = 2 * part5
+            part6 = grad_D.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = 2 * (part6 - (grad_D.mT.to(low) @ part2).to(wide))
         return grad_x1, grad_x2, None, None
 
 
@@ -137,9 +180,9 @@ def rational_quadratic_kernel(
             "rational_quadratic_kernel: x1 must be a floating-point tensor, not "
             f"{x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"rational_quadratic_kernel: x2 must have the dtype of x1, {x1.dtype}, not "
+            "rational_quadratic_kernel: x2 must be a floating-point tensor, not "
             f"{x2.dtype}"
         )
     if x2.device != x1.device:

@@ -21,11 +21,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _unflatten(x, at, sizes):
@@ -35,10 +61,13 @@ def _unflatten(x, at, sizes):
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
+    low = _of_product(query, key, value, bias)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, bias = _cast(low, query, key, value, bias)
     part = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
     S = query @ key.mT + part.permute(2, 0, 1)
-    P = torch.softmax(S, -1)
-    return P @ value
+    P = torch.softmax(S.to(wide), -1)
+    return P.to(low) @ value
 
 
 class _RelativeAttention(Function):
@@ -51,35 +80,40 @@ class _RelativeAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, bias, buckets = inputs
+        ctx.low = _of_product(query, key, value, bias)
         ctx.save_for_backward(query, key, value, bias, buckets)
 
     @staticmethod
     def backward(ctx, G):
         query, key, value, bias, buckets = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, bias, G = _cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
         part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
         S = query @ key.mT + part2.permute(2, 0, 1)
-        P = torch.softmax(S, -1)
+        P = torch.softmax(S.to(wide), -1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part3 = grad_P.to(wide)
+            grad_S = P * (part3 - (part3 * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = grad_S @ key
+            grad_query = grad_S.to(low) @ key
         if ctx.needs_input_grad[1]:
-            grad_key = grad_S.mT @ query
+            grad_key = grad_S.mT.to(low) @ query
         if ctx.needs_input_grad[2]:
-            grad_value = P.mT @ G
+            grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part3 = query.shape[-2] * key.shape[-2]
-            part4 = query.shape[-3]
-            part5 = grad_S.sum_to_size((part4, query.shape[-2], key.shape[-2]))
-            part6 = part5.permute(1, 2, 0).reshape((part3, part4))
-            grad_bias = G.new_zeros(bias.shape).index_add(0, part, part6)
+            part4 = query.shape[-2] * key.shape[-2]
+            part5 = query.shape[-3]
+            part6 = grad_S.sum_to_size((part5, query.shape[-2], key.shape[-2]))
+            part7 = part6.permute(1, 2, 0).reshape((part4, part5))
+            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part7)
         return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -153,19 +187,18 @@ def relative_attention(
             "relative_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"relative_attention: key must have the dtype of query, {query.dtype}, not "
-            f"{key.dtype}"
+            f"relative_attention: key must be a floating-point tensor, not {key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            f"relative_attention: value must have the dtype of query, {query.dtype}, "
-            f"not {value.dtype}"
+            "relative_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
-    if bias.dtype != query.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"relative_attention: bias must have the dtype of query, {query.dtype}, not "
+            "relative_attention: bias must be a floating-point tensor, not "
             f"{bias.dtype}"
         )
     if buckets.dtype != torch.int64:

@@ -14,12 +14,38 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _relative_shift_forward(input):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     p_shape = input.shape[:-2]
     input_shape = input.shape
     size = math.prod(p_shape)
@@ -30,7 +56,8 @@ def _relative_shift_forward(input):
     part3 = torch.arange(part2, device=input.device) - position
     part4 = part3 + input.shape[1] - 1
     part5 = part4.expand((input.shape[0], input.shape[1], part2))
-    return _no_view(input.gather(2, part5).reshape((*p_shape, input_shape[-2], part)))
+    output = input.gather(2, part5).reshape((*p_shape, input_shape[-2], part))
+    return _no_view(output.to(dtype))
 
 
 class _RelativeShift(Function):
@@ -51,6 +78,7 @@ class _RelativeShift(Function):
     def backward(ctx, G):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         part = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], part))
         position = torch.arange(G.shape[1], device=G.device)

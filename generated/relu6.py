@@ -12,6 +12,20 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _relu6_forward(input):
     return torch.where(~(input <= 0), torch.where(input >= 6, 6, input), 0)
 
@@ -31,6 +45,7 @@ class _Relu6(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
         grad_input = torch.where(~(input <= 0) & ~(input >= 6), G, 0)
         return grad_input
 

@@ -31,11 +31,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -44,13 +75,16 @@ def _no_view(x):
 
 
 def _rms_norm_forward(input, weight, eps):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
     size = math.prod(s_shape)
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    return _no_view((weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape)))
+    output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
+    return _no_view(output.to(dtype))
 
 
 class _RmsNorm(Function):
@@ -85,6 +119,7 @@ class _RmsNorm(Function):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
+        input, weight, output, G = _wide(input, weight, output, G)
         grad_input = grad_weight = None
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
@@ -128,10 +163,9 @@ def rms_norm(
         raise TypeError(
             f"rms_norm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"rms_norm: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"rms_norm: weight must be a floating-point tensor, not {weight.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

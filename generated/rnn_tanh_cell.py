@@ -19,15 +19,44 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    return (input @ w_ih.mT + b_ih + b_hh + hx @ w_hh.mT).tanh()
+    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    return (input @ w_ih.mT + b_ih + b_hh + hx @ w_hh.mT).to(wide).tanh().to(low)
 
 
 class _RnnTanhCell(Function):
@@ -39,8 +68,9 @@ class _RnnTanhCell(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, hx, w_ih, w_hh, _, _ = inputs
+        input, hx, w_ih, w_hh, b_ih, b_hh = inputs
         h = output
+        ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
             hx if ctx.needs_input_grad[3] else None,
@@ -52,19 +82,27 @@ class _RnnTanhCell(Function):
     @staticmethod
     def backward(ctx, G):
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+        h, G = _cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         u = 1 - h.square()
         part = G * u
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            part2 = part.to(low)
+        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+            part3 = part.mT.to(low)
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
             grad_b_ih = part.sum(0)
         if ctx.needs_input_grad[0]:
-            grad_input = part @ w_ih
+            grad_input = part2 @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = part @ w_hh
+            grad_hx = part2 @ w_hh
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part.mT @ input
+            grad_w_ih = part3 @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part.mT @ hx
+            grad_w_hh = part3 @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
@@ -139,30 +177,25 @@ def rnn_tanh_cell(
         raise TypeError(
             f"rnn_tanh_cell: input must be a floating-point tensor, not {input.dtype}"
         )
-    if hx.dtype != input.dtype:
+    if not hx.is_floating_point():
         raise TypeError(
-            f"rnn_tanh_cell: hx must have the dtype of input, {input.dtype}, not "
-            f"{hx.dtype}"
+            f"rnn_tanh_cell: hx must be a floating-point tensor, not {hx.dtype}"
         )
-    if w_ih.dtype != input.dtype:
+    if not w_ih.is_floating_point():
         raise TypeError(
-            f"rnn_tanh_cell: w_ih must have the dtype of input, {input.dtype}, not "
-            f"{w_ih.dtype}"
+            f"rnn_tanh_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
         )
-    if w_hh.dtype != input.dtype:
+    if not w_hh.is_floating_point():
         raise TypeError(
-            f"rnn_tanh_cell: w_hh must have the dtype of input, {input.dtype}, not "
-            f"{w_hh.dtype}"
+            f"rnn_tanh_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if b_ih.dtype != input.dtype:
+    if not b_ih.is_floating_point():
         raise TypeError(
-            f"rnn_tanh_cell: b_ih must have the dtype of input, {input.dtype}, not "
-            f"{b_ih.dtype}"
+            f"rnn_tanh_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
         )
-    if b_hh.dtype != input.dtype:
+    if not b_hh.is_floating_point():
         raise TypeError(
-            f"rnn_tanh_cell: b_hh must have the dtype of input, {input.dtype}, not "
-            f"{b_hh.dtype}"
+            f"rnn_tanh_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
         )
     if hx.device != input.device:
         raise ValueError(

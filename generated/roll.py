@@ -22,12 +22,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _roll_forward(input, shifts, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -43,7 +69,8 @@ def _roll_forward(input, shifts, dim):
     part7 = torch.nn.functional.pad(input, (0, 0, part6, max(part3, 0)))
     part8 = part7.narrow(1, max(part3, 0), input.shape[1])
     chosen = torch.where(mask.unsqueeze(1), part5, part8)
-    return _no_view(chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
+    output = chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _Roll(Function):
@@ -70,6 +97,7 @@ class _Roll(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         part2 = shifts - shifts // max(G.shape[1], 1) * max(G.shape[1], 1)

@@ -29,6 +29,38 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -48,13 +80,15 @@ def _unflatten(x, at, sizes):
 
 
 def _rotary_embedding_forward(x, base):
+    dtype = _of_float32(x)
+    (x,) = _wide(x)
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
     part2 = -torch.arange(x.shape[-1] // 2, device=x.device).to(x.dtype)
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
     u = (2 * torch.arange(2, device=x.device) - 1).to(x.dtype)
     part3 = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    return _no_view((angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1))
+    return _no_view((angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1).to(dtype))
 
 
 class _RotaryEmbedding(Function):
@@ -74,6 +108,7 @@ class _RotaryEmbedding(Function):
     def backward(ctx, G):
         base = ctx.base
         x_shape = ctx.x_shape
+        (G,) = _wide(G)
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
         part = torch.arange(G.shape[-3], device=G.device).to(G.dtype).unsqueeze(1)
         part2 = -torch.arange(G.shape[-1], device=G.device).to(G.dtype)

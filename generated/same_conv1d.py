@@ -24,16 +24,46 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _same_conv1d_forward(input, weight, bias, padding):
+    low = _of_product(input, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    weight, bias = _cast(low, weight, bias)
+    (input,) = _cast(wide, input)
     part = weight.shape[2] - padding - 1
-    part2 = torch.nn.functional.pad(input, (padding, part))
+    part2 = torch.nn.functional.pad(input, (padding, part)).to(low)
     return bias.unsqueeze(1) + torch.nn.functional.conv1d(part2, weight)
 
 
@@ -46,7 +76,8 @@ class _SameConv1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, padding = inputs
+        input, weight, bias, padding = inputs
+        ctx.low = _of_product(input, weight, bias)
         ctx.padding = padding
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -57,16 +88,20 @@ class _SameConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        (weight,) = _cast(low, weight)
+        input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part = weight.shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
-            part2 = torch.nn.functional.pad(G, (part, padding))
+            part2 = torch.nn.functional.pad(G, (part, padding)).to(low)
             part3 = weight.transpose(0, 1).flip(2)
             grad_input = torch.nn.functional.conv1d(part2, part3)
         if ctx.needs_input_grad[1]:
-            part4 = torch.nn.functional.pad(input, (padding, part))
-            grad_weight = torch.nn.grad.conv1d_weight(part4, weight.shape, G)
+            part4 = torch.nn.functional.pad(input, (padding, part)).to(low)
+            grad_weight = torch.nn.grad.conv1d_weight(part4, weight.shape, G.to(low))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None
@@ -120,15 +155,13 @@ def same_conv1d(
         raise TypeError(
             f"same_conv1d: input must be a floating-point tensor, not {input.dtype}"
         )
-    if weight.dtype != input.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            f"same_conv1d: weight must have the dtype of input, {input.dtype}, not "
-            f"{weight.dtype}"
+            f"same_conv1d: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if bias.dtype != input.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            f"same_conv1d: bias must have the dtype of input, {input.dtype}, not "
-            f"{bias.dtype}"
+            f"same_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
         )
     if weight.device != input.device:
         raise ValueError(

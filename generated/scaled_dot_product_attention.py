@@ -23,17 +23,47 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
-    S = attn_mask + query @ key.mT / math.sqrt(query.shape[-1])
+    low = _of_product(query, key, value, attn_mask)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    (attn_mask,) = _cast(wide, attn_mask)
+    S = attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    return P @ value
+    return P.to(low) @ value
 
 
 class _ScaledDotProductAttention(Function):
@@ -46,13 +76,18 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
+        ctx.low = _of_product(query, key, value, attn_mask)
         ctx.save_for_backward(query, key, value, attn_mask)
 
     @staticmethod
     def backward(ctx, G):
         query, key, value, attn_mask = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = _cast(low, query, key, value, G)
+        (attn_mask,) = _cast(wide, attn_mask)
         grad_query = grad_key = grad_value = grad_attn_mask = None
-        S = attn_mask + query @ key.mT / math.sqrt(query.shape[-1])
+        S = attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
         if (
             ctx.needs_input_grad[0]
@@ -60,13 +95,14 @@ class _ScaledDotProductAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = grad_S @ key / math.sqrt(query.shape[-1])
+            grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
-            grad_key = grad_S.mT @ query / math.sqrt(query.shape[-1])
+            grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.mT @ G
+            grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
             grad_attn_mask = grad_S.sum_to_size(attn_mask.shape)
         return grad_query, grad_key, grad_value, grad_attn_mask
@@ -138,20 +174,20 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            "scaled_dot_product_attention: key must have the dtype of query, "
-            f"{query.dtype}, not {key.dtype}"
+            "scaled_dot_product_attention: key must be a floating-point tensor, not "
+            f"{key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            "scaled_dot_product_attention: value must have the dtype of query, "
-            f"{query.dtype}, not {value.dtype}"
+            "scaled_dot_product_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
-    if attn_mask.dtype != query.dtype:
+    if not attn_mask.is_floating_point():
         raise TypeError(
-            "scaled_dot_product_attention: attn_mask must have the dtype of query, "
-            f"{query.dtype}, not {attn_mask.dtype}"
+            "scaled_dot_product_attention: attn_mask must be a floating-point tensor, "
+            f"not {attn_mask.dtype}"
         )
     if key.device != query.device:
         raise ValueError(

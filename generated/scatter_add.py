@@ -25,11 +25,34 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -38,6 +61,8 @@ def _no_view(x):
 
 
 def _scatter_add_forward(input, index, src, dim):
+    dtype = _promoted(input, src)
+    input, src = _wide(input, src)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -54,7 +79,7 @@ def _scatter_add_forward(input, index, src, dim):
     part2 = input.shape[1] + 1
     zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
     part3 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
-    return _no_view((input + part3).reshape((*p_shape, part, *q_shape)))
+    return _no_view((input + part3).reshape((*p_shape, part, *q_shape)).to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -85,6 +110,7 @@ class _ScatterAdd(Function):
         index_shape = ctx.index_shape
         input_shape = ctx.input_shape
         src_shape = ctx.src_shape
+        (G,) = _wide(G)
         grad_input = grad_src = None
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
@@ -151,10 +177,9 @@ def scatter_add(
         )
     if index.dtype != torch.int64:
         raise TypeError(f"scatter_add: index must be int64, not {index.dtype}")
-    if src.dtype != input.dtype:
+    if not src.is_floating_point():
         raise TypeError(
-            f"scatter_add: src must have the dtype of input, {input.dtype}, not "
-            f"{src.dtype}"
+            f"scatter_add: src must be a floating-point tensor, not {src.dtype}"
         )
     if index.device != input.device:
         raise ValueError(

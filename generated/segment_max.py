@@ -22,12 +22,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _segment_max_forward(data, segment_ids, num_segments):
+    dtype = _promoted(data)
+    (data,) = _wide(data)
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
@@ -35,7 +61,8 @@ def _segment_max_forward(data, segment_ids, num_segments):
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
     placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
-    return _no_view(placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape)))
+    output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _SegmentMax(Function):
@@ -61,6 +88,7 @@ class _SegmentMax(Function):
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
+        data, output, G = _wide(data, output, G)
         size = math.prod(q_shape)
         data = data.reshape((data_shape[0], size))
         output = output.reshape((num_segments, size))

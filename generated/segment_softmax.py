@@ -28,12 +28,46 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
+    dtype = _of_float32(data)
+    (data,) = _wide(data)
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
@@ -45,7 +79,7 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen + zeros.index_add(0, segment_ids, e).log()
     e2 = (data - lse.index_select(0, segment_ids)).exp()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)))
+    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
 
 
 class _SegmentSoftmax(Function):
@@ -71,6 +105,7 @@ class _SegmentSoftmax(Function):
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
+        output, G = _wide(output, G)
         size = math.prod(q_shape)
         output = output.reshape((data_shape[0], size))
         G = G.reshape((data_shape[0], size))

@@ -22,12 +22,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _shift_forward(input, shifts, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -38,7 +64,8 @@ def _shift_forward(input, shifts, dim):
     part3 = max(shifts, 0)
     part4 = torch.nn.functional.pad(input, (0, 0, part3, max(part2, 0)))
     part5 = part4.narrow(1, max(part2, 0), input.shape[1])
-    return _no_view(part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape)))
+    output = part5.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _Shift(Function):
@@ -65,6 +92,7 @@ class _Shift(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
         part2 = torch.nn.functional.pad(G, (0, 0, max(-shifts, 0), max(shifts, 0)))

@@ -47,21 +47,54 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
     part = target * torch.nn.functional.logsigmoid(input)
     entropy = -(part + u2 * torch.nn.functional.logsigmoid(-input))
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
-    return balance * entropy * wrong**gamma
+    return (balance * entropy * wrong**gamma).to(dtype)
 
 
 class _SigmoidFocalLossNone(Function):
@@ -83,6 +116,7 @@ class _SigmoidFocalLossNone(Function):
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         part = 1 - alpha
@@ -111,6 +145,8 @@ class _SigmoidFocalLossNone(Function):
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
     part = target * torch.nn.functional.logsigmoid(input)
@@ -118,7 +154,7 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _SigmoidFocalLossMean(Function):
@@ -140,6 +176,7 @@ class _SigmoidFocalLossMean(Function):
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         part = 1 - alpha
@@ -169,6 +206,8 @@ class _SigmoidFocalLossMean(Function):
 
 
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
     part = target * torch.nn.functional.logsigmoid(input)
@@ -176,7 +215,7 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _SigmoidFocalLossSum(Function):
@@ -198,6 +237,7 @@ class _SigmoidFocalLossSum(Function):
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         part = 1 - alpha
@@ -275,10 +315,10 @@ def sigmoid_focal_loss(
             "sigmoid_focal_loss: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"sigmoid_focal_loss: target must have the dtype of input, {input.dtype}, "
-            f"not {target.dtype}"
+            "sigmoid_focal_loss: target must be a floating-point tensor, not "
+            f"{target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -28,15 +28,44 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
-    return (coef0 + gamma * (x1 @ x2.mT)).tanh()
+    low = _of_product(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
 
 
 class _SigmoidKernel(Function):
@@ -50,6 +79,7 @@ class _SigmoidKernel(Function):
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, _ = inputs
         K = output
+        ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.save_for_backward(
             x1 if ctx.needs_input_grad[1] else None,
@@ -61,13 +91,17 @@ class _SigmoidKernel(Function):
     def backward(ctx, G):
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = _cast(low, x1, x2)
+        K, G = _cast(wide, K, G)
         grad_x1 = grad_x2 = None
         u = 1 - K.square()
         part = G * u
         if ctx.needs_input_grad[0]:
-            grad_x1 = gamma * (part @ x2)
+            grad_x1 = gamma * (part.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * (part.mT @ x1)
+            grad_x2 = gamma * (part.mT.to(low) @ x1).to(wide)
         return grad_x1, grad_x2, None, None
 
 
@@ -105,9 +139,9 @@ def sigmoid_kernel(
         raise TypeError(
             f"sigmoid_kernel: x1 must be a floating-point tensor, not {x1.dtype}"
         )
-    if x2.dtype != x1.dtype:
+    if not x2.is_floating_point():
         raise TypeError(
-            f"sigmoid_kernel: x2 must have the dtype of x1, {x1.dtype}, not {x2.dtype}"
+            f"sigmoid_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
         )
     if x2.device != x1.device:
         raise ValueError(f"sigmoid_kernel: x2 is on {x2.device}, x1 on {x1.device}")

@@ -30,21 +30,50 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _sliding_window_attention_forward(query, key, value, window):
-    S = query @ key.mT / math.sqrt(query.shape[-1])
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
     position2 = torch.arange(key.shape[-2], device=query.device)
     mask = (position2 <= position) & (position - position2 < window)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(query.dtype).min), -1)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    return P @ value
+    return P.to(low) @ value
 
 
 class _SlidingWindowAttention(Function):
@@ -57,6 +86,7 @@ class _SlidingWindowAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, window = inputs
+        ctx.low = _of_product(query, key, value)
         ctx.window = window
         ctx.save_for_backward(
             query,
@@ -68,22 +98,26 @@ class _SlidingWindowAttention(Function):
     def backward(ctx, G):
         query, key, value = ctx.saved_tensors
         window = ctx.window
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        S = query @ key.mT / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
         position2 = torch.arange(key.shape[-2], device=G.device)
         mask = (position2 <= position) & (position - position2 < window)
-        p = torch.softmax(torch.where(mask, S, torch.finfo(G.dtype).min), -1)
+        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
         P = torch.where(mask, p, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = grad_S @ key / math.sqrt(query.shape[-1])
+            grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
-            grad_key = grad_S.mT @ query / math.sqrt(query.shape[-1])
+            grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = P.mT @ G
+            grad_value = P.mT.to(low) @ G
         return grad_query, grad_key, grad_value, None
 
 
@@ -139,15 +173,15 @@ def sliding_window_attention(
             "sliding_window_attention: query must be a floating-point tensor, not "
             f"{query.dtype}"
         )
-    if key.dtype != query.dtype:
+    if not key.is_floating_point():
         raise TypeError(
-            f"sliding_window_attention: key must have the dtype of query, {query.dtype}"
-            f", not {key.dtype}"
+            "sliding_window_attention: key must be a floating-point tensor, not "
+            f"{key.dtype}"
         )
-    if value.dtype != query.dtype:
+    if not value.is_floating_point():
         raise TypeError(
-            "sliding_window_attention: value must have the dtype of query, "
-            f"{query.dtype}, not {value.dtype}"
+            "sliding_window_attention: value must be a floating-point tensor, not "
+            f"{value.dtype}"
         )
     if key.device != query.device:
         raise ValueError(

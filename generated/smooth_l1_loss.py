@@ -44,11 +44,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
@@ -57,12 +88,14 @@ def _quotient(above, below):
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
     loss = torch.where(part < beta, chosen, part - 0.5 * beta)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _SmoothL1LossMean(Function):
@@ -82,6 +115,7 @@ class _SmoothL1LossMean(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         beta = ctx.beta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
@@ -93,12 +127,14 @@ class _SmoothL1LossMean(Function):
 
 
 def _smooth_l1_loss_sum_forward(input, target, beta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
     loss = torch.where(part < beta, chosen, part - 0.5 * beta)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _SmoothL1LossSum(Function):
@@ -118,6 +154,7 @@ class _SmoothL1LossSum(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         beta = ctx.beta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
@@ -129,11 +166,13 @@ class _SmoothL1LossSum(Function):
 
 
 def _smooth_l1_loss_none_forward(input, target, beta):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
     e = input - target
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    return torch.where(part < beta, chosen, part - 0.5 * beta)
+    return torch.where(part < beta, chosen, part - 0.5 * beta).to(dtype)
 
 
 class _SmoothL1LossNone(Function):
@@ -153,6 +192,7 @@ class _SmoothL1LossNone(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         beta = ctx.beta
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
@@ -205,9 +245,9 @@ def smooth_l1_loss(
         raise TypeError(
             f"smooth_l1_loss: input must be a floating-point tensor, not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"smooth_l1_loss: target must have the dtype of input, {input.dtype}, not "
+            "smooth_l1_loss: target must be a floating-point tensor, not "
             f"{target.dtype}"
         )
     if target.device != input.device:

@@ -30,16 +30,49 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _soft_margin_loss_mean_forward(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = -torch.nn.functional.logsigmoid(input * target)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _SoftMarginLossMean(Function):
@@ -57,6 +90,7 @@ class _SoftMarginLossMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         part = -G / math.prod(input.shape)
         part2 = (-input * target).sigmoid()
@@ -68,8 +102,10 @@ class _SoftMarginLossMean(Function):
 
 
 def _soft_margin_loss_sum_forward(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     loss = -torch.nn.functional.logsigmoid(input * target)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _SoftMarginLossSum(Function):
@@ -87,6 +123,7 @@ class _SoftMarginLossSum(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         part = (-input * target).sigmoid()
         part2 = -G
@@ -98,7 +135,9 @@ class _SoftMarginLossSum(Function):
 
 
 def _soft_margin_loss_none_forward(input, target):
-    return -torch.nn.functional.logsigmoid(input * target)
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    return (-torch.nn.functional.logsigmoid(input * target)).to(dtype)
 
 
 class _SoftMarginLossNone(Function):
@@ -116,6 +155,7 @@ class _SoftMarginLossNone(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         part = (-input * target).sigmoid()
         part2 = -G
@@ -164,9 +204,9 @@ def soft_margin_loss(
             "soft_margin_loss: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"soft_margin_loss: target must have the dtype of input, {input.dtype}, not "
+            "soft_margin_loss: target must be a floating-point tensor, not "
             f"{target.dtype}"
         )
     if target.device != input.device:

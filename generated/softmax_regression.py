@@ -19,17 +19,55 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
+    low = _of_product(features, weight, bias)
+    dtype = _of_float32(features, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    features, weight, bias = _cast(low, features, weight, bias)
     logits = features @ weight.mT + bias
-    F = torch.log_softmax(logits, 1)
-    cost = -F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()
+    F = torch.log_softmax(logits.to(wide), 1)
+    cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits
 
 
@@ -42,8 +80,9 @@ class _SoftmaxRegression(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        features, weight, _, targets = inputs
+        features, weight, bias, targets = inputs
         _, logits = output
+        ctx.low = _of_product(features, weight, bias)
         ctx.save_for_backward(
             features, weight if ctx.needs_input_grad[0] else None, targets, logits
         )
@@ -51,6 +90,10 @@ class _SoftmaxRegression(Function):
     @staticmethod
     def backward(ctx, G_cost, G_logits):
         features, weight, targets, logits = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        features, weight = _cast(low, features, weight)
+        logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
         part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
         part2 = G_cost / features.shape[0]
@@ -58,9 +101,9 @@ class _SoftmaxRegression(Function):
         part3 = part2 * p.scatter_add(1, targets.unsqueeze(1), part)
         grad_logits = part3 + G_logits
         if ctx.needs_input_grad[0]:
-            grad_features = grad_logits @ weight
+            grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = grad_logits.mT @ features
+            grad_weight = grad_logits.mT.to(low) @ features
         if ctx.needs_input_grad[2]:
             grad_bias = grad_logits.sum(0)
         return grad_features, grad_weight, grad_bias, None
@@ -125,15 +168,15 @@ def softmax_regression(
             "softmax_regression: features must be a floating-point tensor, not "
             f"{features.dtype}"
         )
-    if weight.dtype != features.dtype:
+    if not weight.is_floating_point():
         raise TypeError(
-            "softmax_regression: weight must have the dtype of features, "
-            f"{features.dtype}, not {weight.dtype}"
+            "softmax_regression: weight must be a floating-point tensor, not "
+            f"{weight.dtype}"
         )
-    if bias.dtype != features.dtype:
+    if not bias.is_floating_point():
         raise TypeError(
-            "softmax_regression: bias must have the dtype of features, "
-            f"{features.dtype}, not {bias.dtype}"
+            "softmax_regression: bias must be a floating-point tensor, not "
+            f"{bias.dtype}"
         )
     if targets.dtype != torch.int64:
         raise TypeError(

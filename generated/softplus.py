@@ -12,8 +12,42 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _softplus_forward(A):
-    return torch.nn.functional.softplus(A)
+    dtype = _of_float32(A)
+    (A,) = _wide(A)
+    return torch.nn.functional.softplus(A).to(dtype)
 
 
 class _Softplus(Function):
@@ -31,6 +65,7 @@ class _Softplus(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
+        A, G = _wide(A, G)
         grad_A = G * A.sigmoid()
         return grad_A
 

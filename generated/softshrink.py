@@ -25,9 +25,35 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _softshrink_forward(input, lambd):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     part = input - lambd * input.sign()
-    return torch.where(~(input.abs() <= lambd), part, 0)
+    return torch.where(~(input.abs() <= lambd), part, 0).to(dtype)
 
 
 class _Softshrink(Function):
@@ -47,6 +73,7 @@ class _Softshrink(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
+        input, G = _wide(input, G)
         grad_input = torch.where(~(input.abs() <= lambd), G, 0)
         return grad_input, None
 

@@ -15,15 +15,40 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _swiglu_forward(input, gate):
-    return input * gate * gate.sigmoid()
+    dtype = _promoted(input, gate)
+    input, gate = _wide(input, gate)
+    return (input * gate * gate.sigmoid()).to(dtype)
 
 
 class _Swiglu(Function):
@@ -46,6 +71,7 @@ class _Swiglu(Function):
     @staticmethod
     def backward(ctx, G):
         input, gate, output = ctx.saved_tensors
+        input, gate, output, G = _wide(input, gate, output, G)
         grad_input = grad_gate = None
         part = gate.sigmoid()
         if ctx.needs_input_grad[0]:
@@ -73,10 +99,9 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"swiglu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if gate.dtype != input.dtype:
+    if not gate.is_floating_point():
         raise TypeError(
-            f"swiglu: gate must have the dtype of input, {input.dtype}, not "
-            f"{gate.dtype}"
+            f"swiglu: gate must be a floating-point tensor, not {gate.dtype}"
         )
     if gate.device != input.device:
         raise ValueError(f"swiglu: gate is on {gate.device}, input on {input.device}")

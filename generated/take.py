@@ -15,16 +15,42 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _take_forward(input, index):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
-    return _no_view(input.index_select(0, at).reshape((*p_shape,)))
+    return _no_view(input.index_select(0, at).reshape((*p_shape,)).to(dtype))
 
 
 class _Take(Function):
@@ -47,6 +73,7 @@ class _Take(Function):
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         size = math.prod(p_shape)
         index = index.reshape((size,))
         G = G.reshape((size,))

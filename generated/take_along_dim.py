@@ -23,12 +23,38 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _take_along_dim_forward(input, indices, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -40,7 +66,7 @@ def _take_along_dim_forward(input, indices, dim):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
     part = indices_shape[len(p_shape)]
-    return _no_view(input.gather(1, at).reshape((*p_shape, part, *q_shape)))
+    return _no_view(input.gather(1, at).reshape((*p_shape, part, *q_shape)).to(dtype))
 
 
 class _TakeAlongDim(Function):
@@ -69,6 +95,7 @@ class _TakeAlongDim(Function):
         q_shape = ctx.q_shape
         indices_shape = ctx.indices_shape
         input_shape = ctx.input_shape
+        (G,) = _wide(G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         indices = indices.reshape((size, indices_shape[len(p_shape)], size2))

@@ -25,6 +25,20 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _threshold_forward(input, level, value):
     return torch.where(input <= level, value, input)
 
@@ -46,6 +60,7 @@ class _Threshold(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         level = ctx.level
+        input, G = _wide(input, G)
         grad_input = torch.where(~(input <= level), G, 0)
         return grad_input, None, None
 

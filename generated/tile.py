@@ -21,7 +21,33 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _tile_forward(input, repeats, dim):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -32,7 +58,7 @@ def _tile_forward(input, repeats, dim):
     part3 = input.unsqueeze(1)
     part4 = input.shape[0]
     part5 = part3.expand((part4, repeats, input.shape[1], input.shape[2]))
-    return part5.reshape((*p_shape, part2, *q_shape))
+    return part5.reshape((*p_shape, part2, *q_shape)).to(dtype)
 
 
 def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:

@@ -20,9 +20,35 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _toeplitz_forward(weight, rows, columns):
+    dtype = _promoted(weight)
+    (weight,) = _wide(weight)
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
-    return part.flip(1)
+    return part.flip(1).to(dtype)
 
 
 class _Toeplitz(Function):
@@ -44,6 +70,7 @@ class _Toeplitz(Function):
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
+        (G,) = _wide(G)
         position = torch.arange(rows, device=G.device).unsqueeze(1)
         part = position - torch.arange(columns, device=G.device) + columns
         part2 = G.reshape((rows * columns,))

@@ -56,11 +56,42 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _quotient(above, below):
@@ -69,12 +100,14 @@ def _quotient(above, below):
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _TripletMarginLossMean(Function):
@@ -100,6 +133,7 @@ class _TripletMarginLossMean(Function):
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         part = towards.abs()
@@ -131,12 +165,14 @@ class _TripletMarginLossMean(Function):
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _TripletMarginLossSum(Function):
@@ -162,6 +198,7 @@ class _TripletMarginLossSum(Function):
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         part = towards.abs()
@@ -193,11 +230,13 @@ class _TripletMarginLossSum(Function):
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
-    return (near - far + margin).clamp(min=0)
+    return (near - far + margin).clamp(min=0).to(dtype)
 
 
 class _TripletMarginLossNone(Function):
@@ -223,6 +262,7 @@ class _TripletMarginLossNone(Function):
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         part = towards.abs()
@@ -329,15 +369,15 @@ def triplet_margin_loss(
             "triplet_margin_loss: anchor must be a floating-point tensor, not "
             f"{anchor.dtype}"
         )
-    if positive.dtype != anchor.dtype:
+    if not positive.is_floating_point():
         raise TypeError(
-            "triplet_margin_loss: positive must have the dtype of anchor, "
-            f"{anchor.dtype}, not {positive.dtype}"
+            "triplet_margin_loss: positive must be a floating-point tensor, not "
+            f"{positive.dtype}"
         )
-    if negative.dtype != anchor.dtype:
+    if not negative.is_floating_point():
         raise TypeError(
-            "triplet_margin_loss: negative must have the dtype of anchor, "
-            f"{anchor.dtype}, not {negative.dtype}"
+            "triplet_margin_loss: negative must be a floating-point tensor, not "
+            f"{negative.dtype}"
         )
     if positive.device != anchor.device:
         raise ValueError(

@@ -20,10 +20,36 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _triu_forward(input, diagonal):
+    dtype = _promoted(input)
+    (input,) = _wide(input)
     position = torch.arange(input.shape[-2], device=input.device).unsqueeze(1)
     part = torch.arange(input.shape[-1], device=input.device) - position
-    return torch.where(part >= diagonal, input, 0)
+    return torch.where(part >= diagonal, input, 0).to(dtype)
 
 
 class _Triu(Function):
@@ -41,6 +67,7 @@ class _Triu(Function):
     @staticmethod
     def backward(ctx, G):
         diagonal = ctx.diagonal
+        (G,) = _wide(G)
         position = torch.arange(G.shape[-2], device=G.device).unsqueeze(1)
         part = torch.arange(G.shape[-1], device=G.device) - position
         grad_input = torch.where(part >= diagonal, G, 0)

@@ -19,11 +19,37 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_product(*tensors):
+    """The dtype of a product of matrices, which is that of autocast where it is enabled."""
+    return _autocast(_promoted(*tensors), tensors[0].device.type)
+
+
+def _autocast(dtype, kind):
+    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
+        return dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -45,6 +71,8 @@ def _unflatten(x, at, sizes):
 
 
 def _tucker_forward(core, U, V, W):
+    low = _of_product(core, U, V, W)
+    core, U, V, W = _cast(low, core, U, V, W)
     part = core.flatten(1, 2).mT @ U.mT
     part2 = part.unflatten(0, (core.shape[1], core.shape[2])).flatten(1, 2)
     part3 = (part2.mT @ V.mT).unflatten(0, (core.shape[2], U.shape[0]))
@@ -63,11 +91,14 @@ class _Tucker(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         core, U, V, W = inputs
+        ctx.low = _of_product(core, U, V, W)
         ctx.save_for_backward(core, U, V, W)
 
     @staticmethod
     def backward(ctx, G):
         core, U, V, W = ctx.saved_tensors
+        low = ctx.low
+        core, U, V, W, G = _cast(low, core, U, V, W, G)
         grad_core = grad_U = grad_V = grad_W = None
         if (
             ctx.needs_input_grad[0]
@@ -123,18 +154,12 @@ def tucker(
         raise TypeError(
             f"tucker: core must be a floating-point tensor, not {core.dtype}"
         )
-    if U.dtype != core.dtype:
-        raise TypeError(
-            f"tucker: U must have the dtype of core, {core.dtype}, not {U.dtype}"
-        )
-    if V.dtype != core.dtype:
-        raise TypeError(
-            f"tucker: V must have the dtype of core, {core.dtype}, not {V.dtype}"
-        )
-    if W.dtype != core.dtype:
-        raise TypeError(
-            f"tucker: W must have the dtype of core, {core.dtype}, not {W.dtype}"
-        )
+    if not U.is_floating_point():
+        raise TypeError(f"tucker: U must be a floating-point tensor, not {U.dtype}")
+    if not V.is_floating_point():
+        raise TypeError(f"tucker: V must be a floating-point tensor, not {V.dtype}")
+    if not W.is_floating_point():
+        raise TypeError(f"tucker: W must be a floating-point tensor, not {W.dtype}")
     if U.device != core.device:
         raise ValueError(f"tucker: U is on {U.device}, core on {core.device}")
     if V.device != core.device:

@@ -51,14 +51,47 @@ def _number(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -70,7 +103,7 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - (found + smooth) / whole
-    return loss.mean()
+    return loss.mean().to(dtype)
 
 
 class _TverskyLossMean(Function):
@@ -101,6 +134,7 @@ class _TverskyLossMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -126,6 +160,8 @@ class _TverskyLossMean(Function):
 
 
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -137,7 +173,7 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - (found + smooth) / whole
-    return loss.sum()
+    return loss.sum().to(dtype)
 
 
 class _TverskyLossSum(Function):
@@ -168,6 +204,7 @@ class _TverskyLossSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -193,6 +230,8 @@ class _TverskyLossSum(Function):
 
 
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -203,7 +242,7 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
-    return 1 - (found + smooth) / whole
+    return (1 - (found + smooth) / whole).to(dtype)
 
 
 class _TverskyLossNone(Function):
@@ -234,6 +273,7 @@ class _TverskyLossNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
+        input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -321,10 +361,9 @@ def tversky_loss(
         raise TypeError(
             f"tversky_loss: input must be a floating-point tensor, not {input.dtype}"
         )
-    if target.dtype != input.dtype:
+    if not target.is_floating_point():
         raise TypeError(
-            f"tversky_loss: target must have the dtype of input, {input.dtype}, not "
-            f"{target.dtype}"
+            f"tversky_loss: target must be a floating-point tensor, not {target.dtype}"
         )
     if target.device != input.device:
         raise ValueError(

@@ -34,16 +34,42 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _var_forward(A, dim, correction, keepdim):
+    dtype = _promoted(A)
+    (A,) = _wide(A)
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    return _no_view(variance.unsqueeze(dim)) if keepdim else variance
+    return _no_view((variance.unsqueeze(dim) if keepdim else variance).to(dtype))
 
 
 class _Var(Function):
@@ -67,6 +93,7 @@ class _Var(Function):
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
         grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))

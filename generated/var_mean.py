@@ -34,17 +34,43 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
 def _var_mean_forward(A, dim, correction, keepdim):
+    dtype = _promoted(A)
+    (A,) = _wide(A)
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    variance = _no_view(variance.unsqueeze(dim)) if keepdim else variance
-    mu = _no_view(mu.unsqueeze(dim)) if keepdim else mu
+    variance = _no_view((variance.unsqueeze(dim) if keepdim else variance).to(dtype))
+    mu = _no_view((mu.unsqueeze(dim) if keepdim else mu).to(dtype))
     return variance, mu
 
 
@@ -70,6 +96,7 @@ class _VarMean(Function):
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        A, mu, G_variance, G_mu = _wide(A, mu, G_variance, G_mu)
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)

@@ -36,6 +36,30 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
 def _quotient(above, below):
     """above / below, which is infinite where below alone is 0."""
     return above / below if below else above * math.copysign(math.inf, below)
@@ -47,10 +71,12 @@ def _no_view(x):
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
+    dtype = _promoted(A)
+    (A,) = _wide(A)
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
-    return _no_view(F.unsqueeze(dim)) if keepdim else F
+    return _no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
 
 
 class _VectorNorm(Function):
@@ -74,6 +100,7 @@ class _VectorNorm(Function):
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
+        A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         part = A.abs()
         total = (part**ord).sum(dim)

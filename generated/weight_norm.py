@@ -26,11 +26,42 @@ def _integer(value, name):
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.promote_types(dtype, torch.float32)
+    return dtype
+
+
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _no_view(x):
@@ -39,6 +70,8 @@ def _no_view(x):
 
 
 def _weight_norm_forward(v, g, dim):
+    dtype = _of_float32(v, g)
+    v, g = _wide(v, g)
     dim_axis = dim % v.dim()
     p_shape = v.shape[:dim_axis]
     q_shape = v.shape[dim_axis + 1 :]
@@ -47,7 +80,8 @@ def _weight_norm_forward(v, g, dim):
     v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
     part2 = g.unsqueeze(1) / norm.unsqueeze(1) * v
-    return _no_view(part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape)))
+    output = part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _WeightNorm(Function):
@@ -79,6 +113,7 @@ class _WeightNorm(Function):
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape
+        v, g, output, G = _wide(v, g, output, G)
         grad_v = grad_g = None
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
@@ -126,9 +161,9 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
         raise TypeError(
             f"weight_norm: v must be a floating-point tensor, not {v.dtype}"
         )
-    if g.dtype != v.dtype:
+    if not g.is_floating_point():
         raise TypeError(
-            f"weight_norm: g must have the dtype of v, {v.dtype}, not {g.dtype}"
+            f"weight_norm: g must be a floating-point tensor, not {g.dtype}"
         )
     if g.device != v.device:
         raise ValueError(f"weight_norm: g is on {g.device}, v on {v.device}")

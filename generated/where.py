@@ -15,15 +15,40 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
 
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+def _promoted(*tensors):
+    """The dtype that tensors promote to; those of no axes give way to others."""
+    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    dtype = found[0]
+    for other in found:
+        if other is not dtype:
+            dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
+def _wide(*tensors):
+    """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
+    dtype = torch.float32
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            dtype = torch.promote_types(dtype, x.dtype)
+    return _cast(dtype, *tensors)
+
+
+def _cast(dtype, *tensors):
+    """The tensors, if they are there, in a dtype."""
+    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
 def _where_forward(condition, input, other):
-    return torch.where(condition, input, other)
+    dtype = _promoted(input, other)
+    input, other = _wide(input, other)
+    return torch.where(condition, input, other).to(dtype)
 
 
 class _Where(Function):
@@ -76,10 +101,9 @@ def where(
         raise TypeError(
             f"where: input must be a floating-point tensor, not {input.dtype}"
         )
-    if other.dtype != input.dtype:
+    if not other.is_floating_point():
         raise TypeError(
-            f"where: other must have the dtype of input, {input.dtype}, not "
-            f"{other.dtype}"
+            f"where: other must be a floating-point tensor, not {other.dtype}"
         )
     if input.device != condition.device:
         raise ValueError(

@@ -45,6 +45,7 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.precision import NAMES, PLAIN, Precision, all_wide, in_precision, rounded
 from derive.program.ruled import ruled
 from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import torch_op
@@ -103,6 +104,8 @@ class Program:
     """The names of ``setup`` that the backward reads."""
     recognised: tuple[Recognised, ...] = ()
     """The patterns of the forward, then those of the backward."""
+    forward_precision: Precision = PLAIN
+    backward_precision: Precision = PLAIN
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""
 
@@ -112,11 +115,13 @@ def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Pr
     frame = frame_of(op)
     integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
-    forward, noted = _forward(op, lets, frame, integers, set(taken), border)
+    forward, precision, noted = _forward(op, lets, frame, integers, set(taken), border)
     again = border.again()
-    made = _backward(op, lets, backward, frame, integers, set(taken), again, forward)
+    products = precision.has_products
+    made = _backward(op, lets, backward, frame, integers, set(taken), again, forward, products)
     noted = (*noted, *made.recognised)
-    return replace(made, recognised=noted, rearranges=rearranges(border.op, forward))
+    views = rearranges(border.op, forward)
+    return replace(made, recognised=noted, rearranges=views, forward_precision=precision)
 
 
 def _noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
@@ -188,7 +193,7 @@ def _forward(
     integers: frozenset[str],
     taken: set[str],
     border: Border,
-) -> tuple[tuple[Line, ...], tuple[Recognised, ...]]:
+) -> tuple[tuple[Line, ...], Precision, tuple[Recognised, ...]]:
     tensors = input_values(op)
     scope = Lowering(lets.get, frame, dict(tensors), like_input(op), integers)
     for name in op.outputs:
@@ -207,10 +212,14 @@ def _forward(
         lines += [Line(name, code)] if code is not Name(name) else []
     lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
     lines = own_shapes(lines, set(inputs) - border.entered)
-    lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
+    floats = [t.name for t in border.op.inputs if t.kind == "float"]
+    returned = _float_outputs(border.op)
+    lines, precision = in_precision(lines, floats, returned, _vectors(border.op))
+    lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
+    lines = rounded(lines, precision.returned, WIDTH)
     if not rearranges(border.op, lines):
         lines = apart(lines, outputs, inputs)
-    return (*shapes_before(border, lines), *lines), _noted(scope, lets)
+    return (*shapes_before(border, lines), *lines), precision, _noted(scope, lets)
 
 
 def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
@@ -280,6 +289,7 @@ def _backward(
     taken: set[str],
     border: Border,
     forward: tuple[Line, ...],
+    products: bool,
 ) -> Program:
     say, cotangents = lets.say, dict(backward.cotangents)
     tensors = _at_hand(op, lets, cotangents)
@@ -295,7 +305,13 @@ def _backward(
         scope.tensor(g.name)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
-    lines = tidy(multiplied_once(border, lines, taken), taken, WIDTH)
+    floats = [t.name for t in border.op.inputs if t.kind == "float"]
+    given = [*floats, *_float_outputs(border.op), *map(say, cotangents.values())]
+    if products:
+        lines, precision = in_precision(lines, given, vectors=_vectors(border.op))
+    else:
+        lines, precision = all_wide(lines, given)
+    lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
     lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
     found = zip(lines, needed_by(lines, gradients), strict=True)
     read = [(line, own) for line, own in found if own]
@@ -328,7 +344,18 @@ def _backward(
         setup=tuple(setup),
         kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
         recognised=_noted(scope, lets),
+        backward_precision=precision,
     )
+
+
+def _vectors(op: Operation) -> set[str]:
+    """The tensors with one axis at most."""
+    inputs = {t.name for t in op.inputs if len(t.axes) < 2}
+    return inputs | {e.name for e in op.equations if len(e.axes) < 2}
+
+
+def _float_outputs(op: Operation) -> list[str]:
+    return [e.name for e in op.equations if e.name in op.outputs and e.kind == "float"]
 
 
 def _like(op: Operation, cotangents: Mapping[str, str]) -> Code:

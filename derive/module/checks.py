@@ -136,17 +136,27 @@ def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) ->
     )
 
 
+def one_dtype(op: Operation) -> list[Check]:
+    """All floating-point tensors have the dtype of the first."""
+    first, *others = (t.name for t in op.inputs if t.kind == "float")
+    return [
+        refused(
+            op,
+            f"{name}.dtype != {first}.dtype",
+            f"{name} must have the dtype of {first}, {{{first}.dtype}}, not {{{name}.dtype}}",
+            "TypeError",
+        )
+        for name in others
+    ]
+
+
 def _kinds(op: Operation) -> list[Check]:
-    """One floating dtype, int64 for integers, one device."""
+    """Floating dtypes, int64 for integers, one device."""
     result: list[Check] = []
-    floats = [t for t in op.inputs if t.kind == "float"]
     for t in op.inputs:
-        if t.kind == "float" and t is floats[0]:
+        if t.kind == "float":
             test = f"not {t.name}.is_floating_point()"
             want = "must be a floating-point tensor"
-        elif t.kind == "float":
-            test = f"{t.name}.dtype != {floats[0].name}.dtype"
-            want = f"must have the dtype of {floats[0].name}, {{{floats[0].name}.dtype}}"
         else:
             dtype = "int64" if t.kind == "int" else "bool"
             test, want = f"{t.name}.dtype != torch.{dtype}", f"must be {dtype}"

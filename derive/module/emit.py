@@ -18,6 +18,7 @@ from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, Operation
 from derive.program.code import Code, names_in
 from derive.program.needs import conditions
+from derive.program.precision import Precision
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -146,7 +147,7 @@ def environment() -> Environment:
     )
 
 
-_HELPERS = ("parameters", "tensors", "ieee", "scans", "views")
+_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "scans", "views")
 """The files of functions, each of which stands before those that it calls."""
 
 
@@ -189,7 +190,9 @@ def _arguments(op: Operation) -> list[str]:
 
 def _function(op: Operation, variant: Variant) -> _Function:
     program = variant.program
-    forward = [s for line in program.forward[:-1] for s in assigned(line, 4)]
+    forward = _dtypes(op, program.forward_precision)
+    forward += _taken(program.forward_precision, 4)
+    forward += [s for line in program.forward[:-1] for s in assigned(line, 4)]
     results = list(program.outputs)
     last = program.forward[-1] if program.forward else None
     if last is not None and results == [last.name]:
@@ -203,6 +206,48 @@ def _function(op: Operation, variant: Variant) -> _Function:
         forward=indented(forward, 4),
         classes=() if program.rearranges else (_class(op, variant),),
     )
+
+
+def _floats(op: Operation) -> list[str]:
+    return [t.name for t in op.inputs if t.kind == "float"]
+
+
+def _dtypes(op: Operation, precision: Precision) -> list[str]:
+    """What the dtypes are in which a forward computes."""
+    floats = _floats(op)
+    lines = []
+    if precision.has_products:
+        lines += called("low = _of_product(", floats, ")", 4)
+    if "dtype" in precision.names:
+        helper = "_of_float32" if precision.listed else "_promoted"
+        lines += called(f"dtype = {helper}(", floats, ")", 4)
+    return lines
+
+
+def _taken(precision: Precision, indent: int) -> list[str]:
+    """The tensors that a body is given in the dtypes that it takes them in."""
+    lines: list[str] = []
+    narrow, broad = precision.narrow, precision.broad
+    of_product = precision.has_products
+    if of_product and ("wide" in precision.names or broad):
+        lines.append("wide = torch.promote_types(low, torch.float32)")
+    if narrow:
+        lines += _unpacked_call(narrow, "_cast", ("low", *narrow), indent)
+    if broad:
+        helper, more = ("_cast", ("wide",)) if of_product else ("_wide", ())
+        lines += _unpacked_call(broad, helper, (*more, *broad), indent)
+    return lines
+
+
+def _unpacked_call(
+    names: Sequence[str], function: str, arguments: Sequence[str], indent: int
+) -> list[str]:
+    """names = function(arguments), where function gives a list."""
+    left = f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+    if len(left) + indent > 40:
+        lines = called(f"given = {function}(", arguments, ")", indent)
+        return [*lines, *_unpacked_all(names, "given")]
+    return called(f"{left} = {function}(", arguments, ")", indent)
 
 
 def _class(op: Operation, variant: Variant) -> _Class:
@@ -244,6 +289,8 @@ def _setup(op: Operation, program: Program) -> list[str]:
     saved = {s.name for s in program.saved}
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
     read |= {name for line in program.setup for name in names_in(line.code)}
+    product = program.backward_precision.has_products
+    read |= set(_floats(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     lines = _unpacked(_arguments(op), read, "inputs")
     wanted = {*saved, *silent}
@@ -254,6 +301,8 @@ def _setup(op: Operation, program: Program) -> list[str]:
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
     lines += [s for line in program.setup for s in assigned(line, 8)]
+    if product:
+        lines += called("ctx.low = _of_product(", _floats(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in program.kept_shapes]
@@ -302,6 +351,9 @@ def _backward(op: Operation, program: Program) -> list[str]:
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"{name} = ctx.{name}" for name in kept]
     lines += [f"{name}_shape = ctx.{name}_shape" for name in program.kept_shapes]
+    if program.backward_precision.has_products:
+        lines.append("low = ctx.low")
+    lines += _taken(program.backward_precision, 8)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     backward = [(entry.line, entry.needs) for entry in program.backward]
     taken = {op.name, *places, *(name for x, _ in backward for name in (x.name, *names_in(x.code)))}
@@ -381,7 +433,7 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     arguments = _arguments(op)
     if variants[0].program.rearranges:
         return lines + called(f"return {forward}(", arguments, ")", 4)
-    tensors = [t.name for t in op.inputs if t.kind == "float"]
+    tensors = _floats(op)
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         names = ", ".join(tensors)

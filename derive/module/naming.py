@@ -27,12 +27,13 @@ _IMPORTED = {
 """What a module imports, and from where."""
 
 _BUILTIN = (
-    "OverflowError TypeError ValueError any bool enumerate float hasattr int isinstance len "
+    "OverflowError TypeError ValueError any bool float hasattr int isinstance len list "
     "max min pow range slice staticmethod str tuple type"
 ).split()
 
 _LOCAL = (
-    "ctx function forward size axis apply boxed_grads_call clear_saved_tensors_on_access "
+    "ctx function forward size axis low wide dtype apply boxed_grads_call "
+    "clear_saved_tensors_on_access "
     "dirty_tensors mark_dirty mark_non_differentiable mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "
     "register_hook register_prehook requires_grad save_for_backward save_for_forward "

@@ -12,7 +12,7 @@ from typing import Any
 
 from derive.algebra.poly import ZERO, Poly, mul, scale
 from derive.program import shapes
-from derive.program.code import Binary, Code, Function, Method, Unary
+from derive.program.code import Binary, Code, Function, Method, Name, Unary
 from derive.program.shapes import Shape, along, elements
 
 Flops = Callable[..., Poly]
@@ -222,6 +222,8 @@ _ROWS = (
 )
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
+_CAST = _view("to", shapes.like)
+"""To the dtype that a body computes in: nothing, where tensors come in it."""
 MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
 ELEMENTWISE = TorchOp("")
 
@@ -232,6 +234,10 @@ ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
 def torch_op(code: Code) -> TorchOp:
     """What the code calls."""
     match code:
+        case Method(_, "to", (Name("low" | "wide" | "dtype"),)):
+            return _CAST
+        case Binary("@"):
+            return MATMUL
         case Method(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
         case Function(name) if name.startswith("torch."):
@@ -239,6 +245,43 @@ def torch_op(code: Code) -> TorchOp:
         case Function(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
     return ELEMENTWISE
+
+
+def moves(code: Code) -> bool:
+    """Whether the code has elements of one tensor, at other places."""
+    op = torch_op(code)
+    return isinstance(code, Method) and op.flops is _none and not (op.makes or op is ELEMENTWISE)
+
+
+def rounds(code: Code) -> bool:
+    """Whether the code computes what half precision may not have: not moved, chosen or compared."""
+    match code:
+        case Binary("<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "or" | "and"):
+            return False
+        case Binary() | Unary("-"):
+            return True
+        case Method() | Function():
+            return torch_op(code).flops is not _none and not code.name.startswith("math.")
+    return False
+
+
+_FLOAT32 = frozenset(
+    "acos asin cosh cumprod cumsum erfinv exp exp2 expm1 log log10 log1p log2 log_softmax "
+    "logcumsumexp logsumexp norm pow prod rsqrt sinh softmax softplus sum tan vector_norm".split()
+)
+"""What torch computes in float32 under autocast; and a mean of all, which is that of a loss."""
+
+
+def is_float32_under_autocast(code: Code) -> bool:
+    """Whether autocast of torch computes it in float32."""
+    match code:
+        case Binary("**") | Method(_, "mean", ()):
+            return True
+        case Method(_, name):
+            return name in _FLOAT32
+        case Function(name) if name.startswith("torch."):
+            return name.rpartition(".")[2] in _FLOAT32
+    return False
 
 
 def count(codes: Iterable[Code]) -> tuple[int, int]:

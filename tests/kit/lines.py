@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import torch
+from kit.plain import plain_tree
 from kit.slopes import along
 
 from derive import load, parse
@@ -24,7 +25,7 @@ def made(text):
 
 
 def lines(text, function):
-    tree = ast.parse(text)
+    tree = plain_tree(text)
     found = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
     returned = [f"y = {ast.unparse(s.value)}" for s in found.body if isinstance(s, ast.Return)]
     return [ast.unparse(s) for s in found.body] + returned

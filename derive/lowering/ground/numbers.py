@@ -107,9 +107,13 @@ def over_positions(code: Code, extents: frozenset[str]) -> Code:
         below = code.right
         if isinstance(below, Binary) and below.op == "or" and below.right is _NAN:
             below = below.left
-        if any(isinstance(f, Dim) and f.extent in extents for f in map(_squared, _factors(below))):
+        factors = list(_factors(below))
+        sizes = [f for f in factors if _is_constant(f) or isinstance(_squared(f), Dim)]
+        if any(isinstance(f, Dim) and f.extent in extents for f in map(_squared, sizes)):
             above = over_positions(code.left, extents)
-            return Binary("/", above, Binary("or", below, literal(1)))
+            others = [f for f in factors if f not in sizes]
+            divisor: Code = Binary("or", _product(sizes), literal(1))
+            return Binary("/", above, _product([divisor, *others]))
     return code.map(lambda part: over_positions(part, extents)) if extents else code
 
 

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from kit.plain import plain
 
 import derive
 from derive import catalog
@@ -109,7 +110,7 @@ def test_entropies(text):
     """Values, gradients and tangents at zeros, even with a nan beside them, are 0."""
     op = made(text)
     f = derive.load(op)
-    code = source(op)
+    code = plain(source(op))
     assert ENTROPIES[text] is None or f"return {ENTROPIES[text]}" in code
     assert not [c for c in checks_of(op, f) if not c.ok]
     zeros = torch.zeros(3, dtype=torch.float64)

@@ -51,3 +51,10 @@ def test_a_branch_that_a_number_guards_is_verified():
     f = load(parse(text))
     assert f(torch.tensor([1.0, -1.0]), p=0).tolist() == [0, 0]
     assert "_ieee(math.log, p)" in source(parse(text))
+
+
+def test_a_size_beside_a_tensor_in_a_divisor():
+    """A mean over two axes under a condition on one of them divides by both."""
+    op = parse("op f(v[i], w[j]) -> y\ny[j] = mean[d,i | d == j](w[d]*v[i])")
+    v, w = (torch.randn(n, dtype=torch.float64, requires_grad=True) for n in (3, 4))
+    assert torch.autograd.gradcheck(load(op), (v, w))

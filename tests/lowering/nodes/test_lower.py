@@ -266,7 +266,9 @@ def assert_no_subscript(op):
     for node in ast.walk(ast.parse(derive.source(op))):
         if isinstance(node, ast.Subscript):
             of = ast.unparse(node.value)
-            plain = of.endswith(("shape", "needs_input_grad", "_OPTIONS", "inputs", "output"))
+            plain = of.endswith(
+                ("shape", "needs_input_grad", "_OPTIONS", "inputs", "output", "tuple", "Literal")
+            )
             # x[..., ::step] is a slice, whose step is a number.
             items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             read = [n for i in items if not isinstance(i, ast.Slice) for n in ast.walk(i)]

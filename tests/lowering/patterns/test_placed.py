@@ -12,9 +12,9 @@ from derive.algebra.expr import Access, Delta, Index, Mul, Reduce
 from derive.lowering.patterns.placed import as_summation
 
 GRADIENTS = {
-    "op f(x[i,i]) -> y\ny[i] = x[i,i]": "grad_x = G.diag_embed()",
-    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "slice_scatter",
-    "op f(x[u]) -> y\ny[s] = x[s+2]": "grad_x = ",
+    "op f(x[i,i]) -> y\ny[i] = x[i,i]**2": "diag_embed()",
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]**2": "slice_scatter",
+    "op f(x[u]) -> y\ny[s] = x[s+2]**2": "grad_x = ",
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from kit.lines import made, named, run
+from kit.plain import plain
 
 from derive import load
 from derive.check.verify import checks_of
@@ -41,7 +42,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("text", [t for t, code in CODE.items() if code], ids=named)
 def test_the_code(text):
-    code = source(made(text))
+    code = plain(source(made(text)))
     found = [line.strip().replace("return ", "y = ") for line in code.splitlines()]
     for line in CODE[text]:
         assert line in found

@@ -1,0 +1,50 @@
+"""Code without what it says of dtypes and of views: what it computes."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+DTYPES = ("low", "wide", "dtype")
+_TAKEN = ("_cast", "_wide", "_of_product", "_of_float32", "_promoted")
+
+
+class _Plain(ast.NodeTransformer):
+    """Without casts to the dtypes of a body, and with the views of torch."""
+
+    def visit_Call(self, call: ast.Call) -> Any:
+        self.generic_visit(call)
+        match call:
+            case ast.Call(ast.Attribute(x, "to"), [ast.Name(name)]) if name in DTYPES:
+                return x
+            case ast.Call(ast.Name("_no_view"), [x]):
+                return x
+            case ast.Call(ast.Name("_flatten" | "_unflatten" as name), [x, *args]):
+                return ast.Call(ast.Attribute(x, name[1:], ast.Load()), args, [])
+        call.keywords = [k for k in call.keywords if not _is_wide(k)]
+        return call
+
+    def visit_Assign(self, statement: ast.Assign) -> Any:
+        match statement:
+            case ast.Assign([ast.Name("low" | "wide" | "dtype")]):
+                return None
+            case ast.Assign([ast.Attribute(ast.Name("ctx"), "low")]):
+                return None
+            case ast.Assign(_, ast.Call(ast.Name(helper))) if helper in _TAKEN:
+                return None
+        return self.generic_visit(statement)
+
+
+def _is_wide(keyword: ast.keyword) -> bool:
+    return keyword.arg == "dtype" and isinstance(keyword.value, ast.Name)
+
+
+def plain_tree(text: str) -> ast.Module:
+    """The module without them; its helpers stay."""
+    tree: ast.Module = _Plain().visit(ast.parse(text))
+    return tree
+
+
+def plain(text: str) -> str:
+    """The same as text."""
+    return ast.unparse(ast.fix_missing_locations(plain_tree(text)))

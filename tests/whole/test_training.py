@@ -1,0 +1,81 @@
+"""Generated functions in training: half precision, autocast, mixed dtypes, in place."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from kit.cases import CASES
+from kit.cases.case import Case
+from kit.each import naming
+
+NAMES = sorted({case.name for case in CASES})
+ROUGH = {
+    # The exact gradient is 0 where the cotangent is alike everywhere.
+    *("softmax", "softmin", "segment_softmax"),
+    # A sign of differences, of which rounding makes others.
+    *("cdist_manhattan", "laplacian_kernel"),
+}
+
+
+def of(name: str) -> list[Case]:
+    return [case for case in CASES if case.name == name]
+
+
+def called(case: Case, tensors: list[torch.Tensor | None], autocast: bool = False):
+    """The value, its gradients, and what these are of."""
+    leaves = [tensors[n] for n in case.floating() if n not in case.opaque]
+    leaves = [x.requires_grad_() for x in leaves]
+    with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
+        y = case.call(*tensors)
+    grads = torch.autograd.grad(y, leaves, torch.ones_like(y), allow_unused=True)
+    return y, grads, leaves
+
+
+def in_dtypes(case: Case, dtypes: tuple[torch.dtype, torch.dtype]) -> list[torch.Tensor | None]:
+    """The tensors of a case, every second floating-point one in the second dtype."""
+    places = case.floating()
+    return [
+        x.to(dtypes[places.index(n) % 2]) if n in places and x is not None else x
+        for n, x in enumerate(case.tensors())
+    ]
+
+
+KINDS = {
+    "bfloat16": (torch.bfloat16, torch.bfloat16),
+    "float16": (torch.float16, torch.float16),
+    "mixed": (torch.float32, torch.bfloat16),
+    "autocast": (torch.float32, torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_mixed_dtypes_and_autocast(name, kind):
+    """Values and gradients are those of float64, as near as half precision is."""
+    for case in of(name)[:6]:
+        with naming(case.label):
+            tensors = in_dtypes(case, KINDS[kind])
+            y, grads, leaves = called(case, tensors, kind == "autocast")
+            assert all(g is None or g.dtype == x.dtype for g, x in zip(grads, leaves, strict=True))
+            exact, wanted, _ = called(case, case.tensors())
+            for found, right in zip((y, *grads), (exact, *wanted), strict=True):
+                if right is None or name in ROUGH or not right.is_floating_point():
+                    continue
+                size = right.detach().abs().max().item() if right.numel() else 0
+                away = (found.detach().double() - right.detach()).abs().nan_to_num(0)
+                assert not away.numel() or away.max().item() <= 0.06 * size + 6e-5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_may_be_changed_in_place(name):
+    for case in of(name)[:3]:
+        with naming(case.label):
+            tensors = case.tensors()
+            leaves = [tensors[n].requires_grad_() for n in case.floating()]
+            y = case.call(*tensors)
+            if y.requires_grad and y.is_floating_point():
+                y.mul_(2)
+                y.sum().backward()
+                assert any(x.grad is not None for x in leaves)
