@@ -56,7 +56,7 @@ def _l2_norm_forward(A, dim, keepdim):
     total = A.square().sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
-    return _no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
+    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
 class _L2Norm(Function):

@@ -70,7 +70,7 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
     x1, x2 = _wide(x1, x2)
     delta = x1 - x2 + eps
     output = delta.square().sum(-1).sqrt()
-    return _no_view((output.unsqueeze(-1) if keepdim else output).to(dtype))
+    return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
 class _PairwiseDistance(Function):

@@ -72,7 +72,8 @@ def _std_forward(A, dim, correction, keepdim):
     variance = total / (A.shape[dim] - correction)
     mask = variance != 0
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
-    return _no_view((deviation.unsqueeze(dim) if keepdim else deviation).to(dtype))
+    deviation = deviation.unsqueeze(dim) if keepdim else deviation
+    return _no_view(deviation.to(dtype))
 
 
 class _Std(Function):

@@ -69,7 +69,8 @@ def _var_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    return _no_view((variance.unsqueeze(dim) if keepdim else variance).to(dtype))
+    variance = variance.unsqueeze(dim) if keepdim else variance
+    return _no_view(variance.to(dtype))
 
 
 class _Var(Function):

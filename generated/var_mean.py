@@ -69,8 +69,9 @@ def _var_mean_forward(A, dim, correction, keepdim):
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
-    variance = _no_view((variance.unsqueeze(dim) if keepdim else variance).to(dtype))
-    mu = _no_view((mu.unsqueeze(dim) if keepdim else mu).to(dtype))
+    variance = variance.unsqueeze(dim) if keepdim else variance
+    mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
+    variance = _no_view(variance.to(dtype))
     return variance, mu
 
 

@@ -76,7 +76,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
-    return _no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
+    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
 class _VectorNorm(Function):

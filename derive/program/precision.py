@@ -164,13 +164,20 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
     last = {line.name: n for n, line in enumerate(made)}
     for name, dtype in returned.items():
         n = last[name]
-        code = Method(made[n].code, "to", (dtype,))
+        code = _to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
         if read or len(f"{name} = {text(code)}") > width:
             made.append(Line(name, Method(Name(name), "to", (dtype,))))
         else:
             made[n] = replace(made[n], code=code)
     return made
+
+
+def _to(code: Code, dtype: Code) -> Code:
+    """The code in a dtype; each branch of a choice by itself."""
+    if isinstance(code, Conditional):
+        return Conditional(code.test, _to(code.then, dtype), _to(code.other, dtype))
+    return Method(code, "to", (dtype,))
 
 
 PLAIN = Precision()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kit.plain import plain
+from kit.plain import plain  # noqa: E402
 
 import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
@@ -234,7 +234,7 @@ def code_of(spec: str) -> tuple[list[str], list[str]]:
     program = program_of(parsed(spec), None)
     backward = [p.line for p in program.backward]
     both = (
-        [plain(f"{x.name} = {text(x.code)}") for x in lines]
+        [plain(f"{x.name} = {text(x.code)}").replace("'", '"') for x in lines]
         for lines in (program.forward, backward)
     )
     forward, backward_lines = both
@@ -253,8 +253,8 @@ def test_a_view_is_a_matrix_where_it_is_read_as_one():
         "h = embcat @ W + b",
         "y = h.tanh()",
     ]
-    assert "grad_W = embcat.mT @ grad_h" in backward
-    assert "grad_embcat = grad_h @ W.mT" in backward
+    assert "grad_W = embcat.mT @ part" in backward
+    assert "grad_embcat = part @ W.mT" in backward
     assert not any("einsum" in line or "permute" in line for line in backward)
 
 
