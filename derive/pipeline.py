@@ -22,12 +22,12 @@ from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
+from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import Program, frame_of, program
-from derive.memory import loaded
 from derive.module.checks import checks, one_dtype
 from derive.module.document import document, document_joint
 from derive.module.emit import Variant, emit
@@ -277,9 +277,9 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
 
 
 def load(op: Operation) -> Any:
-    """The generated function of op, imported from memory."""
+    """The generated function of op, of a module that any process may import."""
     _check_operation(op)
-    return loaded(op.name, source(op))
+    return function(op.name, source(op))
 
 
 @no_recursion_leaves
@@ -368,4 +368,4 @@ def value_and_grad(
     tensor([0.6667, 0.6667, 0.6667])
     """
     text, name = value_and_grad_source(op, wrt, option, of), _joint_name(op)
-    return loaded(name, text)
+    return function(name, text)

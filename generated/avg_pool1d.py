@@ -44,11 +44,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _avg_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     (input,) = _wide(input)
     output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
-    return output.to(dtype)
+    return _no_view(output.to(dtype))
 
 
 class _AvgPool1d(Function):

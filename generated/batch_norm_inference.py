@@ -297,9 +297,8 @@ def batch_norm_inference(
             f"input but {bias.shape[0]} on axis 0 of bias"
         )
     if torch.compiler.is_compiling():
-        input, running_mean, running_var, weight, bias = _distinct(
-            input, running_mean, running_var, weight, bias
-        )
+        given = _distinct(input, running_mean, running_var, weight, bias)
+        input, running_mean, running_var, weight, bias = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps

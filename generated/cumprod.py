@@ -76,7 +76,8 @@ def _recurrence(x, w, dim):
         even = _recurrence(even + to_odd * odd, to_pair, -1)
         odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
         pairs = torch.stack((even, odd), -1)
-        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))[..., :n]
+        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))
+        x = x[..., :n] if n % 2 else x
     return x.movedim(-1, dim)
 
 

@@ -324,9 +324,8 @@ def lstm_cell(
             f"size(g)*size(j) is {4 * hx.shape[1]}"
         )
     if torch.compiler.is_compiling():
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh = _distinct(
-            input, hx, cx, w_ih, w_hh, b_ih, b_hh
-        )
+        given = _distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     return _LstmCell.apply(input, hx, cx, w_ih, w_hh, b_ih, b_hh)

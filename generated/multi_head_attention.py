@@ -535,9 +535,8 @@ def multi_head_attention(
             f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
         )
     if torch.compiler.is_compiling():
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = _distinct(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo
-        )
+        given = _distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
+import shutil
+import tempfile
 
 import pytest
 from kit import shared
@@ -10,6 +14,10 @@ from kit import shared
 from derive import catalog
 from derive.notation.operation import Operation
 
+if "DERIVE_CACHE" not in os.environ:
+    # Workers of the run have the folder of the process that starts them.
+    os.environ["DERIVE_CACHE"] = tempfile.mkdtemp(prefix="derive-")
+    atexit.register(shutil.rmtree, os.environ["DERIVE_CACHE"], ignore_errors=True)
 shared.install()
 
 

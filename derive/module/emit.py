@@ -244,7 +244,7 @@ def _unpacked_call(
 ) -> list[str]:
     """names = function(arguments), where function gives a list."""
     left = f"({names[0]},)" if len(names) == 1 else ", ".join(names)
-    if len(left) + indent > 40:
+    if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
         lines = called(f"given = {function}(", arguments, ")", indent)
         return [*lines, *_unpacked_all(names, "given")]
     return called(f"{left} = {function}(", arguments, ")", indent)
@@ -436,8 +436,7 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     tensors = _floats(op)
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
-        names = ", ".join(tensors)
-        lines += [f"    {line}" for line in called(f"{names} = _distinct(", tensors, ")", 8)]
+        lines += [f"    {line}" for line in _unpacked_call(tensors, "_distinct", tensors, 8)]
     lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
     lines += [f"    {line}" for line in called(f"return {forward}(", arguments, ")", 8)]
     lines += called(f"return {function}.apply(", arguments, ")", 4)

@@ -20,6 +20,10 @@ _OVERLAPPING = ("expand", "unfold")
 """Views that may show an element at several places."""
 
 
+_MAY_BE_VIEWS = ("einsum", "avg_pool1d", "max_pool1d")
+"""Functions of torch that end with views of what they compute."""
+
+
 @dataclass(frozen=True)
 class _Memory:
     """Whose memory a value may share, and how it shows it."""
@@ -90,4 +94,6 @@ def _memory(code: Code, known: dict[str, _Memory], n: int) -> _Memory:
             return replace(inside, view=True, overlaps=inside.overlaps or code.name in _OVERLAPPING)
         case Function(_, (obj, *_)) if torch_op(code).view:
             return replace(_memory(obj, known, n), view=True)
+        case Function(name) if name.rpartition(".")[2] in _MAY_BE_VIEWS:
+            return _Memory(frozenset({n}), view=True)
     return _Memory(frozenset({n}))

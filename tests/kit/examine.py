@@ -24,9 +24,10 @@ from kit.rounds import rounds
 import derive
 from derive.check import oracle
 from derive.errors import DeriveError, LoweringError, SpecError
+from derive.memory import loaded
 from derive.notation.operation import Operation
 from derive.notation.text_form import parse
-from derive.pipeline import load
+from derive.pipeline import source
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ def examine(
         if not again.failed:
             return replace(result, kind="skipped", detail=f"a kink: {result.detail}")
     return result
+
+
+def load(op: Operation) -> Any:
+    """The function of one of many programs, whose module is kept nowhere."""
+    return loaded(op.name, source(op))
 
 
 def drawn(seed: int) -> set[str]:

@@ -312,10 +312,13 @@ class Run:
         """The fault that they differ; a nan alone is none where nothing better is defined."""
         # Brackets guard whole products, so a 0 times an infinity may come out as 0.
         nothing = wanted.isnan() | (~wanted.isfinite() & ~found.isfinite())
-        either = found.isnan() | nothing if self.is_infinite_of_nothing() else nothing
+        of_nothing = self.is_infinite_of_nothing() or self.is_empty()
+        either = found.isnan() | nothing if of_nothing else nothing
         either = either if kind == "value" else found.isnan()
         close = _close(torch.where(either, wanted, found), wanted, near)
         undefined, disputed, compared = self.undefined()
+        # An extremum of nothing is infinite also where no bracket lets the loops ask for it.
+        undefined = undefined or self.has_an_extremum_of_nothing()
         # Where the values agree, so do the branches.
         if disputed or (close and undefined) or (compared and kind == "value"):
             raise Undefined(f"{kind} of {name}")
@@ -368,6 +371,15 @@ class Run:
             oracle.run(self.op, tensors, parameters)
         # Loops over an empty axis meet nothing, and a mean over it is 0/0.
         return any(met) or self.is_empty(), any(disputed), any(compared)
+
+    def has_an_extremum_of_nothing(self) -> bool:
+        """Whether a condition or an infinite branch may leave an extremum nothing."""
+        for e in (e for q in self.op.equations for e in walk(q.body)):
+            if isinstance(e, Reduce) and KINDS[e.kind].sign and KINDS[e.kind].is_smooth:
+                infinite = any(isinstance(x, Const) and x.name == "inf" for x in walk(e.body))
+                if infinite or e.condition is not None:
+                    return True
+        return False
 
     def is_infinite_of_nothing(self) -> bool:
         """Whether an equation has an infinity that a condition makes: as the logarithm of a

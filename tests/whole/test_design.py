@@ -43,6 +43,7 @@ ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
 
 ROOMS = (
     ("errors", "memory"),
+    ("loaded",),
     ("budget",),
     ("algebra",),
     ("show",),

@@ -20,7 +20,7 @@ from derive.report.result import Derivation
 
 torch = pytest.importorskip("torch")
 
-DEPTHS = (12, 14, 16)
+DEPTHS = (12, 16, 20)
 """Deep enough that each list of names has a line for each name."""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
