@@ -30,6 +30,7 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Size,
+    tensors,
     walk,
 )
 from derive.algebra.functions import FUNCTIONS
@@ -63,6 +64,7 @@ class Values:
 
     find: Find
     known: dict[Expr, Facts] = field(default_factory=dict)
+    named: dict[str, Facts] = field(default_factory=dict)
 
     def facts(self, e: Expr) -> Facts:
         """The interval of e."""
@@ -108,6 +110,25 @@ class Values:
         return _ANY
 
     def _of_name(self, tensor: str) -> Facts:
+        """The facts of a name, found after those of the names that it is made of.
+
+        One after the other: a network is deeper than Python's stack.
+        """
+        pending = [tensor]
+        while pending:
+            name = pending[-1]
+            let = None if name in self.named else self.find(name)
+            inner = tensors(let.body) if let is not None else ()
+            before = [t for t in inner if t not in self.named and self.find(t) is not None]
+            if before and not set(before) & set(pending):
+                pending += before
+                continue
+            pending.pop()
+            if name not in self.named:
+                self.named[name] = self._of_definition(name)
+        return self.named[tensor]
+
+    def _of_definition(self, tensor: str) -> Facts:
         let = self.find(tensor)
         if let is None or let.dtype != "float":
             return _ANY

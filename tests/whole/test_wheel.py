@@ -64,7 +64,7 @@ def test_an_installed_wheel_shows_generates_and_checks(python, tmp_path):
     args = ("mine.derive", "--out", "gen")
     made = run(script, "generate", *args, "--no-verify", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    assert "def scaled(x):" in (tmp_path / "gen/scaled.py").read_text()
+    assert "def scaled(x: torch.Tensor)" in (tmp_path / "gen/scaled.py").read_text()
     checked = run(script, "check", *args, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     listed = run(python, "-m", "derive", "list", cwd=tmp_path)
