@@ -31,11 +31,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -43,11 +39,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -60,7 +61,7 @@ def _alibi_attention_forward(query, key, value, slopes):
     low = _of_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
-    (slopes,) = _cast(wide, slopes)
+    slopes = _cast(wide, slopes)[0]
     position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
     position2 = torch.arange(key.shape[-2], device=query.device)
     u = (position2 - position).to(wide)
@@ -91,7 +92,7 @@ class _AlibiAttention(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
-        (slopes,) = _cast(wide, slopes)
+        slopes = _cast(wide, slopes)[0]
         grad_query = grad_key = grad_value = grad_slopes = None
         position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
         position2 = torch.arange(key.shape[-2], device=G.device)

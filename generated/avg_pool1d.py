@@ -22,21 +22,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -51,7 +56,7 @@ def _no_view(x):
 
 def _avg_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
-    (input,) = _wide(input)
+    input = _wide(input)[0]
     output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
     return _no_view(output.to(dtype))
 
@@ -75,7 +80,7 @@ class _AvgPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input_shape = ctx.input_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         part = stride * torch.arange(G.shape[2], device=G.device)
         part2 = torch.arange(kernel_size, device=G.device) + part.unsqueeze(1)
         zeros = G.new_zeros(input_shape)

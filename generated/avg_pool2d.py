@@ -22,21 +22,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -46,7 +51,7 @@ def _cast(dtype, *tensors):
 
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = _promoted(input)
-    (input,) = _wide(input)
+    input = _wide(input)[0]
     output = torch.nn.functional.avg_pool2d(
         input, (kernel_height, kernel_width), stride
     )
@@ -74,7 +79,7 @@ class _AvgPool2d(Function):
         kernel_width = ctx.kernel_width
         stride = ctx.stride
         input_shape = ctx.input_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         position = torch.arange(kernel_height, device=G.device).unsqueeze(1)
         part = position + stride * torch.arange(G.shape[2], device=G.device)
         position2 = torch.arange(kernel_width, device=G.device).unsqueeze(1)

@@ -37,11 +37,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -49,11 +45,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -67,7 +68,7 @@ def _baddbmm_forward(input, batch1, batch2, beta, alpha):
     dtype = _promoted(input, batch1, batch2)
     wide = torch.promote_types(low, torch.float32)
     batch1, batch2 = _cast(low, batch1, batch2)
-    (input,) = _cast(wide, input)
+    input = _cast(wide, input)[0]
     return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
 
 
@@ -97,7 +98,7 @@ class _Baddbmm(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         batch1, batch2 = _cast(low, batch1, batch2)
-        (G,) = _cast(wide, G)
+        G = _cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part = G.to(low)

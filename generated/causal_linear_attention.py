@@ -29,31 +29,32 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.promote_types(dtype, torch.float32)
-    return dtype
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.float32
+    return dtype
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -66,7 +67,7 @@ def _causal_linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    (value,) = _cast(low, value)
+    value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
     mask = query > 0
     phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
@@ -103,7 +104,7 @@ class _CausalLinearAttention(Function):
         query, key, value, output = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        (value,) = _cast(low, value)
+        value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         mask = query > 0

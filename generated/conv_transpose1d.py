@@ -32,11 +32,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -44,11 +40,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -64,7 +65,7 @@ def _conv_transpose1d_forward(
     dtype = _promoted(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
     input, weight = _cast(low, input, weight)
-    (bias,) = _cast(wide, bias)
+    bias = _cast(wide, bias)[0]
     part = output_padding - padding
     part2 = bias.unsqueeze(1)
     part3 = torch.nn.functional.conv_transpose1d(
@@ -106,7 +107,7 @@ class _ConvTranspose1d(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, weight = _cast(low, input, weight)
-        (G,) = _cast(wide, G)
+        G = _cast(wide, G)[0]
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part = torch.nn.functional.pad(G, (padding, padding - output_padding))

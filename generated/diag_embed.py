@@ -14,11 +14,11 @@ from torch.autograd import Function, forward_ad
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -48,7 +48,7 @@ class _DiagEmbed(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         grad_input = G.diagonal(0, -2, -1)
         return grad_input
 

@@ -31,28 +31,33 @@ from torch.autograd import Function, forward_ad
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
-    if torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.promote_types(dtype, torch.float32)
+    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.float32
     return dtype
 
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -68,7 +73,7 @@ def _unflatten(x, at, sizes):
 
 def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
-    (weight,) = _wide(weight)
+    weight = _wide(weight)[0]
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return part.mT.mean(2).to(dtype)
 
@@ -90,7 +95,7 @@ class _EmbeddingBagMean(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
@@ -102,7 +107,7 @@ class _EmbeddingBagMean(Function):
 
 def _embedding_bag_sum_forward(input, weight):
     dtype = _of_float32(weight)
-    (weight,) = _wide(weight)
+    weight = _wide(weight)[0]
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return part.mT.sum(2).to(dtype)
 
@@ -124,7 +129,7 @@ class _EmbeddingBagSum(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         part = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part2 = input.flatten()
@@ -135,7 +140,7 @@ class _EmbeddingBagSum(Function):
 
 def _embedding_bag_max_forward(input, weight):
     dtype = _promoted(weight)
-    (weight,) = _wide(weight)
+    weight = _wide(weight)[0]
     part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return part.max(1).values.to(dtype)
 

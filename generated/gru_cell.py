@@ -39,11 +39,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -51,11 +47,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -82,7 +83,7 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    (hx,) = _cast(wide, hx)
+    hx = _cast(wide, hx)[0]
     part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
     a = b_ih.unflatten(0, (3, hx.shape[1])) + part
     part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))

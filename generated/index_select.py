@@ -22,11 +22,11 @@ def _integer(value, name):
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -57,7 +57,7 @@ class _IndexSelect(Function):
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         grad_input = G.new_zeros(input_shape).index_add(dim, index, G)
         return grad_input, None, None
 

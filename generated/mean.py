@@ -22,21 +22,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -46,7 +51,7 @@ def _cast(dtype, *tensors):
 
 def _mean_forward(A, dim, keepdim):
     dtype = _promoted(A)
-    (A,) = _wide(A)
+    A = _wide(A)[0]
     return A.mean(dim, keepdim=keepdim).to(dtype)
 
 
@@ -69,7 +74,7 @@ class _Mean(Function):
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         G = G if keepdim else G.unsqueeze(dim)
         part = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim)
         grad_A = part.expand(A_shape)

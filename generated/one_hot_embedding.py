@@ -16,11 +16,11 @@ from torch.autograd import Function, forward_ad
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -62,7 +62,7 @@ class _OneHotEmbedding(Function):
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         size = math.prod(p_shape)
         input = input.reshape((size,))
         G = G.reshape((size, weight_shape[1]))

@@ -26,11 +26,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -38,11 +34,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -61,7 +62,7 @@ def _flatten(x, start, end):
 def _parafac_forward(U, V, W):
     low = _of_product(U, V, W)
     wide = torch.promote_types(low, torch.float32)
-    (W,) = _cast(low, W)
+    W = _cast(low, W)[0]
     U, V = _cast(wide, U, V)
     return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
 
@@ -88,7 +89,7 @@ class _Parafac(Function):
         U, V, W = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        (G,) = _cast(low, G)
+        G = _cast(low, G)[0]
         U, V, W = _cast(wide, U, V, W)
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:

@@ -36,31 +36,32 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.promote_types(dtype, torch.float32)
-    return dtype
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
 
+def _of_float32(*tensors):
+    """The dtype of what autocast computes in float32."""
+    dtype = _promoted(*tensors)
+    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.float32
+    return dtype
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -102,7 +103,7 @@ class _PolynomialKernel(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2 = _cast(low, x1, x2)
-        (G,) = _cast(wide, G)
+        G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
         part = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
         mask = degree != 0

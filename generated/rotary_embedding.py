@@ -32,28 +32,33 @@ def _number(value, name):
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
-    if torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.promote_types(dtype, torch.float32)
+    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
+        return torch.float32
     return dtype
 
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -81,7 +86,7 @@ def _unflatten(x, at, sizes):
 
 def _rotary_embedding_forward(x, base):
     dtype = _of_float32(x)
-    (x,) = _wide(x)
+    x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
     part2 = -torch.arange(x.shape[-1] // 2, device=x.device).to(x.dtype)
@@ -108,7 +113,7 @@ class _RotaryEmbedding(Function):
     def backward(ctx, G):
         base = ctx.base
         x_shape = ctx.x_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
         part = torch.arange(G.shape[-3], device=G.device).to(G.dtype).unsqueeze(1)
         part2 = -torch.arange(G.shape[-1], device=G.device).to(G.dtype)

@@ -32,11 +32,7 @@ def _distinct(*tensors):
 
 def _of_product(*tensors):
     """The dtype of a product of matrices, which is that of autocast where it is enabled."""
-    return _autocast(_promoted(*tensors), tensors[0].device.type)
-
-
-def _autocast(dtype, kind):
-    """The dtype in which autocast multiplies tensors of this one on such a device."""
+    dtype, kind = _promoted(*tensors), tensors[0].device.type
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
@@ -44,11 +40,16 @@ def _autocast(dtype, kind):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
@@ -61,7 +62,7 @@ def _same_conv1d_forward(input, weight, bias, padding):
     low = _of_product(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
-    (input,) = _cast(wide, input)
+    input = _cast(wide, input)[0]
     part = weight.shape[2] - padding - 1
     part2 = torch.nn.functional.pad(input, (padding, part)).to(low)
     return bias.unsqueeze(1) + torch.nn.functional.conv1d(part2, weight)
@@ -90,7 +91,7 @@ class _SameConv1d(Function):
         padding = ctx.padding
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        (weight,) = _cast(low, weight)
+        weight = _cast(low, weight)[0]
         input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

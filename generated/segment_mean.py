@@ -24,21 +24,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -53,7 +58,7 @@ def _no_view(x):
 
 def _segment_mean_forward(data, segment_ids, num_segments):
     dtype = _promoted(data)
-    (data,) = _wide(data)
+    data = _wide(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
@@ -90,7 +95,7 @@ class _SegmentMean(Function):
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
         chosen = torch.where(mask, segment_ids, 0)

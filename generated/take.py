@@ -17,21 +17,26 @@ from torch.autograd import Function, forward_ad
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -46,7 +51,7 @@ def _no_view(x):
 
 def _take_forward(input, index):
     dtype = _promoted(input)
-    (input,) = _wide(input)
+    input = _wide(input)[0]
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
@@ -73,7 +78,7 @@ class _Take(Function):
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         size = math.prod(p_shape)
         index = index.reshape((size,))
         G = G.reshape((size,))

@@ -22,21 +22,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -46,7 +51,7 @@ def _cast(dtype, *tensors):
 
 def _toeplitz_forward(weight, rows, columns):
     dtype = _promoted(weight)
-    (weight,) = _wide(weight)
+    weight = _wide(weight)[0]
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
     return part.flip(1).to(dtype)
 
@@ -70,7 +75,7 @@ class _Toeplitz(Function):
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         position = torch.arange(rows, device=G.device).unsqueeze(1)
         part = position - torch.arange(columns, device=G.device) + columns
         part2 = G.reshape((rows * columns,))

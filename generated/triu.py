@@ -22,21 +22,26 @@ def _integer(value, name):
 
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x.dtype is not dtype:
+            break
+    else:
+        return dtype
     found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
     dtype = found[0]
     for other in found:
-        if other is not dtype:
-            dtype = torch.promote_types(dtype, other)
+        dtype = torch.promote_types(dtype, other)
     return dtype
 
 
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
-    dtype = torch.float32
+    dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
-            dtype = torch.promote_types(dtype, x.dtype)
-    return _cast(dtype, *tensors)
+            dtype, alike = torch.promote_types(dtype, x.dtype), False
+    return tensors if alike else _cast(dtype, *tensors)
 
 
 def _cast(dtype, *tensors):
@@ -46,7 +51,7 @@ def _cast(dtype, *tensors):
 
 def _triu_forward(input, diagonal):
     dtype = _promoted(input)
-    (input,) = _wide(input)
+    input = _wide(input)[0]
     position = torch.arange(input.shape[-2], device=input.device).unsqueeze(1)
     part = torch.arange(input.shape[-1], device=input.device) - position
     return torch.where(part >= diagonal, input, 0).to(dtype)
@@ -67,7 +72,7 @@ class _Triu(Function):
     @staticmethod
     def backward(ctx, G):
         diagonal = ctx.diagonal
-        (G,) = _wide(G)
+        G = _wide(G)[0]
         position = torch.arange(G.shape[-2], device=G.device).unsqueeze(1)
         part = torch.arange(G.shape[-1], device=G.device) - position
         grad_input = torch.where(part >= diagonal, G, 0)

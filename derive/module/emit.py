@@ -243,7 +243,9 @@ def _unpacked_call(
     names: Sequence[str], function: str, arguments: Sequence[str], indent: int
 ) -> list[str]:
     """names = function(arguments), where function gives a list."""
-    left = f"({names[0]},)" if len(names) == 1 else ", ".join(names)
+    if len(names) == 1:
+        return called(f"{names[0]} = {function}(", arguments, ")[0]", indent)
+    left = ", ".join(names)
     if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
         lines = called(f"given = {function}(", arguments, ")", indent)
         return [*lines, *_unpacked_all(names, "given")]
