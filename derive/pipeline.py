@@ -27,7 +27,7 @@ from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
-from derive.lowering.program import Program, frame_of, program
+from derive.lowering.program import frame_of, program
 from derive.module.checks import checks, one_dtype
 from derive.module.document import document, document_joint
 from derive.module.emit import Variant, emit
@@ -36,6 +36,7 @@ from derive.module.naming import coded
 from derive.notation.given import as_given
 from derive.notation.operation import Choice, Operation
 from derive.notation.split import is_plain, split_axes
+from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas
 from derive.report.speech import Speech, definitions, formula, steps_of

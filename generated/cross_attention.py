@@ -67,6 +67,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -93,7 +100,7 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     Q = x @ Wq.mT
     K = memory @ Wk.mT
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    P = torch.softmax(S, 2)
+    P = _softmax_of(S, 2)
     context = P.to(low) @ V
     return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
@@ -142,7 +149,7 @@ class _CrossAttention(Function):
         Q = x @ Wq.mT
         K = memory @ Wk.mT
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        P = torch.softmax(S, 2)
+        P = _softmax_of(S, 2)
         if needs_grad_context:
             grad_context = G @ Wo
         if needs_V:

@@ -95,6 +95,20 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _logsoftmax(x, dim):
+    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.log_softmax(x, dim)
+    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -114,7 +128,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
@@ -170,13 +184,13 @@ class _CrossEntropyMean(Function):
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             part4 = part3 * part2
             part6 = (part4 + label_smoothing * weight.mean()).unsqueeze(1)
             part7 = (part5 * weight).unsqueeze(1).expand(input.shape)
             placed = part7.scatter_add(1, chosen2, part4.unsqueeze(1))
-            p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
+            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             part8 = G / total2 * (part6 * p - placed)
             grad_input = torch.where(mask2, part8, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -198,7 +212,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
@@ -250,13 +264,13 @@ class _CrossEntropySum(Function):
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
             part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
             part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
             placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
-            p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
+            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             part7 = G * (part5 * p - placed)
             grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -275,7 +289,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
@@ -328,13 +342,13 @@ class _CrossEntropyNone(Function):
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
             part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
             part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
             placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
-            p = F.exp() if ctx.needs_input_grad[2] else torch.softmax(input, 1)
+            p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             part7 = G.unsqueeze(1) * (part5 * p - placed)
             grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:

@@ -93,6 +93,20 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _logsoftmax(x, dim):
+    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.log_softmax(x, dim)
+    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -106,7 +120,7 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
@@ -153,11 +167,11 @@ class _CrossEntropyProbabilitiesMean(Function):
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
             part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             grad_F = part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else torch.softmax(input, 1)
+            p = F.exp() if with_F else _softmax_of(input, 1)
             part3 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
@@ -178,7 +192,7 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     loss = -(weight.unsqueeze(1) * F * u).sum(1)
@@ -225,11 +239,11 @@ class _CrossEntropyProbabilitiesSum(Function):
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
             part2 = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             grad_F = part2 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else torch.softmax(input, 1)
+            p = F.exp() if with_F else _softmax_of(input, 1)
             part3 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
@@ -247,7 +261,7 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
     part2 = -(weight.unsqueeze(1) * F * u).sum(1)
@@ -294,11 +308,11 @@ class _CrossEntropyProbabilitiesNone(Function):
             target = target.reshape((input_shape[0], input_shape[1], size))
             u = part * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            F = torch.log_softmax(input, 1)
+            F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             grad_F = (-weight).unsqueeze(1) * G.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-            p = F.exp() if with_F else torch.softmax(input, 1)
+            p = F.exp() if with_F else _softmax_of(input, 1)
             part2 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part2.reshape(input_shape)
         if ctx.needs_input_grad[1]:

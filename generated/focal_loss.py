@@ -91,6 +91,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _logsoftmax(x, dim):
+    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.log_softmax(x, dim)
+    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -110,7 +117,7 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     loss = part * right * (-right.expm1()) ** gamma
@@ -144,7 +151,7 @@ class _FocalLossMean(Function):
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = torch.log_softmax(input, 1)
+        F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         part2 = part**gamma
@@ -174,7 +181,7 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     loss = part * right * (-right.expm1()) ** gamma
@@ -208,7 +215,7 @@ class _FocalLossSum(Function):
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = torch.log_softmax(input, 1)
+        F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         part2 = part**gamma
@@ -236,7 +243,7 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = torch.log_softmax(input, 1)
+    F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
     part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     part2 = part * right * (-right.expm1()) ** gamma
@@ -271,7 +278,7 @@ class _FocalLossNone(Function):
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
-        F = torch.log_softmax(input, 1)
+        F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         part2 = part**gamma

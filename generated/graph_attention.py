@@ -153,13 +153,13 @@ class _GraphAttention(Function):
         negative_slope = ctx.negative_slope
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x, weight = _cast(low, x, weight)
-        given = _cast(wide, att_source, att_target, output, G)
-        att_source, att_target, output, G = given
+        x, weight, output = _cast(low, x, weight, output)
+        att_source, att_target, G = _cast(wide, att_source, att_target, G)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         part = att_source.shape[0]
         projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
-        part2 = projected.index_select(0, source).to(wide)
+        picked = projected.index_select(0, source)
+        part2 = picked.to(wide)
         part3 = projected.index_select(0, target).to(wide)
         scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
         mask = scores > 0
@@ -172,23 +172,24 @@ class _GraphAttention(Function):
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
         part6 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-        picked = part6.index_select(0, target)
+        picked2 = part6.index_select(0, target)
         e2 = (a - lse.index_select(0, target)).exp()
         part7 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-        grad_a = e2 * (picked * (part2 - part7.index_select(0, target))).sum(2)
+        part8 = picked2 * (picked - part7.index_select(0, target)).to(wide)
+        grad_a = e2 * part8.sum(2)
         grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part8 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            part9 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            part9 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            part10 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-            placed2 = zeros2.index_add(0, source, part8.permute(2, 0, 1))
-            placed3 = placed2.index_add(0, target, part9.permute(2, 0, 1))
-            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked)
-            part10 = _flatten(grad_projected, 1, 2)
+            placed2 = zeros2.index_add(0, source, part9.permute(2, 0, 1))
+            placed3 = placed2.index_add(0, target, part10.permute(2, 0, 1))
+            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked2)
+            part11 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part10.to(low) @ weight
+            grad_x = part11.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part10.mT.to(low) @ x
+            grad_weight = part11.mT.to(low) @ x
         if ctx.needs_input_grad[2]:
             grad_att_source = (grad_scores.unsqueeze(2) * part2).sum(0)
         if ctx.needs_input_grad[3]:

@@ -88,8 +88,8 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     a = b_ih.unflatten(0, (3, hx.shape[1])) + part
     part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
     s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
-    update = (a.select(1, 1).to(wide) + s.select(1, 1).to(wide)).sigmoid()
-    reset = (a.select(1, 0).to(wide) + s.select(1, 0).to(wide)).sigmoid()
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
     return (hx * update + new * (1 - update)).to(dtype)
 
@@ -120,10 +120,10 @@ class _GruCell(Function):
         part2 = hx.to(low)
         part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
         s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
-        update = (a.select(1, 1).to(wide) + s.select(1, 1).to(wide)).sigmoid()
+        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
         u = 1 - update
         grad_new = G * u
-        reset = (a.select(1, 0).to(wide) + s.select(1, 0).to(wide)).sigmoid()
+        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
         part4 = s.select(1, 2).to(wide)
         new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
         u2 = 1 - new.square()

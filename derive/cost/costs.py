@@ -34,9 +34,9 @@ from derive.algebra.expr import (
 from derive.algebra.poly import ONE, ZERO, Poly, add, atom, constant, scale
 from derive.cost.amount import Amount, covers, degree, size_of
 from derive.cost.trace import Step, Tensor, Trace
-from derive.lowering.program import Program
 from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
 from derive.program.code import names_in
+from derive.program.program import Program
 from derive.program.shapes import Shape, elements, formula, whole
 from derive.program.tidy import Line
 

@@ -87,7 +87,12 @@ class Border:
     @cached_property
     def is_crossed(self) -> bool:
         """Whether anything looks different from the two sides."""
-        return not is_plain(self.op) or any(map(self._flat, self.outside))
+        return not is_plain(self.op) or self.flattens
+
+    @property
+    def flattens(self) -> bool:
+        """Whether a group is one axis inside."""
+        return any(map(self._flat, self.outside))
 
     @cached_property
     def groups(self) -> list[Line]:

@@ -7,7 +7,7 @@ else is computed again. A backward line says which gradients need it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from derive.algebra.expr import Index
 from derive.calculus.adjoint import Backward
@@ -32,6 +32,7 @@ from derive.lowering.groups import named_axes
 from derive.lowering.kept import added_axes, entered_axes
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Choice, Operation, SizeOf, Tensor
+from derive.program.along import along
 from derive.program.apart import apart, is_rearrangement
 from derive.program.code import (
     Attribute,
@@ -45,69 +46,14 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
-from derive.program.precision import NAMES, PLAIN, Precision, all_wide, in_precision, rounded
+from derive.program.precision import NAMES, Precision, all_wide, in_precision, rounded
+from derive.program.program import BackwardLine, Program, Recognised, Saved
 from derive.program.ruled import ruled
 from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import torch_op
 
 WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A tensor kept for backward, and the inputs whose gradients read it."""
-
-    name: str
-    needs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BackwardLine:
-    """A line, and the inputs whose gradients need it."""
-
-    line: Line
-    needs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """A pattern that made code of an equation."""
-
-    equation: str
-    pattern: str
-    states: str
-
-
-@dataclass(frozen=True)
-class Program:
-    """Forward and backward of one operation (one option of a choice)."""
-
-    inputs: tuple[str, ...]
-    parameters: tuple[str, ...]
-    outputs: tuple[str, ...]
-    forward: tuple[Line, ...]
-    differentiable: tuple[str, ...]
-    """The inputs that have a gradient."""
-    cotangents: tuple[tuple[str, str | None], ...]
-    """(output, the name of its cotangent or None where it has none), in order."""
-    saved: tuple[Saved, ...]
-    kept_parameters: tuple[str, ...]
-    kept_shapes: tuple[str, ...]
-    """Inputs of which the backward needs the shape alone."""
-    backward: tuple[BackwardLine, ...]
-    gradients: Mapping[str, str]
-    """input -> the name of its gradient in the backward."""
-    setup: tuple[Line, ...] = ()
-    """What is computed from the inputs when the backward is prepared."""
-    kept_groups: tuple[str, ...] = ()
-    """The names of ``setup`` that the backward reads."""
-    recognised: tuple[Recognised, ...] = ()
-    """The patterns of the forward, then those of the backward."""
-    forward_precision: Precision = PLAIN
-    backward_precision: Precision = PLAIN
-    rearranges: bool = False
-    """Whether each output is a view of an input, as it is with such operations of torch."""
 
 
 def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Program:
@@ -216,7 +162,7 @@ def _forward(
     returned = _float_outputs(border.op)
     lines, precision = in_precision(lines, floats, returned, _vectors(border.op))
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-    lines = rounded(lines, precision.returned, WIDTH)
+    lines = rounded(_along(border, lines), precision.returned, WIDTH)
     if not rearranges(border.op, lines):
         lines = apart(lines, outputs, inputs)
     return (*shapes_before(border, lines), *lines), precision, _noted(scope, lets)
@@ -323,7 +269,8 @@ def _backward(
     lines = _with_saved_shapes(lines, needs, [n for n in names if n not in border.entered])
     readers = _readers(lines, needs)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
-    shared = [(replace(line, code=ruled(line.code)), wanted) for line, wanted in shared]
+    made = _along(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
+    shared = [(line, wanted) for line, (_, wanted) in zip(made, shared, strict=True)]
     setup = lines_read(border.groups, lines)
     parameters = tuple(p.name for p in border.op.parameters)
     return Program(
@@ -346,6 +293,13 @@ def _backward(
         recognised=_noted(scope, lets),
         backward_precision=precision,
     )
+
+
+def _along(border: Border, lines: Sequence[Line]) -> list[Line]:
+    """The lines with softmaxes that are fast where groups have no axes."""
+    if not border.flattens:
+        return list(lines)
+    return [replace(line, code=along(line.code)) for line in lines]
 
 
 def _vectors(op: Operation) -> set[str]:

@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.lowering.program import Program
 from derive.module.arguments import Check, refused, steps
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
@@ -19,6 +18,7 @@ from derive.notation.operation import Choice, Operation
 from derive.program.code import Code, names_in
 from derive.program.needs import conditions
 from derive.program.precision import Precision
+from derive.program.program import Program
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -147,7 +147,7 @@ def environment() -> Environment:
     )
 
 
-_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "scans", "views")
+_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "scans", "softmaxes", "views")
 """The files of functions, each of which stands before those that it calls."""
 
 

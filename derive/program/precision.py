@@ -249,11 +249,17 @@ class _Body:
                 return self.is_in_low(operand)
             case Binary("+" | "-", left, right):
                 sums = self.is_in_low(left) and self.is_in_low(right)
-                return sums and any(map(self.products.has, subexpressions(code)))
+                return sums and any(map(self._is_of_product, subexpressions(code)))
             case Attribute(obj, "mT" | "T") | Subscript(obj) | Method(obj, "sum" | "sum_to_size"):
                 return self.is_in_low(obj)
         if torch_op(code).view or moves(code):
             return self.is_in_low(code.parts()[0])
+        return self.products.has(code)
+
+    def _is_of_product(self, code: Code) -> bool:
+        """Whether the code is a product of matrices, or the name of what is made of one."""
+        if isinstance(code, Name):
+            return self._is_low.get(code.id, False) and code.id not in self.given
         return self.products.has(code)
 
     def _inside(self, code: Code) -> Code:

@@ -12,7 +12,6 @@ import torch
 import derive
 from derive import catalog, pipeline
 from derive.errors import LoweringError
-from derive.lowering.program import BackwardLine, Program, Saved
 from derive.module.checks import Check
 from derive.module.document import Doc
 from derive.module.emit import Variant, emit
@@ -32,6 +31,7 @@ from derive.program.code import (
     literal,
     text,
 )
+from derive.program.program import BackwardLine, Program, Saved
 from derive.program.tidy import Line
 from derive.program.torch_ops import count
 

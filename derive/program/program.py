@@ -1,0 +1,65 @@
+"""The code of one operation: what runs forward, what is saved, and what runs backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from derive.program.precision import PLAIN, Precision
+from derive.program.tidy import Line
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tensor kept for backward, and the inputs whose gradients read it."""
+
+    name: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BackwardLine:
+    """A line, and the inputs whose gradients need it."""
+
+    line: Line
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A pattern that made code of an equation."""
+
+    equation: str
+    pattern: str
+    states: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """Forward and backward of one operation (one option of a choice)."""
+
+    inputs: tuple[str, ...]
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+    forward: tuple[Line, ...]
+    differentiable: tuple[str, ...]
+    """The inputs that have a gradient."""
+    cotangents: tuple[tuple[str, str | None], ...]
+    """(output, the name of its cotangent or None where it has none), in order."""
+    saved: tuple[Saved, ...]
+    kept_parameters: tuple[str, ...]
+    kept_shapes: tuple[str, ...]
+    """Inputs of which the backward needs the shape alone."""
+    backward: tuple[BackwardLine, ...]
+    gradients: Mapping[str, str]
+    """input -> the name of its gradient in the backward."""
+    setup: tuple[Line, ...] = ()
+    """What is computed from the inputs when the backward is prepared."""
+    kept_groups: tuple[str, ...] = ()
+    """The names of ``setup`` that the backward reads."""
+    recognised: tuple[Recognised, ...] = ()
+    """The patterns of the forward, then those of the backward."""
+    forward_precision: Precision = PLAIN
+    backward_precision: Precision = PLAIN
+    rearranges: bool = False
+    """Whether each output is a view of an input, as it is with such operations of torch."""
