@@ -32,6 +32,8 @@ class _Plain(ast.NodeTransformer):
                 return None
             case ast.Assign(_, ast.Call(ast.Name(helper))) if helper in _TAKEN:
                 return None
+            case ast.Assign(_, ast.Subscript(ast.Call(ast.Name(helper)))) if helper in _TAKEN:
+                return None
         return self.generic_visit(statement)
 
 
