@@ -122,9 +122,13 @@ KINDS = {"float32": 2e-3, "bfloat16": 0.08, "float16": 0.03, "compiled": 2e-3}
 
 
 @pytest.mark.parametrize(
-    "steps", [pytest.param(10), pytest.param(200, marks=pytest.mark.long)], ids=str
+    ("kind", "steps"),
+    [
+        ("bfloat16", 10),
+        ("compiled", 10),
+        *(pytest.param(kind, 200, marks=pytest.mark.long) for kind in KINDS),
+    ],
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_losses_are_those_of_torchs_own_modules(kind, steps):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
