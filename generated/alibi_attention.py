@@ -57,13 +57,20 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _alibi_attention_forward(query, key, value, slopes):
     low = _of_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     slopes = _cast(wide, slopes)[0]
-    position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
-    position2 = torch.arange(key.shape[-2], device=query.device)
+    position = _positions(query.shape[-2], query).unsqueeze(1)
+    position2 = _positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
     part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = slopes.unsqueeze(1).unsqueeze(2) * u + part
@@ -94,8 +101,8 @@ class _AlibiAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         slopes = _cast(wide, slopes)[0]
         grad_query = grad_key = grad_value = grad_slopes = None
-        position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
-        position2 = torch.arange(key.shape[-2], device=G.device)
+        position = _positions(query.shape[-2], G).unsqueeze(1)
+        position2 = _positions(key.shape[-2], G)
         u = (position2 - position).to(wide)
         part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = slopes.unsqueeze(1).unsqueeze(2) * u + part

@@ -49,6 +49,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -81,8 +88,8 @@ class _AvgPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        part = stride * torch.arange(G.shape[2], device=G.device)
-        part2 = torch.arange(kernel_size, device=G.device) + part.unsqueeze(1)
+        part = stride * _positions(G.shape[2], G)
+        part2 = _positions(kernel_size, G) + part.unsqueeze(1)
         zeros = G.new_zeros(input_shape)
         part3 = G.unsqueeze(3)
         part4 = part3.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))

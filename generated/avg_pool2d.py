@@ -49,6 +49,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -80,10 +87,10 @@ class _AvgPool2d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        position = torch.arange(kernel_height, device=G.device).unsqueeze(1)
-        part = position + stride * torch.arange(G.shape[2], device=G.device)
-        position2 = torch.arange(kernel_width, device=G.device).unsqueeze(1)
-        part2 = position2 + stride * torch.arange(G.shape[3], device=G.device)
+        position = _positions(kernel_height, G).unsqueeze(1)
+        part = position + stride * _positions(G.shape[2], G)
+        position2 = _positions(kernel_width, G).unsqueeze(1)
+        part2 = position2 + stride * _positions(G.shape[3], G)
         part3 = part.unsqueeze(1).unsqueeze(3)
         part4 = G.permute(2, 3, 0, 1)
         part5 = input_shape[2]

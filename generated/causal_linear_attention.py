@@ -63,6 +63,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _causal_linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
@@ -73,8 +80,8 @@ def _causal_linear_attention_forward(query, key, value):
     phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
     mask2 = key > 0
     psi = torch.where(mask2, 1 + key, torch.where(~mask2, key, 1).exp())
-    position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
-    mask3 = torch.arange(key.shape[-2], device=query.device) <= position
+    position = _positions(query.shape[-2], query).unsqueeze(1)
+    mask3 = _positions(key.shape[-2], query) <= position
     S = torch.where(mask3, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
     return ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
@@ -113,8 +120,8 @@ class _CausalLinearAttention(Function):
         mask2 = key > 0
         e3 = torch.where(~mask2, key, 1).exp()
         psi = torch.where(mask2, 1 + key, e3)
-        position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
-        mask3 = torch.arange(key.shape[-2], device=G.device) <= position
+        position = _positions(query.shape[-2], G).unsqueeze(1)
+        mask3 = _positions(key.shape[-2], G) <= position
         part = phi.to(low)
         S = torch.where(mask3, (part @ psi.mT.to(low)).to(wide), 0)
         total = S.sum(-1)

@@ -63,6 +63,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _flatten(x, start, end):
     """x.flatten(start, end), for which autograd's older vmap has no rule."""
     start, end = start % x.dim(), end % x.dim()
@@ -78,7 +85,7 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     Q = x @ Wq.mT
     K = x @ Wk.mT
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    position = torch.arange(x.shape[1], device=x.device)
+    position = _positions(x.shape[1], x)
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
@@ -108,7 +115,7 @@ class _CausalSelfAttention(Function):
         Q = x @ Wq.mT
         K = x @ Wk.mT
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        position = torch.arange(x.shape[1], device=G.device)
+        position = _positions(x.shape[1], G)
         mask = position <= position.unsqueeze(1)
         p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
         P = torch.where(mask, p, 0)

@@ -74,6 +74,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -85,7 +92,7 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    position = torch.arange(input.shape[1], device=input.device)
+    position = _positions(input.shape[1], input)
     part = position.to(torch.float64)
     position2 = position.unsqueeze(1)
     part2 = 0.5 * window
@@ -128,7 +135,7 @@ class _LocalResponseNorm(Function):
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], input_shape[1], size))
-        position = torch.arange(input.shape[1], device=G.device)
+        position = _positions(input.shape[1], G)
         part = position.to(torch.float64)
         part2 = 0.5 * window
         part3 = part + part2 - 0.5

@@ -77,6 +77,13 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -108,8 +115,8 @@ class _LpPool1d(Function):
         input, G = _wide(input, G)
         part = input.unfold(2, kernel_size, stride)
         part2 = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
-        position = torch.arange(kernel_size, device=G.device).unsqueeze(1)
-        part3 = position + stride * torch.arange(G.shape[2], device=G.device)
+        position = _positions(kernel_size, G).unsqueeze(1)
+        part3 = position + stride * _positions(G.shape[2], G)
         zeros = G.new_zeros(()).expand(input.shape)
         part4 = G.unsqueeze(2) * part2.unsqueeze(2) * part.mT ** (norm_type - 1)
         zeros2 = G.new_zeros(input.shape)

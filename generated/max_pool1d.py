@@ -53,6 +53,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _max_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -80,7 +87,7 @@ class _MaxPool1d(Function):
         stride = ctx.stride
         input, G = _wide(input, G)
         winner = input.unfold(2, kernel_size, stride).argmax(3)
-        part = winner + stride * torch.arange(G.shape[2], device=G.device)
+        part = winner + stride * _positions(G.shape[2], G)
         grad_input = G.new_zeros(input.shape).scatter_add(2, part, G)
         return grad_input, None, None
 

@@ -55,6 +55,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -92,10 +99,10 @@ class _MaxPool2d(Function):
         top = part3.values
         winner2 = top.argmax(2)
         winner = part3.indices
-        position = torch.arange(input.shape[0], device=G.device).unsqueeze(1)
-        position2 = torch.arange(input.shape[1], device=G.device).unsqueeze(1)
-        part4 = stride * torch.arange(G.shape[2], device=G.device)
-        part5 = stride * torch.arange(G.shape[3], device=G.device)
+        position = _positions(input.shape[0], G).unsqueeze(1)
+        position2 = _positions(input.shape[1], G).unsqueeze(1)
+        part4 = stride * _positions(G.shape[2], G)
+        part5 = stride * _positions(G.shape[3], G)
         part6 = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + part5
         part7 = position.unsqueeze(2).unsqueeze(3)
         part8 = winner2 + part4.unsqueeze(1)

@@ -89,11 +89,18 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = torch.arange(input.shape[1], device=input.device)
+    position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
     loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
@@ -122,7 +129,7 @@ class _MultiMarginLossMean(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
+        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = (p != 0) & mask & (excess > 0)
@@ -143,7 +150,7 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = torch.arange(input.shape[1], device=input.device)
+    position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
     loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
@@ -172,7 +179,7 @@ class _MultiMarginLossSum(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
+        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = (p != 0) & mask & (excess > 0)
@@ -192,7 +199,7 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = torch.arange(input.shape[1], device=input.device)
+    position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
     loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
@@ -221,7 +228,7 @@ class _MultiMarginLossNone(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != torch.arange(input.shape[1], device=G.device)
+        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = (p != 0) & mask & (excess > 0)

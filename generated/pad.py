@@ -64,6 +64,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -79,7 +86,7 @@ def _pad_forward(input, left, right, value, dim):
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     part2 = input.shape[1] + left + right
-    position = torch.arange(part2, device=input.device)
+    position = _positions(part2, input)
     part3 = torch.nn.functional.pad(input, (0, 0, max(left, 0), max(right, 0)))
     mask = (position >= left) & (position < left + input.shape[1])
     part4 = input_shape[len(p_shape)] + left + right

@@ -43,6 +43,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -55,10 +62,10 @@ def _relative_shift_forward(input):
     input_shape = input.shape
     size = math.prod(p_shape)
     input = input.reshape((size, input_shape[-2], input_shape[-1]))
-    position = torch.arange(input.shape[1], device=input.device).unsqueeze(1)
+    position = _positions(input.shape[1], input).unsqueeze(1)
     part = input_shape[-1] + 1 - input_shape[-2]
     part2 = input.shape[2] + 1 - input.shape[1]
-    part3 = torch.arange(part2, device=input.device) - position
+    part3 = _positions(part2, input) - position
     part4 = part3 + input.shape[1] - 1
     part5 = part4.expand((input.shape[0], input.shape[1], part2))
     output = input.gather(2, part5).reshape((*p_shape, input_shape[-2], part))
@@ -86,9 +93,9 @@ class _RelativeShift(Function):
         G = _wide(G)[0]
         part = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], part))
-        position = torch.arange(G.shape[1], device=G.device)
+        position = _positions(G.shape[1], G)
         zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        position2 = torch.arange(G.shape[2], device=G.device).unsqueeze(1)
+        position2 = _positions(G.shape[2], G).unsqueeze(1)
         part2 = position2 - position + G.shape[1] - 1
         part3 = position.unsqueeze(1)
         part4 = G.permute(1, 2, 0)

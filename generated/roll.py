@@ -51,6 +51,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -67,7 +74,7 @@ def _roll_forward(input, shifts, dim):
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     part2 = shifts - shifts // max(input.shape[1], 1) * max(input.shape[1], 1)
     part3 = input.shape[1] - part2
-    mask = torch.arange(input.shape[1], device=input.device) >= part2
+    mask = _positions(input.shape[1], input) >= part2
     part4 = torch.nn.functional.pad(input, (0, 0, part2, 0))
     part5 = part4.narrow(1, 0, input.shape[1])
     part6 = max(part2 - input.shape[1], 0)

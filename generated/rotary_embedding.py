@@ -66,6 +66,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -88,10 +95,10 @@ def _rotary_embedding_forward(x, base):
     dtype = _of_float32(x)
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = torch.arange(x.shape[-2], device=x.device).to(x.dtype).unsqueeze(1)
-    part2 = -torch.arange(x.shape[-1] // 2, device=x.device).to(x.dtype)
+    part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
-    u = (2 * torch.arange(2, device=x.device) - 1).to(x.dtype)
+    u = (2 * _positions(2, x) - 1).to(x.dtype)
     part3 = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
     return _no_view((angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1).to(dtype))
 
@@ -115,10 +122,10 @@ class _RotaryEmbedding(Function):
         x_shape = ctx.x_shape
         G = _wide(G)[0]
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-        part = torch.arange(G.shape[-3], device=G.device).to(G.dtype).unsqueeze(1)
-        part2 = -torch.arange(G.shape[-1], device=G.device).to(G.dtype)
+        part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+        part2 = -_positions(G.shape[-1], G).to(G.dtype)
         angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
-        u = (2 * torch.arange(2, device=G.device) - 1).to(G.dtype)
+        u = (2 * _positions(2, G) - 1).to(G.dtype)
         part3 = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
         grad_x = _flatten(angle.cos().unsqueeze(1) * G + part3, -2, -1)
         return grad_x, None

@@ -64,13 +64,20 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _sliding_window_attention_forward(query, key, value, window):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    position = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
-    position2 = torch.arange(key.shape[-2], device=query.device)
+    position = _positions(query.shape[-2], query).unsqueeze(1)
+    position2 = _positions(key.shape[-2], query)
     mask = (position2 <= position) & (position - position2 < window)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
@@ -104,8 +111,8 @@ class _SlidingWindowAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        position = torch.arange(query.shape[-2], device=G.device).unsqueeze(1)
-        position2 = torch.arange(key.shape[-2], device=G.device)
+        position = _positions(query.shape[-2], G).unsqueeze(1)
+        position2 = _positions(key.shape[-2], G)
         mask = (position2 <= position) & (position - position2 < window)
         p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
         P = torch.where(mask, p, 0)

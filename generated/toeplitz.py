@@ -49,6 +49,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _toeplitz_forward(weight, rows, columns):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
@@ -76,8 +83,8 @@ class _Toeplitz(Function):
         columns = ctx.columns
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        position = torch.arange(rows, device=G.device).unsqueeze(1)
-        part = position - torch.arange(columns, device=G.device) + columns
+        position = _positions(rows, G).unsqueeze(1)
+        part = position - _positions(columns, G) + columns
         part2 = G.reshape((rows * columns,))
         zeros = G.new_zeros(weight_shape)
         grad_weight = zeros.index_add(0, (part - 1).flatten(), part2)

@@ -49,11 +49,18 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
 def _triu_forward(input, diagonal):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    position = torch.arange(input.shape[-2], device=input.device).unsqueeze(1)
-    part = torch.arange(input.shape[-1], device=input.device) - position
+    position = _positions(input.shape[-2], input).unsqueeze(1)
+    part = _positions(input.shape[-1], input) - position
     return torch.where(part >= diagonal, input, 0).to(dtype)
 
 
@@ -73,8 +80,8 @@ class _Triu(Function):
     def backward(ctx, G):
         diagonal = ctx.diagonal
         G = _wide(G)[0]
-        position = torch.arange(G.shape[-2], device=G.device).unsqueeze(1)
-        part = torch.arange(G.shape[-1], device=G.device) - position
+        position = _positions(G.shape[-2], G).unsqueeze(1)
+        part = _positions(G.shape[-1], G) - position
         grad_input = torch.where(part >= diagonal, G, 0)
         return grad_input, None
 

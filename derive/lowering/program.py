@@ -46,6 +46,7 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.positions import of_its_kind
 from derive.program.precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import BackwardLine, Program, Recognised, Saved
 from derive.program.ruled import ruled
@@ -296,9 +297,10 @@ def _backward(
 
 
 def _along(border: Border, lines: Sequence[Line]) -> list[Line]:
-    """The lines with softmaxes that are fast where groups have no axes."""
+    """The lines with softmaxes that are fast where groups have no axes, and any positions."""
+    lines = [replace(line, code=of_its_kind(line.code)) for line in lines]
     if not border.flattens:
-        return list(lines)
+        return lines
     return [replace(line, code=along(line.code)) for line in lines]
 
 

@@ -147,7 +147,7 @@ def environment() -> Environment:
     )
 
 
-_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "scans", "softmaxes", "views")
+_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views")
 """The files of functions, each of which stands before those that it calls."""
 
 

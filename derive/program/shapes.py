@@ -261,7 +261,7 @@ def stack(parts: Sequence[Shape], at: Any = ZERO) -> Shape:
     return _put(first, number(at) % (len(first) + 1), constant(len(parts)), taken=0)
 
 
-def arange(size: Any, **_: Any) -> Shape:
+def arange(size: Any, *_: Any, **__: Any) -> Shape:
     return (whole(size),)
 
 

@@ -204,6 +204,7 @@ _ROWS = (
     _moves("new_zeros", shapes.expand, makes=True, stem="zeros"),
     _moves("new_full", shapes.expand, makes=True),
     _moves("arange", shapes.arange, makes=True, stem="position"),
+    _moves("_positions", shapes.arange, makes=True, stem="position"),
     _moves("tensor", shapes.single, makes=True),
     TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True),
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),

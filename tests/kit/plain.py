@@ -19,6 +19,10 @@ class _Plain(ast.NodeTransformer):
                 return x
             case ast.Call(ast.Name("_no_view"), [x]):
                 return x
+            case ast.Call(ast.Name("_positions"), [size, x]):
+                device = ast.keyword("device", ast.Attribute(x, "device", ast.Load()))
+                arange = ast.Attribute(ast.Name("torch", ast.Load()), "arange", ast.Load())
+                return ast.Call(arange, [size], [device])
             case ast.Call(ast.Name("_flatten" | "_unflatten" as name), [x, *args]):
                 return ast.Call(ast.Attribute(x, name[1:], ast.Load()), args, [])
         call.keywords = [k for k in call.keywords if not _is_wide(k)]

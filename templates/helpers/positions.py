@@ -1,0 +1,10 @@
+"""Positions along an axis: read as text by ``derive.module.emit``."""
+
+import torch
+
+
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
