@@ -151,7 +151,7 @@ class Safe:
         outside = frozenset[Index]().union(*map(free_indices, over))
         binders, factors = apart(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
         own = frozenset(binders)
-        masks = [f.condition for f in factors if isinstance(f, Iverson)]
+        masks = [c for f in factors if isinstance(f, Iverson) for c in conditions_of(f.condition)]
         several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
         made = []
         for f in factors:

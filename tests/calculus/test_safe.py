@@ -166,3 +166,30 @@ def test_integers_beside_numbers_have_the_type_of_the_tensors():
 )
 def test_what_is_finite_or_outside_gets_no_guard(equations):
     assert all(let.kind != "any" for let in flatten_operation(operation(equations)))
+
+
+SPLIT = (
+    "[j != u and y[i,j] > 0.8]*sqrt(y[i,j] - 0.8)*w[u]",
+    "[(j != u or c[i]) and y[i,j] > 0.8]*maximum(log(y[i,j] - 0.8), y[i,j])*w[u]",
+    "where(j != u and y[i,j] > 0.8, (y[i,j] - 0.8)**1.5, 0)",
+)
+
+
+@pytest.mark.parametrize("body", SPLIT)
+def test_each_part_of_a_condition_guards_what_has_its_indices(body):
+    """A part about the summed index is asked where the sum is made, the others where they stand."""
+    op = parse(f"op f(y[i,j], w[j], c[i]: bool) -> p\np[i,j] = sum[u]({body})")
+    rng = np.random.default_rng(0)
+    tensors = {
+        "y": rng.uniform(0, 1.5, (3, 4)),
+        "w": rng.normal(size=4),
+        "c": np.array([True, False, True]),
+    }
+    y, w = (torch.tensor(tensors[name], requires_grad=True) for name in "yw")
+    given = [{"y": y, "w": w}[t.name] if t.name in "yw" else torch.tensor(tensors["c"])
+             for t in op.inputs]  # fmt: skip
+    with np.errstate(invalid="ignore"):
+        (wanted,) = oracle.outputs(op, {t.name: tensors[t.name] for t in op.inputs}, {}).values()
+    value = derive.load(op)(*given)
+    np.testing.assert_allclose(value.detach().numpy(), wanted)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(value.sum(), y))
