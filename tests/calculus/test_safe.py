@@ -178,7 +178,9 @@ SPLIT = (
 @pytest.mark.parametrize("body", SPLIT)
 def test_each_part_of_a_condition_guards_what_has_its_indices(body):
     """A part about the summed index is asked where the sum is made, the others where they stand."""
-    op = parse(f"op f(y[i,j], w[j], c[i]: bool) -> p\np[i,j] = sum[u]({body})")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = parse(f"op f(y[i,j], w[j], c[i]: bool) -> p\np[i,j] = sum[u]({body})")
     rng = np.random.default_rng(0)
     tensors = {
         "y": rng.uniform(0, 1.5, (3, 4)),
