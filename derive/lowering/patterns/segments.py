@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import (
     Access,
+    Const,
     Expr,
     Index,
     Iverson,
@@ -193,7 +194,12 @@ def _added(
     scope: Scope, match: _Match, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
-    inside = [a for a in match.rest if not free_indices(a).isdisjoint(summed)]
+    # Infinity stays beside its brackets: a count of places that is 0 would make it a nan.
+    inside = [
+        a
+        for a in match.rest
+        if not free_indices(a).isdisjoint(summed) or (isinstance(a, Const) and a.name == "inf")
+    ]
     beside = [a for a in match.rest if a not in inside]
     if not summed or any(isinstance(a, Iverson) for a in beside):
         return None

@@ -181,3 +181,16 @@ def test_no_segments(text):
     first = torch.autograd.grad(y.sum(), (x, v))
     assert y.tolist() == ([] if y.numel() == 0 else [0.0, 0.0, 0.0])
     assert [g.tolist() for g in first] == [[0.0, 0.0, 0.0], []]
+
+
+def test_an_infinity_is_placed_beside_its_brackets():
+    """A logarithm of a softmax is -inf where it excludes; no place that is not asked counts it."""
+    spec = (
+        "op f(v[i], U[k]: int) -> y\n"
+        "y[i] = sum[e | U[e] == i](log_softmax[i | (U[e] == i) or (i != e)](v[i]*(e + 1)))"
+    )
+    op = parse(spec)
+    tensors = {"v": np.array([0.3, -0.2, 0.7, 0.1]), "U": np.array([1, 3, 1])}
+    (wanted,) = oracle.outputs(op, tensors, {}).values()
+    found = load(op)(torch.tensor(tensors["v"]), torch.tensor(tensors["U"]))
+    np.testing.assert_allclose(found.numpy(), wanted)
