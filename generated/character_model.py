@@ -432,7 +432,8 @@ def character_model(
             f"{Yb.shape[0]} on axis 0 of Yb"
         )
     if torch.compiler.is_compiling():
-        C, W1, b1, W2, b2, bngain, bnbias = _distinct(C, W1, b1, W2, b2, bngain, bnbias)
+        given = _distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
+        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
     return _CharacterModel.apply(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)

@@ -471,7 +471,7 @@ def cross_entropy(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
+        input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index, label_smoothing)
     return function.apply(input, target, weight, ignore_index, label_smoothing)

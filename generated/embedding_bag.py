@@ -28,6 +28,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -224,6 +232,8 @@ def embedding_bag(
             f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
         )
     function, forward = _OPTIONS[mode]
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, weight)
     return function.apply(input, weight)

@@ -401,7 +401,7 @@ def focal_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
+        input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, gamma)
     return function.apply(input, target, weight, gamma)

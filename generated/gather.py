@@ -22,6 +22,14 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -167,6 +175,8 @@ def gather(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tenso
             f"{tuple(index.shape[len(p_shape) + 1 :])} on axes from {len(p_shape) + 1} "
             "of index"
         )
+    if torch.compiler.is_compiling():
+        input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gather_forward(input, index, dim)
     return _Gather.apply(input, index, dim)

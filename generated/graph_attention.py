@@ -344,7 +344,8 @@ def graph_attention(
             f"but {target.shape[0]} on axis 0 of target"
         )
     if torch.compiler.is_compiling():
-        x, weight, att_source, att_target = _distinct(x, weight, att_source, att_target)
+        given = _distinct(x, weight, att_source, att_target, source, target)
+        x, weight, att_source, att_target, source, target = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope

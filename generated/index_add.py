@@ -236,7 +236,7 @@ def index_add(
             f"{source.shape[dim]} on axis {dim} of source"
         )
     if torch.compiler.is_compiling():
-        input, source = _distinct(input, source)
+        input, index, source = _distinct(input, index, source)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_add_forward(input, index, source, dim, alpha)
     return _IndexAdd.apply(input, index, source, dim, alpha)

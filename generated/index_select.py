@@ -20,6 +20,14 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
     dtype, alike = torch.float32, True
@@ -105,6 +113,8 @@ def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch
         raise ValueError(
             f"index_select: index is on {index.device}, input on {input.device}"
         )
+    if torch.compiler.is_compiling():
+        input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_select_forward(input, index, dim)
     return _IndexSelect.apply(input, index, dim)

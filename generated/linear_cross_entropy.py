@@ -593,8 +593,8 @@ def linear_cross_entropy(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        given = _distinct(input, linear_weight, linear_bias, weight)
-        input, linear_weight, linear_bias, weight = given
+        given = _distinct(input, linear_weight, target, linear_bias, weight)
+        input, linear_weight, target, linear_bias, weight = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(
             input,

@@ -233,7 +233,7 @@ def masked_attention(
             f"{attn_mask.shape[1]} on axis 1 of attn_mask"
         )
     if torch.compiler.is_compiling():
-        query, key, value = _distinct(query, key, value)
+        query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_attention_forward(query, key, value, attn_mask)
     return _MaskedAttention.apply(query, key, value, attn_mask)

@@ -25,6 +25,14 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _masked_fill_forward(input, mask, value):
     return torch.where(mask, value, input)
 
@@ -91,6 +99,8 @@ def masked_fill(
             f"masked_fill: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(mask.shape)} on axes from 0 of mask"
         )
+    if torch.compiler.is_compiling():
+        input, mask = _distinct(input, mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_fill_forward(input, mask, value)
     return _MaskedFill.apply(input, mask, value)

@@ -344,7 +344,7 @@ def multi_margin_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
+        input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, p, margin)
     return function.apply(input, target, weight, p, margin)

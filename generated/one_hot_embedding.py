@@ -14,6 +14,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
     dtype, alike = torch.float32, True
@@ -106,6 +114,8 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
         raise ValueError(
             f"one_hot_embedding: weight is on {weight.device}, input on {input.device}"
         )
+    if torch.compiler.is_compiling():
+        input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _one_hot_embedding_forward(input, weight)
     return _OneHotEmbedding.apply(input, weight)

@@ -280,7 +280,7 @@ def relative_attention(
             f"but {buckets.shape[1]} on axis 1 of buckets"
         )
     if torch.compiler.is_compiling():
-        query, key, value, bias = _distinct(query, key, value, bias)
+        query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_attention_forward(query, key, value, bias, buckets)
     return _RelativeAttention.apply(query, key, value, bias, buckets)

@@ -235,7 +235,7 @@ def scatter_add(
             f"but {src.shape[dim]} on axis {dim} of src"
         )
     if torch.compiler.is_compiling():
-        input, src = _distinct(input, src)
+        input, index, src = _distinct(input, index, src)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scatter_add_forward(input, index, src, dim)
     return _ScatterAdd.apply(input, index, src, dim)

@@ -28,6 +28,14 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -177,6 +185,8 @@ def segment_softmax(
             f"segment_softmax: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
+    if torch.compiler.is_compiling():
+        data, segment_ids = _distinct(data, segment_ids)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_softmax_forward(data, segment_ids, num_segments)
     return _SegmentSoftmax.apply(data, segment_ids, num_segments)

@@ -20,6 +20,14 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -142,6 +150,8 @@ def segment_sum(
             f"segment_sum: index n has size {data.shape[0]} on axis 0 of data but "
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
+    if torch.compiler.is_compiling():
+        data, segment_ids = _distinct(data, segment_ids)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_sum_forward(data, segment_ids, num_segments)
     return _SegmentSum.apply(data, segment_ids, num_segments)

@@ -214,7 +214,7 @@ def softmax_regression(
             f"weight but {bias.shape[0]} on axis 0 of bias"
         )
     if torch.compiler.is_compiling():
-        features, weight, bias = _distinct(features, weight, bias)
+        features, weight, bias, targets = _distinct(features, weight, bias, targets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softmax_regression_forward(features, weight, bias, targets)
     return _SoftmaxRegression.apply(features, weight, bias, targets)

@@ -15,6 +15,14 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -112,6 +120,8 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"take: index must be int64, not {index.dtype}")
     if index.device != input.device:
         raise ValueError(f"take: index is on {index.device}, input on {input.device}")
+    if torch.compiler.is_compiling():
+        input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_forward(input, index)
     return _Take.apply(input, index)

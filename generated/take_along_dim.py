@@ -23,6 +23,14 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _distinct(*tensors):
+    """The tensors, of one that is there again a view: a Function is compiled with none twice."""
+    met = list(tensors[:1])
+    for x in tensors[1:]:
+        met.append(x.view_as(x) if any(x is y for y in met) else x)
+    return met
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -180,6 +188,8 @@ def take_along_dim(
             f"{tuple(indices.shape[len(p_shape) + 1 :])} on axes from "
             f"{len(p_shape) + 1} of indices"
         )
+    if torch.compiler.is_compiling():
+        input, indices = _distinct(input, indices)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_along_dim_forward(input, indices, dim)
     return _TakeAlongDim.apply(input, indices, dim)

@@ -138,7 +138,7 @@ def where(
             f"{tuple(other.shape)} on axes from 0 of other"
         )
     if torch.compiler.is_compiling():
-        input, other = _distinct(input, other)
+        condition, input, other = _distinct(condition, input, other)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _where_forward(condition, input, other)
     return _Where.apply(condition, input, other)

@@ -8,16 +8,17 @@ import os
 import shutil
 import tempfile
 
+if "DERIVE_CACHE" not in os.environ:
+    # Workers of the run have the folder of the process that starts them.
+    os.environ["DERIVE_CACHE"] = tempfile.mkdtemp(prefix="derive-")
+    atexit.register(shutil.rmtree, os.environ["DERIVE_CACHE"], ignore_errors=True)
+
 import pytest
 from kit import shared
 
 from derive import catalog
 from derive.notation.operation import Operation
 
-if "DERIVE_CACHE" not in os.environ:
-    # Workers of the run have the folder of the process that starts them.
-    os.environ["DERIVE_CACHE"] = tempfile.mkdtemp(prefix="derive-")
-    atexit.register(shutil.rmtree, os.environ["DERIVE_CACHE"], ignore_errors=True)
 shared.install()
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any
 
 from derive.memory import imported
@@ -23,8 +23,11 @@ def folder() -> Path:
     """Where the modules lie."""
     given = os.environ.get("DERIVE_CACHE")
     if given:
-        return Path(given)
-    home = Path.home()
+        return Path(given).absolute()
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():
+        # Nobody's home is known, as in some containers.
+        home = Path(gettempdir())
     if sys.platform == "win32":
         caches = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":

@@ -435,7 +435,7 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     arguments = _arguments(op)
     if variants[0].program.rearranges:
         return lines + called(f"return {forward}(", arguments, ")", 4)
-    tensors = _floats(op)
+    tensors = [t.name for t in op.inputs]
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in _unpacked_call(tensors, "_distinct", tensors, 8)]

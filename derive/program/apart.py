@@ -16,13 +16,6 @@ from derive.program.code import Attribute, Code, Conditional, Function, Method, 
 from derive.program.tidy import Line
 from derive.program.torch_ops import torch_op
 
-_OVERLAPPING = ("expand", "unfold")
-"""Views that may show an element at several places."""
-
-
-_MAY_BE_VIEWS = ("einsum", "avg_pool1d", "max_pool1d")
-"""Functions of torch that end with views of what they compute."""
-
 
 @dataclass(frozen=True)
 class _Memory:
@@ -89,11 +82,8 @@ def _memory(code: Code, known: dict[str, _Memory], n: int) -> _Memory:
             return _memory(obj, known, n)
         case Attribute(obj, "mT" | "T") | Subscript(obj):
             return replace(_memory(obj, known, n), view=True)
-        case Method(obj) if torch_op(code).view:
-            inside = _memory(obj, known, n)
-            return replace(inside, view=True, overlaps=inside.overlaps or code.name in _OVERLAPPING)
-        case Function(_, (obj, *_)) if torch_op(code).view:
-            return replace(_memory(obj, known, n), view=True)
-        case Function(name) if name.rpartition(".")[2] in _MAY_BE_VIEWS:
-            return _Memory(frozenset({n}), view=True)
-    return _Memory(frozenset({n}))
+    op = torch_op(code)
+    if op.view:
+        inside = _memory(code.parts()[0], known, n)
+        return replace(inside, view=True, overlaps=inside.overlaps or op.overlaps)
+    return _Memory(frozenset({n}), view=op.ends_in_view)

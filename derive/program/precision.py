@@ -64,6 +64,10 @@ class Precision:
         return bool(self.narrow) or LOW.id in self.names
 
 
+PLAIN = Precision()
+"""Of a body that takes its tensors as they are."""
+
+
 def in_precision(
     lines: Sequence[Line],
     given: Sequence[str],
@@ -78,12 +82,12 @@ def in_precision(
     if _is_exact(lines, given):
         return list(lines), PLAIN
     broad = set(given) if not products.any_in(lines) else set()
-    made, read = _Body(products, given, broad).lines(lines)
-    while not read <= broad:
-        broad |= read
-        made, read = _Body(products, given, broad).lines(lines)
     body = _Body(products, given, broad)
-    body.lines(lines)
+    made = body.lines(lines)
+    while not body.read <= broad:
+        broad |= body.read
+        body = _Body(products, given, broad)
+        made = body.lines(lines)
     sources = {
         name: _Sources.of(lines, name, body) for name in outputs if not body.is_in_low(Name(name))
     }
@@ -180,9 +184,6 @@ def _to(code: Code, dtype: Code) -> Code:
     return Method(code, "to", (dtype,))
 
 
-PLAIN = Precision()
-
-
 @dataclass(frozen=True)
 class Products:
     """Which products are those of matrices: with none of these vectors.
@@ -226,10 +227,11 @@ class _Body:
         self._is_low: dict[str, bool] = {name: name not in broad for name in given}
         self.given = frozenset(given)
         self._left = set(given)
-        self._read: set[str] = set()
+        self.read: set[str] = set()
+        """The given tensors in ``low`` that are read in ``wide``."""
 
-    def lines(self, lines: Sequence[Line]) -> tuple[list[Line], set[str]]:
-        """The lines, and the given tensors in ``low`` that are read in ``wide``."""
+    def lines(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines with what each part is computed in."""
         made = []
         for line in lines:
             low = self.is_in_low(line.code)
@@ -238,7 +240,7 @@ class _Body:
             self._is_low[line.name] = low
             if line.name not in names_in(line.code):
                 self._left.discard(line.name)
-        return made, self._read
+        return made
 
     def is_in_low(self, code: Code) -> bool:
         """Whether a value comes in ``low``."""
@@ -287,14 +289,16 @@ class _Body:
         return code
 
     def _is_tensor(self, code: Code) -> bool:
-        """Whether an argument of a product is no shape and no number."""
+        """Whether an argument of a product is no shape, of a tensor or a kept one."""
+        if isinstance(code, Name):
+            return code.id in self._is_low
         return not (isinstance(code, Attribute) and code.name in _OF_ITSELF)
 
     def _broadened(self, code: Code) -> Code:
         """A part of what is computed in ``wide``."""
         if not self.is_in_low(code):
             return self._plain(code)
-        self._read |= self._left & set(self._roots(code))
+        self.read |= self._left & set(self._roots(code))
         return Method(self._inside(code), "to", (WIDE,))
 
     def _plain(self, code: Code) -> Code:

@@ -108,10 +108,12 @@ def _before_decay(x: Shape, level: Shape, dim: Any) -> Steps:
 class TorchOp:
     """name(x, ...) or x.name(...): what it makes of shapes, and what that costs.
 
-    A ``view`` computes nothing; ``free`` ones are not told as operations, ``light`` ones are
-    written again rather than named. What ``makes`` a tensor reads none. One that ``contracts`` sums
-    products, one that ``keeps`` has an argument keepdim, and one ``at_positions`` is an error where
-    a position is not on the axis. ``before`` has the steps that come before the last.
+    A ``view`` computes nothing, and one that ``overlaps`` may show an element at several places;
+    what ``ends_in_view`` gives is a view of what it computed. ``free`` ones are not told as
+    operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
+    none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
+    ``at_positions`` is an error where a position is not on the axis. ``before`` has the steps that
+    come before the last.
     """
 
     name: str
@@ -121,6 +123,8 @@ class TorchOp:
     stem: str = ""
     """What the engine calls a value of it."""
     view: bool = False
+    overlaps: bool = False
+    ends_in_view: bool = False
     free: bool = False
     light: bool = False
     makes: bool = False
@@ -155,14 +159,14 @@ def _windows() -> Iterator[TorchOp]:
         yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True)
         yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True)
         yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True)
-        yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool)
-        yield TorchOp(f"max_pool{n}d", shapes.pool, _pool)
+        yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
+        yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
 
 
 _ROWS = (
     _view("unsqueeze", shapes.unsqueeze, light=True),
     _view("squeeze", shapes.squeeze, light=True),
-    _view("expand", shapes.expand, light=True),
+    _view("expand", shapes.expand, light=True, overlaps=True),
     _view("select", shapes.squeeze, light=True, at_positions=True),
     _view("transpose", shapes.transpose, light=True),
     _view("permute", shapes.permute, light=True),
@@ -174,7 +178,7 @@ _ROWS = (
     _view("_flatten", shapes.flatten),
     _view("_unflatten", shapes.unflatten),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
-    _view("unfold", shapes.unfold, free=False),
+    _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
     _view("_no_view", shapes.like),
     TorchOp("dim", free=True, light=True),
@@ -206,7 +210,7 @@ _ROWS = (
     _moves("arange", shapes.arange, makes=True, stem="position"),
     _moves("_positions", shapes.arange, makes=True, stem="position"),
     _moves("tensor", shapes.single, makes=True),
-    TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True),
+    TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True, ends_in_view=True),
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),

@@ -15,22 +15,23 @@ def named(text: str) -> str:
     return text.replace("\n", " ; ")
 
 
-def functions(text: str) -> tuple[list[str], list[str]]:
-    """What forward computes, and what backward computes once it has its arguments."""
+def functions(text: str) -> tuple[list[str], list[str] | None]:
+    """What forward computes, and what backward computes once it has its arguments.
+
+    What only rearranges has the backward of torch itself: None.
+    """
     defined = {n.name: n for n in ast.walk(plain_tree(text)) if isinstance(n, ast.FunctionDef)}
     forward = next(f.body for name, f in defined.items() if name.endswith("_forward"))
-    # What only rearranges has a backward of torch's own.
-    after = defined["backward"].body if "backward" in defined else [forward[-1]]
-    backward = [s for b in after for s in (b.body if isinstance(b, ast.If) else [b])]
     made = [ast.unparse(s) for s in forward[:-1]]
     last = forward[-1]
     assert isinstance(last, ast.Return)
     if not (made and made[-1].startswith(f"{ast.unparse(last.value)} = ")):
         made.append(f"y = {ast.unparse(last.value)}")
-    skipped = ("ctx.", "= None")
-    return made, [
-        t for t in map(ast.unparse, backward[:-1]) if not any(word in t for word in skipped)
-    ]
+    if "backward" not in defined:
+        return made, None
+    *body, _ = defined["backward"].body
+    backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
+    return made, [t for t in backward if "ctx." not in t and "= None" not in t]
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -89,3 +89,16 @@ def test_the_folder_is_that_of_a_persons_caches(monkeypatch, platform, variables
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
     assert loaded.folder().as_posix().endswith(end)
+
+
+def test_a_folder_that_is_named_from_here_is_so_from_everywhere(monkeypatch):
+    monkeypatch.setenv("DERIVE_CACHE", "modules")
+    assert loaded.folder().is_absolute()
+
+
+def test_where_nobody_has_a_home_it_is_a_temporary_folder(monkeypatch):
+    for name in ("DERIVE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert loaded.folder().is_absolute()

@@ -161,3 +161,15 @@ def test_positions_are_exact_in_half_precision():
     y = f(x, torch.ones(2, 1, dtype=torch.bfloat16))
     wanted = 2 * torch.sin(torch.arange(3000) / 8)
     assert (y[:, 0].float() - wanted).abs().max() < 0.01
+
+
+def test_a_shape_that_is_kept_is_no_factor():
+    """The gradient of a convolution reads the shape of its input alone."""
+    f = load(
+        parse("op f(x[n,c,t], w[o,c,k]) -> y\ny[n,o,u] = sum[c,k](x[n,c,u+k]*detach(w[o,c,k]))")
+    )
+    x = torch.randn(2, 3, 7, requires_grad=True)
+    w = torch.randn(4, 3, 2)
+    (found,) = torch.autograd.grad(f(x, w).sum(), x)
+    (wanted,) = torch.autograd.grad(torch.nn.functional.conv1d(x, w).sum(), x)
+    torch.testing.assert_close(found, wanted)
