@@ -1,0 +1,78 @@
+"""The race: its command, and what it counts. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from kit.race.agree import DifferError, hold
+from kit.race.measure import Saved, passes, peak, saved
+from kit.race.row import Row
+from kit.race.rows import EXTRA, ROWS
+from kit.race.step import Step
+from race import main
+
+SILU = next(row for row in ROWS if row.name == "silu")
+FLOATS = 4
+
+
+def test_the_command_writes_what_it_found(tmp_path, capsys):
+    arguments = ["--only", "silu", "--size", "small", "--rounds", "1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    (entry,) = results["entries"]
+    assert (entry["name"], entry["size"], entry["sizes"]) == ("silu", "small", [8, 8])
+    assert set(entry["ways"]) == {"ours", "torch", "composite"}
+    for way, ratio in entry["ratios"].items():
+        assert ratio == entry["ways"]["ours"]["seconds"] / entry["ways"][way]["seconds"]
+    assert "| silu | small |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert (tmp_path / "race-small.png").read_bytes().startswith(b"\x89PNG")
+    assert "ours / torch: median" in capsys.readouterr().out
+
+
+def test_a_name_that_no_row_has_is_wrong_usage(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--only", "silly", "--out", str(tmp_path)])
+    assert "silly" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda x: x * torch.sigmoid(x) + 1e-4, "output 0 of composite"),
+        (lambda x: x * torch.sigmoid(x).detach(), "gradient 0 of composite"),
+        (lambda x: x[:1] * torch.sigmoid(x[:1]), "has shape"),
+    ],
+)
+def test_a_way_that_computes_something_else_is_an_error(wrong, says):
+    row = replace(SILU, composite=wrong)
+    with pytest.raises(DifferError, match=says):
+        hold(row, "small", row.ways(), torch.float64)
+
+
+def test_what_is_counted():
+    row = Row(
+        "a power of an exponential",
+        lambda draw, *shape: [draw.normal(*shape), draw.normal(*shape)],
+        ours=lambda x, y: torch.exp(x * y) ** 1.5,
+        small=(5, 7),
+    )
+    function = row.ways()["ours"]
+    step = Step.of(row, "small")
+    full = 5 * 7 * FLOATS
+    assert saved(step, function) == Saved(inputs=2 * full, outputs=0, others=full)
+    assert passes(lambda: step.forward(function), step.full()) == [
+        *("aten.mul.Tensor", "aten.exp.default", "aten.pow.Tensor_Scalar"),
+    ]
+    x = step.tensors[0].detach()
+    # The sine is there while the exponential is computed, and gone before the cosine is.
+    assert peak(lambda: torch.exp(torch.sin(x)).sum()) == 2 * full
+    assert peak(lambda: torch.cos(torch.exp(torch.sin(x)))) == 2 * full
+
+
+def test_rows_have_names_of_their_own():
+    names = [(row.name, size) for row in (*ROWS, *EXTRA) for size in row.sizes()]
+    assert len(set(names)) == len(names)
+    assert len({row.name for row in ROWS if row.composite or row.own}) >= 60

@@ -1,0 +1,87 @@
+"""A row of the race: an operation, tensors to run it on, and the ways to compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from kit.cases.case import generated
+from torch import Tensor
+
+Function = Callable[..., Any]
+
+OURS, TORCH, COMPOSITE = "ours", "torch", "composite"
+
+
+class Draw:
+    """Random tensors, the same at each run, no two of one draw alike."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator)
+
+    def between(self, low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(shape, generator=self.generator)
+
+    def below(self, bound: int, *shape: int) -> Tensor:
+        return torch.randint(bound, shape, generator=self.generator)
+
+    def coin(self, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self.generator) < 0.5
+
+    def sign(self, *shape: int) -> Tensor:
+        return 2 * self.coin(*shape).float() - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation of the race.
+
+    ``make(draw, *sizes)`` gives the tensors, None where an optional one is left out. ``own``, which
+    is torch's, and ``composite``, which a person would write, are called with them, ours also with
+    the parameters ``given``; all have one value and one gradient, of all tensors of floating point
+    but those at the positions ``fixed``.
+    ``ours`` is the generated function of the row's name unless it is given: a function that a
+    decorator made, say.
+    """
+
+    name: str
+    make: Callable[..., list[Tensor | None]]
+    own: Function | None = None
+    composite: Function | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    small: tuple[int, ...] = (8, 8)
+    large: tuple[int, ...] = (1024, 1024)
+    fixed: tuple[int, ...] = ()
+    ours: Function | None = None
+    label: str = ""
+    """The size of a row that has one alone, ``large``; otherwise it has two."""
+
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        return (
+            {self.label: self.large} if self.label else {"small": self.small, "large": self.large}
+        )
+
+    def ways(self) -> dict[str, Function]:
+        """Ours, torch's own and the composite, those that there are, as functions of tensors."""
+        ours = generated(self.name) if self.ours is None else self.ours
+        given = dict(self.given)
+        found = {OURS: (lambda *tensors: ours(*tensors, **given)) if given else ours}
+        for name, function in ((TORCH, self.own), (COMPOSITE, self.composite)):
+            if function is not None:
+                found[name] = function
+        return found
+
+    def tensors(self, size: str, dtype: torch.dtype = torch.float32) -> list[Tensor | None]:
+        """New ones, which want a gradient where the row has one."""
+        made = self.make(Draw(), *self.sizes()[size])
+        return [
+            x
+            if x is None or not x.is_floating_point()
+            else x.to(dtype).requires_grad_(n not in self.fixed)
+            for n, x in enumerate(made)
+        ]

@@ -1,0 +1,208 @@
+"""Losses, their mean; targets have no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from kit.race.row import Draw, Function, Row
+from kit.race.rows.elementwise import two
+from torch import Tensor
+from torch.nn import functional as F
+
+Make = Callable[..., list[Tensor | None]]
+
+
+def classes(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
+    return [draw.normal(rows, columns), draw.below(columns, rows)]
+
+
+def signs(draw: Draw, *shape: int) -> list[Tensor | None]:
+    return [draw.normal(*shape), draw.sign(*shape)]
+
+
+def shares(draw: Draw, *shape: int) -> list[Tensor | None]:
+    """Logits, and targets between 0 and 1."""
+    return [draw.normal(*shape), draw.between(0, 1, *shape)]
+
+
+def features(draw: Draw, rows: int, inner: int, columns: int) -> list[Tensor | None]:
+    return [
+        draw.normal(rows, inner),
+        draw.normal(columns, inner) / inner**0.5,
+        draw.below(columns, rows),
+    ]
+
+
+def picked(x: Tensor, target: Tensor) -> Tensor:
+    return x.gather(1, target[:, None]).squeeze(1)
+
+
+def cross_entropy(x: Tensor, target: Tensor) -> Tensor:
+    return (torch.logsumexp(x, 1) - picked(x, target)).mean()
+
+
+def focal(x: Tensor, target: Tensor) -> Tensor:
+    right = picked(torch.log_softmax(x, 1), target)
+    return -((1 - right.exp()) ** 2 * right).mean()
+
+
+def sigmoid_focal(x: Tensor, target: Tensor) -> Tensor:
+    """As torchvision.ops has it."""
+    p = torch.sigmoid(x)
+    entropy = F.binary_cross_entropy_with_logits(x, target, reduction="none")
+    share = p * target + (1 - p) * (1 - target)
+    weight = 0.25 * target + 0.75 * (1 - target)
+    return (weight * entropy * (1 - share) ** 2).mean()
+
+
+def info_nce(query: Tensor, key: Tensor) -> Tensor:
+    logits = F.normalize(query, dim=1) @ F.normalize(key, dim=1).mT / 0.1
+    return F.cross_entropy(logits, torch.arange(len(query)))
+
+
+def dice(x: Tensor, target: Tensor) -> Tensor:
+    p = torch.sigmoid(x)
+    return (1 - (2 * (p * target).sum(1) + 1) / (p.sum(1) + target.sum(1) + 1)).mean()
+
+
+def tversky(x: Tensor, target: Tensor) -> Tensor:
+    p = torch.sigmoid(x)
+    found = (p * target).sum(1)
+    wrong, missed = (p * (1 - target)).sum(1), ((1 - p) * target).sum(1)
+    return (1 - (found + 1) / (found + 0.5 * wrong + 0.5 * missed + 1)).mean()
+
+
+def huber(x: Tensor, target: Tensor) -> Tensor:
+    e = (x - target).abs()
+    return torch.where(e < 1, 0.5 * e * e, e - 0.5).mean()
+
+
+def triplet(anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    near = (anchor - positive + 1e-6).norm(dim=-1)
+    far = (anchor - negative + 1e-6).norm(dim=-1)
+    return F.relu(1 + near - far).mean()
+
+
+def cosine_embedding(x: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    cosine = F.cosine_similarity(x, y)
+    return torch.where(target > 0, 1 - cosine, F.relu(cosine)).mean()
+
+
+def multi_margin(x: Tensor, target: Tensor) -> Tensor:
+    over = F.relu(1 - picked(x, target)[:, None] + x)
+    others = torch.arange(x.shape[1]) != target[:, None]
+    return (over * others).sum(1).mean() / x.shape[1]
+
+
+def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(x, weight), target)
+
+
+def entropy_of_two(x: Tensor, target: Tensor) -> Tensor:
+    return -(target * x.log() + (1 - target) * (1 - x).log()).mean()
+
+
+POINTWISE: dict[str, tuple[Make, Function | None]] = {
+    "mse_loss": (two, lambda x, t: (x - t).square().mean()),
+    "l1_loss": (two, lambda x, t: (x - t).abs().mean()),
+    "smooth_l1_loss": (two, huber),
+    "huber_loss": (two, huber),
+    "soft_margin_loss": (signs, lambda x, t: torch.log1p(torch.exp(-t * x)).mean()),
+    "hinge_embedding_loss": (signs, lambda x, t: torch.where(t > 0, x, F.relu(1 - x)).mean()),
+    "poisson_nll_loss": (shares, lambda x, t: (x.exp() - t * x).mean()),
+    "binary_cross_entropy_with_logits": (
+        shares,
+        lambda x, t: (F.softplus(x) - t * x).mean(),
+    ),
+    "binary_cross_entropy": (
+        lambda d, *s: [d.between(0.1, 0.9, *s), d.between(0, 1, *s)],
+        entropy_of_two,
+    ),
+    "cross_entropy": (classes, cross_entropy),
+    "nll_loss": (classes, lambda x, t: -picked(x, t).mean()),
+    "multi_margin_loss": (classes, multi_margin),
+}
+"""Of an input and a target, with torch's name."""
+
+ROWS = (
+    *(
+        Row(name, make, getattr(F, name), composite, fixed=(1,))
+        for name, (make, composite) in POINTWISE.items()
+    ),
+    Row(
+        "cross_entropy_probabilities",
+        lambda d, *s: [d.normal(*s), d.normal(*s).softmax(1)],
+        F.cross_entropy,
+        lambda x, t: -(t * torch.log_softmax(x, 1)).sum(1).mean(),
+        fixed=(1,),
+    ),
+    Row(
+        "kl_div",
+        lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).softmax(1)],
+        lambda x, t: F.kl_div(x, t, reduction="batchmean"),
+        lambda x, t: (t * (t.log() - x)).sum() / len(x),
+        {"reduction": "batchmean"},
+        fixed=(1,),
+    ),
+    Row(
+        "gaussian_nll_loss",
+        lambda d, *s: [d.normal(*s), d.normal(*s), d.between(0.3, 2, *s)],
+        F.gaussian_nll_loss,
+        lambda x, t, v: (
+            0.5 * (v.clamp(min=1e-6).log() + (x - t).square() / v.clamp(min=1e-6)).mean()
+        ),
+        fixed=(1,),
+    ),
+    Row("hinge_loss", signs, composite=lambda x, t: F.relu(1 - t * x).mean(), fixed=(1,)),
+    Row(
+        "margin_ranking_loss",
+        lambda d, *s: [d.normal(*s), d.normal(*s), d.sign(*s)],
+        F.margin_ranking_loss,
+        lambda x, y, t: F.relu(-t * (x - y)).mean(),
+        fixed=(2,),
+    ),
+    Row(
+        "triplet_margin_loss",
+        lambda d, *s: [d.normal(*s), d.normal(*s), d.normal(*s)],
+        F.triplet_margin_loss,
+        triplet,
+    ),
+    Row(
+        "cosine_embedding_loss",
+        lambda d, *s: [d.normal(*s), d.normal(*s), d.sign(s[0])],
+        F.cosine_embedding_loss,
+        cosine_embedding,
+        fixed=(2,),
+    ),
+    Row("focal_loss", classes, composite=focal),
+    Row(
+        "sigmoid_focal_loss",
+        shares,
+        composite=sigmoid_focal,
+        given={"reduction": "mean"},
+        fixed=(1,),
+    ),
+    Row("info_nce", two, composite=info_nce, large=(1024, 256)),
+    Row("dice_loss", shares, composite=dice, fixed=(1,)),
+    Row("tversky_loss", shares, composite=tversky, fixed=(1,)),
+    Row(
+        "linear_cross_entropy",
+        features,
+        F.linear_cross_entropy,
+        linear_cross_entropy,
+        small=(8, 4, 8),
+        large=(512, 64, 2048),
+    ),
+)
+EXTRA = tuple(
+    Row(
+        "linear_cross_entropy",
+        features,
+        F.linear_cross_entropy,
+        linear_cross_entropy,
+        large=sizes,
+        label="x".join(map(str, sizes)),
+    )
+    for sizes in ((2048, 256, 8192), (1024, 256, 32768))
+)

@@ -1,0 +1,102 @@
+"""Runs the rows: first what all ways compute, then what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from kit.race.agree import hold
+from kit.race.measure import passes, peak, saved
+from kit.race.minimal import MINIMAL
+from kit.race.row import COMPOSITE, OURS, TORCH, Function, Row
+from kit.race.step import Step
+from kit.race.timing import race
+
+Entry = dict[str, Any]
+"""What is found of a row at a size, as it stands in the file of results."""
+
+COMPILED = " compiled"
+MINIMAL_WAY = "minimal"
+OTHERS = (TORCH, COMPOSITE)
+"""The ways that ours is held against."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows are run."""
+
+    rounds: int = 20
+    compiled: bool = False
+    forward_only: bool = False
+
+    def run(self, step: Step, function: Function) -> Callable[[], object]:
+        """The call that is timed and measured."""
+        return partial(step.forward if self.forward_only else step.whole, function)
+
+
+def entry(row: Row, size: str, plan: Plan) -> Entry:
+    """The row at a size: seconds, bytes and passes of each way."""
+    eager = row.ways()
+    hold(row, size, eager, torch.float64)
+    ways = dict(eager)
+    if plan.compiled:
+        torch.compiler.reset()
+        ways |= {name + COMPILED: torch.compile(f, dynamic=False) for name, f in eager.items()}
+    hold(row, size, ways, torch.float32)
+    step = Step.of(row, size)
+    runs = {name: plan.run(step, function) for name, function in ways.items()}
+    seconds = race(runs, plan.rounds)
+    found = {}
+    for name, function in ways.items():
+        found[name] = {
+            "seconds": seconds[name],
+            "saved": asdict(saved(step, function)),
+            "peak": peak(runs[name]),
+        }
+        if name in eager:
+            found[name]["passes"] = passes(runs[name], step.full())
+    return {
+        "name": row.name,
+        "size": size,
+        "sizes": list(row.sizes()[size]),
+        "ways": found,
+        "ratios": ratios(seconds),
+    }
+
+
+def ratios(seconds: dict[str, float]) -> dict[str, float]:
+    """The time of ours over that of each other way, compiled over compiled."""
+    found = {}
+    for name, time in seconds.items():
+        ours = OURS + COMPILED if name.endswith(COMPILED) else OURS
+        if name != ours:
+            found[name] = seconds[ours] / time
+    return found
+
+
+def overhead(rows: list[Row], plan: Plan) -> Iterator[Entry]:
+    """What a call costs on 8x8: beside a minimal Function, and without a graph beside torch's."""
+    for row in rows:
+        if row.name not in MINIMAL or row.label:
+            continue
+        ways = row.ways()
+        both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
+        hold(row, "small", both, torch.float64)
+        hold(row, "small", both, torch.float32)
+        step = Step.of(row, "small")
+        graphed = race({name: partial(step.whole, f) for name, f in both.items()}, plan.rounds)
+        with torch.no_grad():
+            plain = race(
+                {name: partial(step.forward, ways[name]) for name in (OURS, TORCH) if name in ways},
+                plan.rounds,
+            )
+        yield {
+            "name": row.name,
+            "seconds": graphed,
+            "seconds without a graph": plain,
+            "ratios": ratios(graphed),
+            "ratios without a graph": ratios(plain),
+        }
