@@ -9,8 +9,9 @@
 Of each operation the ways are interleaved in one process on one thread, in float32, with a pause
 between; the figure is the ratio of the minima of forward and backward, which depends on the
 machine. Beside it stands what does not: bytes saved for the backward, the peak of what is
-allocated, and the kernels that touch a full tensor. A way whose value or gradients differ from
-ours is an error, before anything is timed. FOLDER gets results.json, table.md and a chart a size.
+allocated, and the kernels that touch a full tensor. A row of which a way differs from ours in value
+or gradient is not timed, and the command ends with 1. FOLDER gets results.json, table.md and a
+chart of each size.
 """
 
 from __future__ import annotations
@@ -59,15 +60,23 @@ def chosen(rows: tuple[Row, ...], patterns: list[str] | None) -> list[Row]:
     return [row for row in rows if any(fnmatchcase(row.name, p) for p in patterns)]
 
 
-def run(rows: list[Row], size: str, plan: Plan) -> list[Entry]:
-    """The entries of the rows at the sizes, each named on stderr as it is run."""
-    found = []
+def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[str]]:
+    """The entries of the rows at the sizes, and what is wrong with those that have none.
+
+    Each is named on stderr as it is run. A row that differs or fails leaves the others in the race.
+    """
+    found, wrong = [], []
     for row in rows:
         for label in row.sizes():
             if row.label or size in (label, "both"):
                 print(f"{row.name}, {label}", file=sys.stderr)
-                found.append(entry(row, label, plan))
-    return found
+                try:
+                    found.append(entry(row, label, plan))
+                except DifferError as error:
+                    wrong.append(str(error))
+                except RuntimeError as error:  # of torch, torch.compile among it
+                    wrong.append(f"{row.name}, {label}: {error}")
+    return found, wrong
 
 
 def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> None:
@@ -114,12 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        entries = run(given.rows, given.size, plan)
+        entries, wrong = run(given.rows, given.size, plan)
         calls = [] if given.size == "large" else list(overhead(given.rows, plan))
         write(given.out, entries, calls, plan)
-    except DifferError as error:
-        print(f"race: {error}", file=sys.stderr)
-        return 1
     finally:
         torch.set_num_threads(threads)
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -129,7 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
     for line in report.summary(entries):
         console.print(line, highlight=False)
     console.print(f"{given.out}: results.json, table.md, charts", highlight=False)
-    return 0
+    for message in wrong:
+        print(f"race: {message}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
