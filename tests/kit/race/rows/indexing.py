@@ -20,16 +20,12 @@ def segments(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
     return [draw.normal(rows, columns), draw.below(4, rows)]
 
 
-def one_hot(index: Tensor, weight: Tensor) -> Tensor:
-    return F.one_hot(index, len(weight)).to(weight.dtype) @ weight
-
-
 def of_segments(x: Tensor, ids: Tensor) -> Tensor:
     return x.new_zeros(4, x.shape[1]).index_add(0, ids, x)
 
 
 ROWS = (
-    Row("embedding", words, F.embedding, one_hot),
+    Row("embedding", words, F.embedding, lambda index, weight: weight[index]),
     Row("gather", places, lambda x, n: x.gather(1, n), given={"dim": 1}),
     Row(
         "index_select",
