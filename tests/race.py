@@ -20,7 +20,9 @@ import argparse
 import json
 import platform
 import sys
+from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +30,7 @@ from kit.race import report
 from kit.race.agree import DifferError
 from kit.race.row import Row
 from kit.race.rows import EXTRA, ROWS
-from kit.race.run import Entry, Plan, entry, overhead
+from kit.race.run import Entry, Plan, call, entry, has_minimal
 from rich.console import Console
 from rich.table import Table
 
@@ -60,23 +62,30 @@ def chosen(rows: tuple[Row, ...], patterns: list[str] | None) -> list[Row]:
     return [row for row in rows if any(fnmatchcase(row.name, p) for p in patterns)]
 
 
-def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[str]]:
-    """The entries of the rows at the sizes, and what is wrong with those that have none.
+def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[Entry], list[str]]:
+    """The entries of the rows at the sizes, those of calls, and what is wrong with the others.
 
     Each is named on stderr as it is run. A row that differs or fails leaves the others in the race.
     """
-    found, wrong = [], []
+    entries, calls, wrong = [], [], []
+
+    def attempt(found: list[Entry], what: str, make: Callable[[], Entry]) -> None:
+        print(what, file=sys.stderr)
+        try:
+            found.append(make())
+        except DifferError as error:
+            wrong.append(str(error))
+        except RuntimeError as error:  # of torch, torch.compile among it
+            wrong.append(f"{what}: {error}")
+
     for row in rows:
         for label in row.sizes():
             if row.label or size in (label, "both"):
-                print(f"{row.name}, {label}", file=sys.stderr)
-                try:
-                    found.append(entry(row, label, plan))
-                except DifferError as error:
-                    wrong.append(str(error))
-                except RuntimeError as error:  # of torch, torch.compile among it
-                    wrong.append(f"{row.name}, {label}: {error}")
-    return found, wrong
+                attempt(entries, f"{row.name}, {label}", partial(entry, row, label, plan))
+    for row in rows:
+        if has_minimal(row) and size != "large":
+            attempt(calls, f"{row.name}, a call", partial(call, row, plan))
+    return entries, calls, wrong
 
 
 def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> None:
@@ -123,8 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        entries, wrong = run(given.rows, given.size, plan)
-        calls = [] if given.size == "large" else list(overhead(given.rows, plan))
+        entries, calls, wrong = run(given.rows, given.size, plan)
         write(given.out, entries, calls, plan)
     finally:
         torch.set_num_threads(threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -77,26 +77,25 @@ def ratios(seconds: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def overhead(rows: list[Row], plan: Plan) -> Iterator[Entry]:
+def has_minimal(row: Row) -> bool:
+    return row.name in MINIMAL and not row.label
+
+
+def call(row: Row, plan: Plan) -> Entry:
     """What a call costs on 8x8: beside a minimal Function, and without a graph beside torch's."""
-    for row in rows:
-        if row.name not in MINIMAL or row.label:
-            continue
-        ways = row.ways()
-        both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
-        hold(row, "small", both, torch.float64)
-        hold(row, "small", both, torch.float32)
-        step = Step.of(row, "small")
-        graphed = race({name: partial(step.whole, f) for name, f in both.items()}, plan.rounds)
-        with torch.no_grad():
-            plain = race(
-                {name: partial(step.forward, ways[name]) for name in (OURS, TORCH) if name in ways},
-                plan.rounds,
-            )
-        yield {
-            "name": row.name,
-            "seconds": graphed,
-            "seconds without a graph": plain,
-            "ratios": ratios(graphed),
-            "ratios without a graph": ratios(plain),
-        }
+    ways = row.ways()
+    both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
+    plain = {name: ways[name] for name in (OURS, TORCH) if name in ways}
+    for dtype in (torch.float64, torch.float32):
+        hold(row, "small", both | plain, dtype)
+    step = Step.of(row, "small")
+    with_graph = race({name: partial(step.whole, f) for name, f in both.items()}, plan.rounds)
+    with torch.no_grad():
+        without = race({name: partial(step.forward, f) for name, f in plain.items()}, plan.rounds)
+    return {
+        "name": row.name,
+        "seconds": with_graph,
+        "seconds without a graph": without,
+        "ratios": ratios(with_graph),
+        "ratios without a graph": ratios(without),
+    }
