@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from derive.check.calling import Function, array, differentiable, differs
+from derive.check.calling import Function, array, differentiable, unlike
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
@@ -39,7 +39,7 @@ def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 def _same(batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float) -> list[str]:
     """Where a batch differs from its elements, one by one."""
     found = [
-        differs(f"gradient {k}, batched", array(b[n]), array(one[k]), 1e-9, 1e-11 + slack)
+        unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
         for n, one in enumerate(looped)
         for k, b in enumerate(batched)
     ]

@@ -243,5 +243,10 @@ def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
     return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
 
 
+def unlike(name: str, got: Any, want: Any, slack: float = 0.0, scale: float = 1.0) -> str:
+    """Where two computations of the same differ by more than their last digits, and the slack."""
+    return differs(name, got, want, 1e-10, (1e-12 + slack) * scale)
+
+
 def array(t: Tensor) -> Any:
     return t.detach().double().numpy() if t.is_floating_point() else t.detach().numpy()

@@ -25,6 +25,7 @@ from derive.check.calling import (
     directions_of,
     pulled_back,
     tensors_of,
+    unlike,
     weights_of,
 )
 from derive.check.column import NotApplicable
@@ -149,9 +150,9 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     found = []
     for name, slopes in (("dual", tangents), ("jvp", torch.func.jvp(call, still, along)[1])):
         got = sum((w * t).sum() for w, t in zip(weights, slopes, strict=True) if t is not None)
-        bound = (1e-11 + slack) * (1 + float(terms.detach().abs().sum()))
+        scale = 1 + float(terms.detach().abs().sum())
         want = float(terms.detach().sum())
-        found.append(differs(f"slope, {name}", float(got), want, 1e-9, bound))
+        found.append(unlike(f"slope, {name}", float(got), want, slack, scale))
     if detaches(op) or not terms.requires_grad:
         return "; ".join(filter(None, found))
     second = torch.autograd.grad(terms.sum(), inputs, materialize_grads=True)

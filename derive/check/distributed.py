@@ -12,10 +12,10 @@ from derive.check.calling import (
     array,
     called,
     cotangents_of,
-    differs,
     inputs_of,
     pulled_back,
     tensors_of,
+    unlike,
 )
 from derive.check.column import NotApplicable
 from derive.check.samples import Sample
@@ -61,13 +61,12 @@ def replicated(op: Operation, function: Function, made: Sample, slack: float = 0
                 raise NotApplicable(f"torch has no rule: {what}") from None
             raise
         found = [
-            differs(name, array(_whole(o)), array(w), 1e-9, 1e-11 + slack)
+            unlike(name, array(_whole(o)), array(w), slack)
             for name, o, w in zip(made.outputs, outputs, want_values, strict=True)
         ]
         names = inputs_of(tensors) if grads else []
         for name, g in zip(names, grads, strict=True):
-            bound = 1e-11 + slack
-            found.append(differs(f"grad_{name}", array(_whole(g)), array(want[name]), 1e-9, bound))
+            found.append(unlike(f"grad_{name}", array(_whole(g)), array(want[name]), slack))
     return "; ".join(filter(None, found))
 
 

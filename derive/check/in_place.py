@@ -12,9 +12,9 @@ from derive.check.calling import (
     called,
     cotangents_of,
     differentiable,
-    differs,
     inputs_of,
     tensors_of,
+    unlike,
 )
 from derive.check.column import NotApplicable
 from derive.check.samples import Sample, axis_sizes
@@ -66,8 +66,7 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
                     raise
         if len(grads) == 2:
             for name, want, got in zip(inputs_of(tensors), *grads, strict=True):
-                bound = 1e-11 + slack
-                found.append(differs(f"grad_{name}", array(got), array(want), 1e-9, bound))
+                found.append(unlike(f"grad_{name}", array(got), array(want), slack))
     return "; ".join(filter(None, found))
 
 

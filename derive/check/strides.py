@@ -13,10 +13,10 @@ from derive.check.calling import (
     called,
     cotangents_of,
     differentiable,
-    differs,
     inputs_of,
     pulled_through,
     tensors_of,
+    unlike,
 )
 from derive.check.column import NotApplicable
 from derive.check.samples import Sample, sample
@@ -36,7 +36,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     ours = called(function, made, list(views.values()))
     plain = called(function, made, list(dense.values()))
     found = [
-        differs(name, array(got), array(want), 1e-9, 1e-11 + slack)
+        unlike(name, array(got), array(want), slack)
         for name, got, want in zip(made.outputs, ours, plain, strict=True)
     ]
     pairs = [(a, b) for a, b in zip(ours, plain, strict=True) if b.requires_grad]
@@ -64,8 +64,7 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
             for n, cots in enumerate((strange, usual))
         )
         for name, got, want in zip(names, grads, wants, strict=True):
-            bound = 1e-11 + slack
-            found.append(differs(f"grad_{name}", array(got), array(want), 1e-9, bound))
+            found.append(unlike(f"grad_{name}", array(got), array(want), slack))
     return "; ".join(filter(None, found))
 
 
@@ -88,7 +87,7 @@ def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -
         shared[other] = shared[one]
         got = _gradients(function, subject, shared)[one]
         want = array(wants[one]) + array(wants[other])
-        text = differs(f"grad_{one}, given as {other} too", array(got), want, 1e-9, 1e-11 + slack)
+        text = unlike(f"grad_{one}, given as {other} too", array(got), want, slack)
         found.append(text)
     return "; ".join(filter(None, found))
 

@@ -18,10 +18,10 @@ from derive.check.calling import (
     cotangents_of,
     detached,
     differentiable,
-    differs,
     inputs_of,
     pulled_through,
     tensors_of,
+    unlike,
     weights_of,
 )
 from derive.check.column import NotApplicable
@@ -64,7 +64,7 @@ def _unlike(
         grads = pulled_through(outputs, made, tensors, cotangents_of(made))
         results.append(values | {f"grad_{name}": array(g) for name, g in grads.items()})
     want, got = results
-    found = [differs(name, got[name], v, 1e-9, 1e-11 + slack) for name, v in want.items()]
+    found = [unlike(name, got[name], v, slack) for name, v in want.items()]
     return [text for text in found if text]
 
 
@@ -108,7 +108,7 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
         graph = make_fx(both)(*(t.detach() for t in inputs))
     moved = [t.detach() * 0.99 for t in inputs]
     found = [
-        differs(f"result {n}", array(got), array(want), 1e-9, 1e-11 + slack)
+        unlike(f"result {n}", array(got), array(want), slack)
         for n, (got, want) in enumerate(zip(graph(*moved), both(*moved), strict=True))
     ]
     return "; ".join(filter(None, found))

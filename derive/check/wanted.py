@@ -11,10 +11,10 @@ from derive.check.calling import (
     cotangents_of,
     detached,
     differentiable,
-    differs,
     inputs_of,
     pulled_back,
     tensors_of,
+    unlike,
 )
 from derive.check.column import NotApplicable
 from derive.check.samples import Sample
@@ -40,8 +40,7 @@ def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0)
             got = pulled_back(function, made, tensors)
             for name in wanted:
                 alone = f"grad_{name} with those of {', '.join(wanted)}"
-                bound = 1e-11 + slack
-                found.append(differs(alone, array(got[name]), array(whole[name]), 1e-9, bound))
+                found.append(unlike(alone, array(got[name]), array(whole[name]), slack))
     return "; ".join(filter(None, found))
 
 
@@ -74,5 +73,5 @@ def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     )
     for name, want, *parts in zip(inputs_of(tensors), whole, *each, strict=True):
         total = sum(array(part) for part in parts)
-        found.append(differs(f"grad_{name}", total, array(want), 1e-9, 1e-11 + slack))
+        found.append(unlike(f"grad_{name}", total, array(want), slack))
     return "; ".join(filter(None, found))
