@@ -100,6 +100,8 @@ def _settled(op: Operation, column: Column, function: Function, made: Sample) ->
     ):
         # torch's own, on first use of forward mode.
         warnings.simplefilter("ignore", DeprecationWarning)
+        # It vmaps the derivative of unfold in a loop.
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         try:
             detail, numerical = _asked(check, function, made)
             if detail and numerical and column.order is not None:
