@@ -19,7 +19,7 @@ from kit.cases.chosen import each_word, every, least, positive, two, two_small  
 from kit.cases.elementwise import PAIRS  # noqa: E402
 from kit.cases.reductions import REDUCTIONS  # noqa: E402
 from kit.each import each_operation, naming  # noqa: E402
-from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from derive import catalog  # noqa: E402
@@ -183,7 +183,20 @@ def test_gradients_are_those_of_finite_differences(case):
 
 @each(every)
 def test_forward_mode_is_reverse_mode(case):
-    assert_holds("forward", case)
+    """<G, J way> = <gradient, way>."""
+    places = tuple(case.floating())
+    tensors = with_gradients(case, places)
+    result = case.call(*tensors)
+    G = cotangent(result)
+    wanted = [tensors[n] for n in places]
+    grads = torch.autograd.grad(result, wanted, G, materialize_grads=True)
+    with forward_ad.dual_level():
+        duals = case.tensors()
+        for n in places:
+            duals[n] = forward_ad.make_dual(duals[n], cotangent(duals[n]))
+        tangent = forward_ad.unpack_dual(case.call(*duals)).tangent
+    along = sum((grad * cotangent(grad)).sum() for grad in grads)
+    assert_same((G * tangent).sum() if tangent is not None else 0 * along, along, "tangent")
 
 
 def differed(name: str) -> list[Case]:
