@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from derive.algebra.interpret import Array
 from derive.check import reference
+from derive.check.column import NotApplicable
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
@@ -31,6 +32,11 @@ def tensors_of(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]
             tensor = tensor.to(getattr(torch, dtype)).requires_grad_()
         found[name] = tensor
     return found
+
+
+def detached(made: Sample) -> dict[str, Tensor | None]:
+    """The inputs, of which none requires a gradient."""
+    return {name: None if t is None else t.detach() for name, t in tensors_of(made).items()}
 
 
 def called(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -> list[Tensor]:
@@ -55,6 +61,32 @@ def inputs_of(tensors: dict[str, Tensor | None]) -> list[str]:
     return [name for name, t in tensors.items() if t is not None and t.requires_grad]
 
 
+def of_inputs(
+    function: Function, made: Sample
+) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """The smooth outputs as a function of the inputs that require a gradient."""
+    tensors = tensors_of(made)
+    names = inputs_of(tensors)
+
+    def call(*given: Tensor) -> tuple[Tensor, ...]:
+        all_of_them = {**tensors, **dict(zip(names, given, strict=True))}
+        return tuple(smooth(called(function, made, list(all_of_them.values())), made))
+
+    return call, tuple(t for t in tensors.values() if t is not None and t.requires_grad)
+
+
+def differentiable(
+    function: Function, made: Sample
+) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """`of_inputs`; NotApplicable where there is nothing to differentiate."""
+    call, inputs = of_inputs(function, made)
+    if not inputs:
+        raise NotApplicable("no input is of floating point")
+    if not any(o.requires_grad for o in call(*inputs)):
+        raise NotApplicable("no output has a gradient")
+    return call, inputs
+
+
 def cotangents_of(made: Sample) -> dict[str, Any]:
     """One for each floating-point output; 0 where the output is infinite."""
     rng = np.random.default_rng(7)
@@ -69,10 +101,19 @@ def pulled_back(
     function: Function, made: Sample, tensors: dict[str, Tensor | None]
 ) -> dict[str, Tensor]:
     """The gradient of Sum outputs*cotangents for each input that requires one."""
+    outputs = called(function, made, list(tensors.values()))
+    return pulled_through(outputs, made, tensors, cotangents_of(made))
+
+
+def pulled_through(
+    outputs: Sequence[Tensor],
+    made: Sample,
+    tensors: dict[str, Tensor | None],
+    cotangents: Mapping[str, Array],
+) -> dict[str, Tensor]:
+    """The same, of outputs that are there."""
     import torch
 
-    outputs = called(function, made, list(tensors.values()))
-    cotangents = cotangents_of(made)
     pairs = [
         (output, torch.from_numpy(cotangents[name]).to(output.dtype))
         for name, output in zip(made.outputs, outputs, strict=True)
@@ -200,6 +241,11 @@ def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
     at = np.unravel_index(np.argmax(np.nan_to_num(gap, nan=np.inf)), gap.shape)
     place = ", ".join(str(int(n)) for n in at)
     return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
+
+
+def unlike(name: str, got: Any, want: Any, slack: float = 0.0, scale: float = 1.0) -> str:
+    """Where two computations of the same differ by more than their last digits, and the slack."""
+    return differs(name, got, want, 1e-10, (1e-12 + slack) * scale)
 
 
 def array(t: Tensor) -> Any:

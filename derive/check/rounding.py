@@ -17,7 +17,9 @@ from derive.algebra.interpret import Array
 from derive.check.calling import (
     Function,
     Results,
+    array,
     called,
+    differs,
     inputs_of,
     plain,
     pulled_back,
@@ -25,12 +27,6 @@ from derive.check.calling import (
 )
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
-
-SHIFTS = (
-    ("float32 off the origin", 1.0, 100.0),
-    ("float32 saturated", 20.0, 0.0),
-)
-"""What is made of the floating-point inputs of a sample: scaled by the first, then moved."""
 
 _PARTS = (1, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
 """Of scale and offset: less where the equations are not finite, as exp of 100 in float32."""
@@ -44,13 +40,38 @@ _TINY = 2.0**-126
 """Below it float32 has fewer digits."""
 
 
+def float32(op: Operation, function: Function, made: Sample) -> str:
+    """In float32 outputs and gradients are of that type and near those of float64.
+
+    They may be as far off as rounding of the equations as written explains.
+    """
+    import torch
+
+    wrong, far = [], []
+    single = tensors_of(made, "float32")
+    for name, output in zip(
+        made.outputs, called(function, made, list(single.values())), strict=True
+    ):
+        if output.is_floating_point():
+            if output.dtype != torch.float32:
+                wrong.append(f"{name} is {output.dtype}")
+            far.append(differs(name, array(output), made.outputs[name], 1e-3, 1e-4))
+    double = pulled_back(function, made, tensors_of(made))
+    for name, got in pulled_back(function, made, single).items():
+        far.append(differs(f"grad_{name}", array(got), array(double[name]), 1e-3, 1e-3))
+    if any(far) and not lost_digits(op, function, made):
+        far = []
+    return "; ".join(filter(None, [*wrong, *far]))
+
+
 def lost_digits(
-    op: Operation, scale: float, offset: float, function: Function, made: Sample
+    op: Operation, function: Function, made: Sample, scale: float = 1.0, offset: float = 0.0
 ) -> str:
     """Where code in float32 is further from the truth than rounding of the equations explains.
 
-    The inputs are moved as far as all is finite there; where that is nowhere, as far as something
-    is, and that is asked. Where nothing is defined, as asin off the origin, nothing is asked.
+    The inputs are scaled, then moved by the offset: as far as all is finite there; where that is
+    nowhere, as far as something is, and that is asked. Where nothing is defined, as asin off the
+    origin, nothing is asked.
     """
     single = made
     known: dict[str, tuple[Array, float]] = {}

@@ -59,7 +59,8 @@ class Case:
     """What to vary: the number of axes of the first and other groups, and the parameters.
 
     ``given`` False leaves out each optional tensor; ``varied`` gives numbers other than their
-    defaults, ``kept`` sets the flags, ``backwards`` counts run-time axes from the end.
+    defaults, ``kept`` sets the flags, ``backwards`` counts run-time axes from the end; ``alike``
+    gives all extents that may be chosen one size.
     """
 
     label: str
@@ -69,6 +70,7 @@ class Case:
     given: bool = True
     kept: bool = False
     backwards: bool = False
+    alike: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
         first = attempt // 2 % 2
         pool = _SIZES[first : first + needed] if attempt % 2 else _SIZES
         wanted = _Sizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
+        if case.alike:
+            wanted = _Sizes([_SIZES[attempt % len(_SIZES)]])
         try:
             shapes, parameters, least, work = _shapes(op, case, wanted)
         except (ValueError, IndexError, ZeroDivisionError):
@@ -230,19 +234,19 @@ def _shapes(
     for p in op.parameters:
         if isinstance(p, SizeOf):
             parameters[p.name] = known[p.extent]
-    shapes = {t.name: tuple(n for a in t.axes for n in _axis(a, known)) for t in given}
+    shapes = {t.name: tuple(n for a in t.axes for n in axis_sizes(a, known)) for t in given}
     for p in op.parameters:
         if isinstance(p, AxisOf):
             home = next(t for t in op.inputs if p.index in t.axes)
             place = home.axes.index(p.index)
-            dim = sum(len(_axis(a, known)) for a in home.axes[:place])
-            rank = sum(len(_axis(a, known)) for a in home.axes)
+            dim = sum(len(axis_sizes(a, known)) for a in home.axes[:place])
+            rank = sum(len(axis_sizes(a, known)) for a in home.axes)
             parameters[p.name] = dim - rank if case.backwards else dim
     found = oracle.sizes(op, {name: np.empty(shape) for name, shape in shapes.items()}, parameters)
     least = min((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=1)
     if least == 0:
         raise ValueError("an extent is empty")
-    loops = sum(prod(prod(_axis(i, found)) for i in _indices(e)) for e in op.equations)
+    loops = sum(prod(prod(axis_sizes(i, found)) for i in _indices(e)) for e in op.equations)
     return shapes, parameters, least, loops * sum(prod(shape) for shape in shapes.values())
 
 
@@ -308,13 +312,13 @@ def _needs_choice(size: Expr) -> bool:
     return any(isinstance(e, Size | Param) for e in walk(size))
 
 
-def _axis(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
     """The sizes of the array axes that one axis stands for."""
     if isinstance(axis, Index):
         size = known[axis.extent]
         return size if isinstance(size, tuple) else (size,)
     if isinstance(axis, Composite):
-        return (prod(prod(_axis(part, known)) for part in axis.args),)
+        return (prod(prod(axis_sizes(part, known)) for part in axis.args),)
     return (1,)
 
 

@@ -93,19 +93,13 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def table(rows: Sequence[Any]) -> None:
-    """One line for each operation and option."""
+def print_line(parts: Sequence[tuple[str, str]]) -> None:
+    """A line of parts, each with a style that shows where stdout is a terminal."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    made = Table("operation", "option", "passed", "wrong")
-    lines = dict.fromkeys((row.operation, row.option) for row in rows)
-    for operation, option in lines:
-        mine = [r for r in rows if (r.operation, r.option) == (operation, option)]
-        wrong = ", ".join(dict.fromkeys(r.check for r in mine if not r.ok))
-        passed = f"{sum(r.ok for r in mine)} of {len(mine)}"
-        made.add_row(operation, option or "", passed, wrong)
-    Console(markup=False, highlight=False).print(made)
+    text = Text.assemble(*parts)
+    Console(soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def progress(items: Iterable[_Item], doing: str, total: int) -> Iterator[_Item]:

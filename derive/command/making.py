@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from derive.notation.operation import Operation
 from derive.pipeline import costs, source
 
 if TYPE_CHECKING:
+    from derive.check.column import Column
     from derive.check.verify import Check
 
 
@@ -71,19 +73,19 @@ def _name_of(module: Made) -> str:
 
 
 def checked(
-    operations: Iterable[tuple[Operation, Path | None]],
+    operations: Iterable[tuple[Operation, Path | None]], columns: Sequence[Column]
 ) -> Iterator[list[Check] | DeriveError]:
-    """Every check on the module of each operation, which is derived now where there is none."""
+    """These checks on the module of each operation, which is derived now where there is none."""
     modules = list(operations)
-    yield from each(_check, modules, _name_at, _VERIFIED)
+    yield from each(partial(_check, tuple(columns)), modules, _name_at, _VERIFIED)
 
 
-def _check(asked: tuple[Operation, Path | None]) -> list[Check]:
+def _check(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
     from derive.check.verify import checks_of, load_source
 
     op, path = asked
     if path is None:
-        return list(checks_of(op, load_source(op, source(op))))
+        return list(checks_of(op, load_source(op, source(op)), columns=columns))
     text = text_of(path)
     try:
         function = load_source(op, text)
@@ -92,7 +94,7 @@ def _check(asked: tuple[Operation, Path | None]) -> list[Check]:
             f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; "
             "`derive check` says what mends it"
         ) from None
-    return list(checks_of(op, function))
+    return list(checks_of(op, function, columns=columns))
 
 
 def _name_at(asked: tuple[Operation, Path | None]) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from derive import catalog
-from derive.command.console import print_json, print_note, progress, shown, table
+from derive.command.console import print_json, print_note, progress, shown
 from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, need_torch
 from derive.command.project import Found, find_project, lookup, module_of, operations_of
+from derive.command.verified import print_verified
 from derive.errors import DeriveError
+
+if TYPE_CHECKING:
+    from derive.check.column import Column
 
 
 class Dtype(StrEnum):
@@ -20,6 +25,13 @@ class Dtype(StrEnum):
 
     float32 = "float32"
     float64 = "float64"
+
+
+def complete_check(incomplete: str) -> list[str]:
+    """Names of checks."""
+    from derive.check.columns import ALL
+
+    return [column.name for column in ALL if column.name.startswith(incomplete)]
 
 
 def verify(
@@ -31,15 +43,28 @@ def verify(
             autocompletion=complete_name,
         ),
     ] = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Every check, also those that trace.")
+    ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHECK", help="This check alone; repeated.", autocompletion=complete_check
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="What checks state, and why some do not apply.")
+    ] = False,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
 ) -> None:
-    """The gradcheck family on generated modules."""
+    """The gradcheck family on generated modules, and how they do in torch: a table."""
     from derive.command.making import checked
     from derive.command.staging import settle
 
     hush(quiet)
+    columns = _columns(all_, check or [])
     project = find_project(Path.cwd())
     if project is not None:
         settle(project.out)
@@ -56,22 +81,32 @@ def verify(
     need_torch()
     modules = [(one.operation, module_of(one, project)) for one in found]
     rows = []
-    for checks in progress(checked(modules), "verifying", len(modules)):
+    for checks in progress(checked(modules, columns), "verifying", len(modules)):
         if isinstance(checks, DeriveError):
             raise checks
         rows += checks
-    wrong = [row for row in rows if not row.ok]
     if json_:
         print_json([vars(row) for row in rows])
     else:
-        if not quiet:
-            table(rows)
-        for row in wrong:
-            option = "" if row.option is None else f" ({row.option})"
-            typer.echo(f"wrong: {row.operation}{option}: {row.check}, {row.case}: {row.detail}")
-        if not quiet:
-            typer.echo(f"{len(rows) - len(wrong)} of {len(rows)} checks passed")
-    raise typer.Exit(1 if wrong else 0)
+        print_verified(rows, columns, verbose, quiet)
+    raise typer.Exit(0 if all(row.ok for row in rows) else 1)
+
+
+def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
+    """The checks that are asked for."""
+    from derive.check.columns import ALL, QUICK
+
+    known = {column.name: column for column in ALL}
+    if every and names:
+        raise typer.BadParameter("--all has every check", param_hint="--check")
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(
+                f"there is no check {name!r}; there are {', '.join(known)}", param_hint="--check"
+            )
+    if names:
+        return [column for column in ALL if column.name in names]
+    return ALL if every else QUICK
 
 
 # --------------------------------------------------------------------- compare

@@ -222,10 +222,10 @@ _ROWS = (
     TorchOp("_softmax_of", stem="p"),
     TorchOp("_logsoftmax", stem="logp"),
     TorchOp("math.prod", stem="size"),
-    TorchOp("_product_of_others", shapes.like, before=_before_others),
-    TorchOp("_product_before", shapes.like, before=_before_product),
-    TorchOp("_recurrence", shapes.like, _recurrence),
-    TorchOp("_decayed_sum", shapes.like, _recurrence, before=_before_decay),
+    TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
+    TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
+    TorchOp("_recurrence", shapes.like, _recurrence, ends_in_view=True),
+    TorchOp("_decayed_sum", shapes.like, _recurrence, before=_before_decay, ends_in_view=True),
 )
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}

@@ -471,6 +471,43 @@ def test_verify_as_json():
     assert all(row["ok"] for row in rows)
 
 
+def test_verify_shows_an_operation_a_row_and_a_check_a_column(project):
+    assert derive("generate", "--no-verify", "-q", cwd=project).returncode == 0
+    asked = ("verify", "--check", "missing", "--check", "gradient", "--check", "value")
+    done = derive(*asked, cwd=project)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines() == [
+        "value",
+        "│ gradient",
+        "│ │ missing",
+        "✓ ✓ -  scaled",
+        "2 of 2 checks passed; 1 do not apply (--verbose)",
+    ]
+    said = derive(*asked, "--verbose", cwd=project).stdout
+    assert "gradient  gradients are the differences of the equations" in said
+    assert "- missing: one output has a gradient: scaled" in said
+    rows = json.loads(derive(*asked, "--json", cwd=project).stdout)
+    assert [row["reason"] for row in rows] == ["", "", "one output has a gradient"]
+    module = project / "gen" / "scaled.py"
+    lines = module.read_text().splitlines(keepends=True)
+    wrong = [line.rstrip() + " * 1.5\n" if "grad_w = " in line else line for line in lines]
+    module.write_text("".join(wrong).replace("None * 1.5", "None"))
+    done = derive(*asked, cwd=project)
+    assert done.returncode == 1
+    assert "✓ ✗ -  scaled\nwrong: scaled: gradient, typical: grad_w" in done.stdout
+    assert "1 of 2 checks passed" in done.stdout
+    assert derive(*asked, "-q", cwd=project).stdout.startswith("wrong: scaled: gradient")
+
+
+@pytest.mark.parametrize(
+    "options", [("--check", "nothing"), ("--all", "--check", "value")], ids=" ".join
+)
+def test_wrong_checks_are_wrong_usage(options, project):
+    done = derive("verify", *options, cwd=project)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--check" in done.stderr
+
+
 @pytest.mark.parametrize("command", [["show", "softmax"], ["list"], ["check"]])
 def test_torch_is_not_imported(command, project):
     assert derive("generate", "--no-verify", cwd=project).returncode == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kit.case_samples import assert_holds  # noqa: E402
 from kit.cases import CASES, own  # noqa: E402
 from kit.cases.activations import ELEMENTWISE  # noqa: E402
 from kit.cases.case import GENERATED, Case, first, generated, positions, uniform  # noqa: E402
@@ -208,66 +209,15 @@ def test_second_derivatives_are_those_of_finite_differences(case):
     assert gradgradcheck(function, floats, **TOLERANCE, check_undefined_grad=True)
 
 
-def apart(x: torch.Tensor | None) -> torch.Tensor | None:
-    """The same values with other strides: every second element of a transposed tensor."""
-    if x is None or x.dim() == 0:
-        return x
-    wide = torch.zeros((*reversed(x.shape), 2), dtype=x.dtype)
-    wide[..., 0] = x.permute(*reversed(range(x.dim())))
-    return wide[..., 0].permute(*reversed(range(x.dim())))
-
-
 @each(two)
 def test_strides_do_not_matter(case):
-    places = case.floating()
-    ours = case.tensors()
-    theirs = [None if x is None else apart(x) for x in ours]
-    assert all(x is None or x.numel() < 2 or not x.is_contiguous() for x in theirs)
-    for tensors in (ours, theirs):
-        for n in places:
-            tensors[n].requires_grad_()
-    result, expected = case.call(*theirs), case.call(*ours)
-    assert_same(result, expected, "value")
-    G = cotangent(result)
-    grads = torch.autograd.grad(result, [theirs[n] for n in places], apart(G))
-    for grad, right in zip(
-        grads, torch.autograd.grad(expected, [ours[n] for n in places], G), strict=True
-    ):
-        assert_same(grad, right, "gradient")
-
-
-@each(two)
-def test_an_expanded_cotangent_is_like_any_other(case):
-    places = case.floating()
-    tensors = with_gradients(case, tuple(places))
-    wanted = [tensors[n] for n in places]
-    one = torch.tensor(0.7, dtype=torch.float64)
-    result = case.call(*tensors)
-    grads = torch.autograd.grad(result, wanted, one.expand(result.shape))
-    result = case.call(*tensors)
-    full = torch.autograd.grad(result, wanted, torch.full(result.shape, 0.7, dtype=torch.float64))
-    for grad, right in zip(grads, full, strict=True):
-        assert_same(grad, right, "gradient")
+    """Neither those of inputs nor those of cotangents, which may be expanded."""
+    assert_holds("strides", case)
 
 
 @each(two_small)
-def test_only_the_gradients_that_are_wanted_are_computed(case):
-    places = case.floating()
-    tensors = with_gradients(case, tuple(places))
-    result = case.call(*tensors)
-    G = cotangent(result)
-    whole = dict(
-        zip(places, torch.autograd.grad(result, [tensors[n] for n in places], G), strict=True)
-    )
-    for size in (n for n in {1, 2, len(places) - 1} if 0 < n < len(places)):
-        for wanted in combinations(places, size):
-            tensors = with_gradients(case, wanted)
-            case.call(*tensors).backward(G)
-            for n in places:
-                if n in wanted:
-                    assert_same(tensors[n].grad, whole[n], f"gradient of input {n}")
-                else:
-                    assert tensors[n].grad is None
+def test_a_gradient_does_not_depend_on_which_are_wanted(case):
+    assert_holds("subsets", case)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)

@@ -1,0 +1,182 @@
+"""Values and derivatives: the oracle's, differences', and those of forward mode.
+
+Values and first gradients are compared with the oracle, which shares nothing with the engine;
+gradcheck and gradgradcheck compare the code with its own differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from derive.algebra.interpret import Array
+from derive.check import oracle
+from derive.check.calling import (
+    Function,
+    array,
+    called,
+    cotangents_of,
+    differentiable,
+    differs,
+    directions_of,
+    pulled_back,
+    tensors_of,
+    weights_of,
+)
+from derive.check.column import NotApplicable
+from derive.check.detached import detaches, unlike_reference
+from derive.check.samples import Sample
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_RTOL, _ATOL = 1e-6, 1e-8
+_STEP = 1e-5
+"""Of gradcheck's differences: at its own 1e-6 the rounding of values above 10 reaches _ATOL."""
+_SLOPE = 1e-9
+"""Of forward mode: torch's own rule of logcumsumexp is off by 1e-10 where reverse mode is not."""
+_MOST_ROUNDS = 5_000
+"""Differences are taken element by element where the loops go round no more often than this."""
+_DIRECTIONS = 2
+
+
+def value(op: Operation, function: Function, made: Sample) -> str:
+    """The outputs are those of the equations."""
+    got = called(function, made, list(tensors_of(made).values()))
+    if len(got) != len(made.outputs):
+        return f"{len(got)} outputs, not {len(made.outputs)}"
+    found = [
+        differs(name, array(output), want, 1e-9, 1e-11)
+        for output, (name, want) in zip(got, made.outputs.items(), strict=True)
+    ]
+    return "; ".join(filter(None, found))
+
+
+def gradient(op: Operation, function: Function, made: Sample) -> str:
+    """The gradients are the differences of the equations."""
+    found = []
+    cotangents = cotangents_of(made)
+    sizes = oracle.sizes(op, made.tensors, made.parameters).values()
+    rounds = prod(prod(size) if isinstance(size, tuple) else size for size in sizes)
+    for name, gradient in pulled_back(function, made, tensors_of(made)).items():
+        given = (op, made.tensors, cotangents, made.parameters, name)
+        got = array(gradient)
+        with np.errstate(all="ignore"):
+            slopes = partial(oracle.slopes, *given)
+            if rounds * got.size > _MOST_ROUNDS and _along_directions(slopes, got):
+                continue
+            want = oracle.gradient(*given)
+        found.append(differs(f"grad_{name}", got, want, _RTOL, _absolute(want)))
+    return "; ".join(filter(None, found))
+
+
+def _absolute(want: Array) -> float:
+    """The absolute tolerance: a gradient that is small everywhere is held to its own measure."""
+    return 1e-7 * min(1.0, max(1e-3, float(np.abs(want).max(initial=0.0))))
+
+
+def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Array) -> bool:
+    """Whether the gradient is that of the equations along a few directions through all elements.
+
+    A kink that one element meets hides the others: where it is not, each is looked at by itself.
+    """
+    rng = np.random.default_rng(11)
+    signs = [rng.choice((-1.0, 1.0), got.shape) for _ in range(_DIRECTIONS)]
+    # Lengths that differ: two errors of opposite signs do not cancel.
+    directions = [sign * rng.uniform(0.5, 1.5, got.shape) for sign in signs]
+    want = np.asarray(slopes(directions), np.float64)
+    sums = np.asarray([np.sum(got * direction) for direction in directions], np.float64)
+    return bool(np.allclose(sums, want, _RTOL, _absolute(want)))
+
+
+# ----------------------------------------------------------- of both orders, by torch
+
+
+def gradcheck(op: Operation, function: Function, made: Sample) -> str:
+    """Jacobians, backward and forward, are those of central differences."""
+    from torch import autograd
+
+    _of_differences(op)
+    call, inputs = differentiable(function, made)
+    autograd.gradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=True)
+    return ""
+
+
+def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
+    """The backward has the right derivative itself."""
+    from torch import autograd
+
+    _of_differences(op)
+    call, inputs = differentiable(function, made)
+    autograd.gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
+    return ""
+
+
+def _of_differences(op: Operation) -> None:
+    """Differences show the derivatives of op."""
+    if detaches(op):
+        raise NotApplicable("differences do not know what is detached: see reference")
+
+
+def reference(op: Operation, function: Function, made: Sample) -> str:
+    """Both derivatives are those of autograd, where no differences show them."""
+    if not detaches(op):
+        raise NotApplicable("nothing is detached: see gradcheck and gradgradcheck")
+    return unlike_reference(op, function, made)
+
+
+def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """<cotangent, J direction> = <gradient, direction>, of the outputs and of the gradients."""
+    import torch
+
+    call, inputs = differentiable(function, made)
+    along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
+    weights = weights_of(made)
+    still = tuple(t.detach() for t in inputs)
+    pairs = list(zip(call(*inputs), weights, strict=True))
+    first = torch.autograd.grad(
+        [o for o, _ in pairs if o.requires_grad],
+        inputs,
+        [w for o, w in pairs if o.requires_grad],
+        create_graph=True,
+        materialize_grads=True,
+    )
+    terms = torch.stack([(g * u).sum() for g, u in zip(first, along, strict=True)])
+    tangents = _tangents(call, still, along)
+    found = []
+    for name, slopes in (("dual", tangents), ("jvp", torch.func.jvp(call, still, along)[1])):
+        got = sum((w * t).sum() for w, t in zip(weights, slopes, strict=True) if t is not None)
+        scale = 1 + float(terms.detach().abs().sum())
+        want = float(terms.detach().sum())
+        found.append(differs(f"slope, {name}", float(got), want, _SLOPE, scale * (1e-11 + slack)))
+    if detaches(op) or not terms.requires_grad:
+        return "; ".join(filter(None, found))
+    second = torch.autograd.grad(terms.sum(), inputs, materialize_grads=True)
+
+    def gradients(*given: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.func.vjp(call, *given)[1](tuple(weights)))
+
+    # torch gives zeros without memory, which are none once they are added to others.
+    curved = torch.func.jvp(gradients, still, along)[1]
+    for n, (slope, twice) in enumerate(zip(curved, second, strict=True)):
+        bound = 1e-10 * (1 + float(twice.abs().sum())) + slack
+        found.append(
+            differs(f"slope of gradient {n}", array(slope + 0 * twice), array(twice), 1e-8, bound)
+        )
+    return "; ".join(filter(None, found))
+
+
+def _tangents(call: Function, inputs: Sequence[Tensor], along: Sequence[Tensor]) -> list[Any]:
+    """What forward mode gives of the outputs, None where one does not depend on the inputs."""
+    from torch.autograd import forward_ad
+
+    dual: Any = forward_ad.make_dual
+    with forward_ad.dual_level():
+        outputs = call(*(dual(t, u) for t, u in zip(inputs, along, strict=True)))
+        unpacked: Any = forward_ad.unpack_dual
+        return [unpacked(o).tangent for o in outputs]

@@ -1,0 +1,110 @@
+"""Calls that leave this process: torch.export, and ONNX where that is installed."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from derive.check.calling import Function, array, called, differs
+from derive.check.column import NotApplicable
+from derive.check.samples import Sample
+from derive.check.tracing import importable, nearby
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ONNX = ("onnx", "onnxscript", "onnxruntime")
+
+
+def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """The program of torch.export has the same values, for other inputs too."""
+    import torch
+
+    given = nearby(made)
+    with importable(function), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(_module(function, made), tuple(_first(made)))
+        got = program.module()(*given)
+    return _unlike(got, called(function, made, given), made, 1e-10, 1e-12 + slack)
+
+
+def in_onnx(op: Operation, function: Function, made: Sample) -> str:
+    """onnxruntime gives the same values in float32."""
+    import torch
+
+    if lacking := [name for name in ONNX if find_spec(name) is None]:
+        raise NotApplicable(f"not installed: {', '.join(lacking)}")
+    given = [t.float() if t is not None and t.is_floating_point() else t for t in _first(made)]
+    with importable(function), _silent():
+        try:
+            program = torch.onnx.export(_module(function, made), tuple(given), dynamo=True)
+        except torch.onnx.OnnxExporterError as error:
+            raise NotApplicable(f"torch exports it to no ONNX: {_cause(error)}") from None
+        assert program is not None
+        want = called(function, made, given)
+        found = _unlike(program(*given), want, made, 1e-4, 1e-4)
+        if found:
+            program.initialize_inference_session(_as_it_stands)
+            if not _unlike(program(*given), want, made, 1e-4, 1e-4):
+                found += "; it is right without onnxruntime's rewriting of graphs"
+    return found
+
+
+def _as_it_stands(model: Any) -> Any:
+    """A session of onnxruntime that rewrites nothing."""
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """torch reports the progress of its exporter on all roads."""
+    before, quiet = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _cause(error: BaseException) -> str:
+    """What stands at the bottom of an error, in a line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
+def _first(made: Sample) -> list[Tensor | None]:
+    import torch
+
+    return [None if v is None else torch.from_numpy(v) for v in made.tensors.values()]
+
+
+def _module(function: Function, made: Sample) -> Any:
+    """The call with its parameters as a module."""
+    import torch
+
+    class Call(torch.nn.Module):
+        def forward(self, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+            return tuple(called(function, made, tensors))
+
+    return Call()
+
+
+def _unlike(got: Any, want: list[Tensor], made: Sample, rtol: float, atol: float) -> str:
+    found = [
+        differs(name, array(ours), array(theirs), rtol, atol)
+        for name, ours, theirs in zip(made.outputs, got, want, strict=True)
+    ]
+    return "; ".join(filter(None, found))

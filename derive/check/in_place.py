@@ -1,0 +1,110 @@
+"""What is written to, by the code and by its callers, and what is kept in memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from derive.check import oracle
+from derive.check.calling import (
+    Function,
+    array,
+    called,
+    cotangents_of,
+    differentiable,
+    inputs_of,
+    tensors_of,
+    unlike,
+)
+from derive.check.column import NotApplicable
+from derive.check.samples import Sample, axis_sizes
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def unchanged(op: Operation, function: Function, made: Sample) -> str:
+    """Neither inputs nor cotangents are written to."""
+    import torch
+
+    tensors = tensors_of(made)
+    outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    cotangents = [torch.full_like(o, 0.5) for o in outputs]
+    if outputs:
+        torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+    changed = [name for name, t in tensors.items() if t is not None and t._version]
+    changed += ["a cotangent" for c in cotangents if c._version or bool((c != 0.5).any())]
+    return f"written to: {', '.join(changed)}" if changed else ""
+
+
+def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """An output may be changed in place: the gradient follows, or autograd names what it reads."""
+    import torch
+
+    differentiable(function, made)
+    given = cotangents_of(made)
+    found = []
+    for n, output in enumerate(made.outputs):
+        grads = []
+        for factor in (1, 2):
+            tensors = tensors_of(made)
+            leaves = [t for t in tensors.values() if t is not None and t.requires_grad]
+            copies = [t.clone() if t is not None else t for t in tensors.values()]
+            y = called(function, made, copies)[n]
+            if not y.requires_grad:
+                break
+            try:
+                z = y.mul_(2) if factor == 2 else y
+                c = torch.from_numpy(given[output]).to(y.dtype) / factor
+                grads.append(torch.autograd.grad([z], leaves, [c], materialize_grads=True))
+            except RuntimeError as error:
+                if "single memory location" in str(error):
+                    raise NotApplicable("elements of the output share memory, as torch's") from None
+                if "modified by an inplace operation" not in str(error):
+                    raise
+        if len(grads) == 2:
+            for name, want, got in zip(inputs_of(tensors), *grads, strict=True):
+                found.append(unlike(f"grad_{name}", array(got), array(want), slack))
+    return "; ".join(filter(None, found))
+
+
+def saved(op: Operation, function: Function, made: Sample) -> str:
+    """No more bytes are kept for the backward than inputs and outputs have.
+
+    A tensor that shares the memory of another is counted once; an input that is left out as the
+    constant that it stands for.
+    """
+    from torch.autograd.graph import saved_tensors_hooks
+
+    differentiable(function, made)
+    kept: list[Tensor] = []
+
+    def pack(t: Tensor) -> Tensor:
+        kept.append(t.detach())
+        return t
+
+    tensors = tensors_of(made)
+    with saved_tensors_hooks(pack, lambda t: t):
+        outputs = called(function, made, list(tensors.values()))
+    there = [t for t in (*tensors.values(), *outputs) if t is not None]
+    bytes_kept, allowed = _bytes(kept), _bytes(there) + _left_out(op, made)
+    if bytes_kept <= allowed:
+        return ""
+    own = {t.untyped_storage().data_ptr() for t in there}
+    shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
+    more = ", ".join(map(str, shapes))
+    return f"{bytes_kept} bytes are kept, inputs and outputs have {allowed}: also {more}"
+
+
+def _left_out(op: Operation, made: Sample) -> int:
+    """The bytes of the constants in float64 that optional inputs stand for."""
+    found = oracle.sizes(op, made.tensors, made.parameters)
+    absent = [t for t in op.inputs if made.tensors[t.name] is None]
+    return sum(8 * prod(n for a in t.axes for n in axis_sizes(a, found)) for t in absent)
+
+
+def _bytes(tensors: list[Tensor]) -> int:
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    return sum(s.nbytes() for s in storages.values())
