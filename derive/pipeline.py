@@ -28,7 +28,8 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import frame_of, program
-from derive.module.checks import checks, one_dtype
+from derive.module.absent import with_absent
+from derive.module.checks import checks, filled, one_dtype
 from derive.module.document import document, document_joint
 from derive.module.emit import Variant, emit
 from derive.module.joint import emit_joint
@@ -255,9 +256,11 @@ def source(op: Operation) -> str:
     with working(op.name):
         code = coded(op)
         names = [option for option, _ in options(op)]
-        variants = [Variant(option, program_of(code.operation, option)) for option in names]
-        derivations = [_formulas(op, option) for option in names]
         tests = checks(code.operation, frame_of(code.operation))
+        chosen = dict(options(code.operation))
+        programs = {name: program_of(code.operation, name) for name in names}
+        variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
+        derivations = [_formulas(op, option) for option in names]
         text = emit(code, variants, tests, document(op, derivations))
         return check_code(op.name, text)
 
@@ -309,6 +312,7 @@ def value_and_grad_source(
     tests = [
         *checks(code.operation, frame_of(code.operation)),
         *one_dtype(code.operation),
+        *filled(code.operation),
     ]
     return emit_joint(_joint_name(op), code, made, tests, doc)
 

@@ -73,8 +73,7 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
 def saved(op: Operation, function: Function, made: Sample) -> str:
     """No more bytes are kept for the backward than inputs and outputs have.
 
-    A tensor that shares the memory of another is counted once; an input that is left out as the
-    constant that it stands for.
+    A tensor that shares the memory of another is counted once; an input that is left out is none.
     """
     from torch.autograd.graph import saved_tensors_hooks
 
@@ -89,20 +88,13 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
     with saved_tensors_hooks(pack, lambda t: t):
         outputs = called(function, made, list(tensors.values()))
     there = [t for t in (*tensors.values(), *outputs) if t is not None]
-    bytes_kept, allowed = _bytes(kept), _bytes(there) + _left_out(op, made)
+    bytes_kept, allowed = _bytes(kept), _bytes(there)
     if bytes_kept <= allowed:
         return ""
     own = {t.untyped_storage().data_ptr() for t in there}
     shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
     more = ", ".join(map(str, shapes))
     return f"{bytes_kept} bytes are kept, inputs and outputs have {allowed}: also {more}"
-
-
-def _left_out(op: Operation, made: Sample) -> int:
-    """The bytes of the constants in float64 that optional inputs stand for."""
-    found = oracle.sizes(op, made.tensors, made.parameters)
-    absent = [t for t in op.inputs if made.tensors[t.name] is None]
-    return sum(8 * prod(n for a in t.axes for n in axis_sizes(a, found)) for t in absent)
 
 
 def _bytes(tensors: list[Tensor]) -> int:

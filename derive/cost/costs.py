@@ -106,17 +106,13 @@ class Costs:
 def costs_of(op: Operation, program: Program) -> Costs:
     """Follow the code of one option."""
     sizes, letters = _Sizes(op), _letters(op)
-    inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
-    known = {e.name: sizes.shape(e.axes) for e in op.equations}
+    inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
-    at_hand: dict[str, Any] = {name: Tensor(shape) for name, shape in inputs.items()} | _parameters(
-        op
-    )
-    forward = Trace(sizes.letters, dict(at_hand))
+    forward = forward_trace(op)
     forward.run(program.forward, known)
     outputs = {name: forward.values[name] for name in program.outputs}
-    at_hand |= outputs
-    backward = Trace(sizes.letters, _kept(program, at_hand, inputs, sizes))
+    at_hand = forward_trace(op).values | outputs
+    backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     backward.run(lines, gradients)
@@ -136,6 +132,28 @@ def costs_of(op: Operation, program: Program) -> Costs:
         () if op.stable else tuple(dict.fromkeys(wide)),
         tuple((name, Amount(size, letters)) for name, size in sizes.defined.items()),
     )
+
+
+def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """The shapes of inputs, and those of equations."""
+    sizes = _Sizes(op)
+    inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
+    return inputs, {e.name: sizes.shape(e.axes) for e in op.equations}
+
+
+def forward_trace(op: Operation) -> Trace:
+    """What the forward is given."""
+    inputs, _ = shapes_of(op)
+    tensors = {name: Tensor(shape) for name, shape in inputs.items()}
+    return Trace(_Sizes(op).letters, tensors | _parameters(op))
+
+
+def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
+    """What the backward is given, the outputs being what the forward made."""
+    inputs, _ = shapes_of(op)
+    at_hand = {**forward_trace(op).values, **outputs}
+    sizes = _Sizes(op)
+    return Trace(sizes.letters, _kept(program, at_hand, inputs, sizes))
 
 
 def _kept(

@@ -82,6 +82,11 @@ class Trace:
                 value = replace(value, shape=declared)
             self.values[line.name] = value
 
+    def shape(self, code: Code) -> Shape | None:
+        """The shape of a tensor; None where the code is none."""
+        value = self._value(code)
+        return value.shape if isinstance(value, Tensor) else None
+
     def _value(self, code: Code) -> Any:
         """A `Tensor`, a `Poly` for a whole number, a tuple, or what else Python has."""
         match code:
@@ -145,6 +150,8 @@ class Trace:
         return not x if op == "not" and isinstance(x, bool) else None
 
     def _binary(self, op: str, a: Any, b: Any) -> Any:
+        if op == "is":
+            return False
         if not isinstance(a, Tensor) and not isinstance(b, Tensor):
             return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
         if op == "/" and not isinstance(a, Tensor):

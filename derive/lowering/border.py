@@ -68,7 +68,8 @@ class Border:
                 name: tuple(tuple(Index(i.name, i.extent) for i in own) for own in axes)
                 for name, axes in inside.items()
             }
-        sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in op.inputs]
+        given = [t for t in op.inputs if t.default is None]
+        sources = [Source(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in given]
         named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
         extents = {e.name: e for e in op.extents}
         shapes = Shapes(extents, SizeFrame(), (), sources, groups=named)

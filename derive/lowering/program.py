@@ -98,7 +98,9 @@ def input_values(op: Operation) -> dict[str, Value]:
 
 def like_input(op: Operation) -> Code:
     """The input that new tensors take dtype and device from."""
-    floats = [t for t in op.inputs if t.kind == "float"]
+    floats = sorted(
+        (t for t in op.inputs if t.kind == "float"), key=lambda t: t.default is not None
+    )
     if not floats:
         raise LoweringError(
             "it reads no floating-point tensor, so there is nothing to differentiate"
@@ -107,10 +109,13 @@ def like_input(op: Operation) -> Code:
 
 
 def sources_of(border: Border, lets: Lets, tensors: Mapping[str, Value]) -> list[Source]:
-    """The shapes of tensors at hand, each by the name that a reader knows."""
+    """The shapes of tensors at hand that are no None, each by the name that a reader knows."""
     found = []
+    absent = {t.name for t in border.op.inputs if t.default is not None}
     for name, value in tensors.items():
         ((said, tensor),) = tensors_of(lets, [name]).items()
+        if tensor in absent:
+            continue
         axes = tuple(i and Index(i.name, lets.say(i.extent), i.group) for i in value.axes)
         if border.changes(tensor) and said not in border.entered:
             axes = border.axes_outside(tensor)

@@ -7,13 +7,13 @@ integer or a number of another type is looked at by a function of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
 from derive.lowering.ground.extents import Shapes
 from derive.lowering.ground.value import NeedsFlatGroups
-from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf
+from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
 from derive.program.code import (
     Code,
     Keyword,
@@ -31,13 +31,17 @@ WIDTH = 84
 
 @dataclass(frozen=True)
 class Check:
-    """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty."""
+    """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty.
+
+    ``given`` names the optional tensor that it is about: where that is None nothing is asked.
+    """
 
     prepare: tuple[str, ...] = ()
     test: str = ""
     error: str = "ValueError"
     message: str = ""
     then: tuple[str, ...] = ()
+    given: str = ""
 
 
 def refused(
@@ -49,6 +53,21 @@ def refused(
 ) -> Check:
     """What is wrong with an argument of the operation."""
     return Check(prepare, test, error, f"{op.name}: {message}")
+
+
+def required_of(op: Operation) -> list[Tensor]:
+    """The tensors that are given in every call."""
+    return [t for t in op.inputs if t.default is None]
+
+
+def in_turn(op: Operation) -> list[Tensor]:
+    """All tensors, first those that are given in every call."""
+    return [*required_of(op), *(t for t in op.inputs if t.default is not None)]
+
+
+def about(t: Tensor, checks: Iterable[Check]) -> list[Check]:
+    """The checks of one tensor, asked where it is given."""
+    return [check if t.default is None else replace(check, given=t.name) for check in checks]
 
 
 def is_tensor(op: Operation, name: str) -> Check:

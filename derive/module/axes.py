@@ -16,7 +16,7 @@ from derive.lowering.groups import (
     part_of_shape,
     shape_name,
 )
-from derive.module.arguments import Check, refused
+from derive.module.arguments import Check, about, refused, required_of
 from derive.notation.build import product
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.split import composites
@@ -72,6 +72,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     if extent.size is not None and not _divisors(op, extent):
         return _given(op, extent, places)
     result: list[Check] = []
+    tensors = {t.name: t for t in op.inputs}
     for name, place, _ in places[1:]:
         first, at, _ = places[0]
         one, other = text(_size(first, at)), text(_size(name, place))
@@ -79,7 +80,7 @@ def _sizes(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
             f"index {extent.name} has size {{{one}}} on axis {_place(at)} of {first} "
             f"but {{{other}}} on axis {_place(place)} of {name}"
         )
-        result.append(refused(op, f"{other} != {one}", message))
+        result += about(tensors[name], [refused(op, f"{other} != {one}", message)])
     return result
 
 
@@ -87,7 +88,7 @@ def _places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code
     """(tensor, position, the axis where it is a composite) of the axes with this extent."""
     tensors = {t.name: t for t in op.inputs}
     places: list[tuple[str, Code, str]] = []
-    for name, n in extent.sources:
+    for name, n in sorted(extent.sources, key=lambda place: tensors[place[0]].default is not None):
         axis = tensors[name].axes[n]
         words = f" {_letter(axis)}" if isinstance(axis, Composite) else ""
         try:
@@ -115,10 +116,11 @@ def _given(op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]
     if factors and len(factors) == len(parts):
         reason = f"but {'*'.join(factors)} is {want}"
     result: list[Check] = []
+    tensors = {t.name: t for t in op.inputs}
     for name, place, words in places:
         code = text(_size(name, place))
         message = f"axis {_place(place)}{words} of {name} has size {{{code}}}, {reason}"
-        result.append(refused(op, f"{code} != {size}", message, prepare=prepare))
+        result += about(tensors[name], [refused(op, f"{code} != {size}", message, prepare=prepare)])
         prepare = ()
     return result
 
@@ -151,7 +153,7 @@ def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
 def _elsewhere(op: Operation, extent: str) -> Code:
     """The size of an extent by its definition, read on none of its own axes."""
     sources = []
-    for t in op.inputs:
+    for t in required_of(op):
         axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
         sources.append(Source(t.name, Attribute(Name(t.name), "shape"), axes))
     return Shapes({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
@@ -184,7 +186,8 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
     if not divisors:
         return []
     sizes = {e.name: e.size for e in op.extents}
-    shapes = shapes_from(op, SizeFrame(), op.inputs)
+    shapes = shapes_from(op, SizeFrame(), required_of(op))
+    tensors = {t.name: t for t in op.inputs}
     places = _places(op, frame, extent)
     result: list[Check] = []
     for parts in divisors:
@@ -207,7 +210,8 @@ def _divides(op: Operation, frame: Frame, extent: Extent) -> list[Check]:
         test = f"{text(Binary('%', whole, code))} != 0"
         if not all(isinstance(size, Num | Param) for size in known):
             test = f"{text(code)} == 0 or {test}"
-        result.append(refused(op, test, message))
+        check = refused(op, test, message)
+        result += about(tensors[places[0][0]], [check]) if places else [check]
     return result
 
 
@@ -234,7 +238,7 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
         line.name: next(n for n in names_in(line.code) if any(t.name == n for t in grouped))
         for line in shapes_of
     }
-    shapes = shapes_from(op, OuterFrame(), op.inputs)
+    shapes = shapes_from(op, OuterFrame(), required_of(op))
     result: list[Check] = []
     for t in grouped:
         if all(home[shape_name(i)] == t.name for i in groups_of(t)):
@@ -242,13 +246,14 @@ def _groups(op: Operation, frame: Frame, later: Sequence[Check]) -> list[Check]:
         axes = axes_of(op, t)
         rank = text(shapes.frame.position(axes, len(axes)))
         message = f"{t.name} must have {{{rank}}} axes [{letters(t)}], not {{{t.name}.dim()}}"
-        result.append(refused(op, f"{t.name}.dim() != {rank}", message))
+        found = [refused(op, f"{t.name}.dim() != {rank}", message)]
         for n, i in enumerate(axes):
             if i is not None and i.group:
-                result += _group(op, t, axes, n, home[shape_name(i)])
+                found += _group(op, t, axes, n, home[shape_name(i)])
             elif i is not None and not _is_static(frame, axes, n):
                 if all(g.extent != i.extent for g in groups_of(t)):
-                    result += _between(op, t, shapes, axes, n)
+                    found += _between(op, t, shapes, axes, n)
+        result += about(t, found)
     prelude = _prelude(shapes_of, [*result, *later])
     return [prelude, *result] if prelude.prepare or result else []
 

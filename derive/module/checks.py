@@ -5,7 +5,6 @@ A message names the tensor, the axis and both sizes. Nothing here looks at the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,33 +12,57 @@ from derive.algebra.expr import Const, Expr, Index, Mul, Num
 from derive.errors import LoweringError
 from derive.lowering.ground.extents import axes_of
 from derive.lowering.ground.value import Frame, axis_size
-from derive.lowering.groups import SizeFrame
-from derive.module.arguments import Check, divisors, is_tensor, parameter_kinds, refused
+from derive.lowering.groups import SizeFrame, named_axes
+from derive.module.arguments import (
+    Check,
+    about,
+    divisors,
+    in_turn,
+    is_tensor,
+    parameter_kinds,
+    refused,
+    required_of,
+)
 from derive.module.axes import axes_agree, letters, shapes_from
 from derive.notation.operation import AxisOf, Operation, SizeOf, Tensor
-from derive.program.code import Shape, text
+from derive.program.code import Code, Shape, text
 
 
 def checks(op: Operation, frame: Frame) -> list[Check]:
     """All checks of op, in the order in which each may rely on the earlier ones."""
-    required = [t for t in op.inputs if t.default is None]
-    optional = [t for t in op.inputs if t.default is not None]
+    required, optional = required_of(op), [t for t in op.inputs if t.default is not None]
+    for t in optional:
+        shape_of_absent(op, t)
     result = [is_tensor(op, t.name) for t in required] + parameter_kinds(op)
     for t in required:
         result += _rank(op, t)
     for p in op.parameters:
         if isinstance(p, AxisOf):
             result += _axis(op, p)
-    result += _in_turn(op)
+    result += _axes_in_turn(op)
     for p in op.parameters:
         if isinstance(p, SizeOf):
             message = f"{p.name} must be positive, not {{{p.name}}}"
             result.append(refused(op, f"{p.name} < 1", message))
     for t in optional:
-        result += [_fill(op, frame, t, required), is_tensor(op, t.name), *_rank(op, t)]
+        result += about(t, [is_tensor(op, t.name), *_rank(op, t)])
     result += _kinds(op)
-    result += divisors(op, shapes_from(op, SizeFrame(), op.inputs))
-    return result + axes_agree(op, frame)
+    result += divisors(op, shapes_from(op, SizeFrame(), required))
+    result += axes_agree(op, frame)
+    order = ["", *(t.name for t in optional)]
+    return sorted(result, key=lambda check: order.index(check.given))
+
+
+def filled(op: Operation) -> list[Check]:
+    """The constants that None stands for, which take no memory."""
+    like = next(t.name for t in required_of(op) if t.kind == "float")
+    result: list[Check] = []
+    for t in op.inputs:
+        if t.default is not None:
+            made = f"{like}.new_full((), {constant_text(t.default)})"
+            whole = f"{made}.expand({text(shape_of_absent(op, t))})"
+            result.append(Check(then=(f"if {t.name} is None:", f"    {t.name} = {whole}")))
+    return result
 
 
 def constant_text(value: Fraction | Expr | int | None) -> str:
@@ -93,7 +116,7 @@ def _axis(op: Operation, p: AxisOf) -> list[Check]:
     return [*found, refused(op, f"{name} % {rank} != {place}", message)]
 
 
-def _in_turn(op: Operation) -> list[Check]:
+def _axes_in_turn(op: Operation) -> list[Check]:
     """Axes of one tensor stand in the order in which it lists them."""
     found: list[Check] = []
     placed = [p for p in op.parameters if isinstance(p, AxisOf)]
@@ -116,38 +139,31 @@ def _in_turn(op: Operation) -> list[Check]:
     return found
 
 
-def _fill(op: Operation, frame: Frame, t: Tensor, required: Sequence[Tensor]) -> Check:
-    """The constant that None stands for."""
-    likes = [r for r in required if r.kind == "float"]
-    if not likes:
+def shape_of_absent(op: Operation, t: Tensor) -> Code:
+    """The shape of the constant that None stands for."""
+    required = required_of(op)
+    if not any(r.kind == "float" for r in required):
         raise LoweringError(f"{t.name} is optional, but no required float tensor gives its dtype")
-    shapes = shapes_from(op, frame, required)
+    shapes = shapes_from(op, Frame(named_axes(op)), required)
     shape = Shape(tuple(axis_size(i) for i in axes_of(op, t) if i is not None))
     try:
-        code = shapes.resolve(shape)
+        return shapes.resolve(shape)
     except (LoweringError, StopIteration) as error:
         raise LoweringError(
             f"{t.name} is optional, but no required tensor tells its shape: {error}"
         ) from None
-    value = constant_text(t.default)
-    like = likes[0].name
-    return Check(
-        then=(f"if {t.name} is None:", f"    {t.name} = {like}.new_full({text(code)}, {value})")
-    )
 
 
 def one_dtype(op: Operation) -> list[Check]:
     """All floating-point tensors have the dtype of the first."""
-    first, *others = (t.name for t in op.inputs if t.kind == "float")
-    return [
-        refused(
-            op,
-            f"{name}.dtype != {first}.dtype",
-            f"{name} must have the dtype of {first}, {{{first}.dtype}}, not {{{name}.dtype}}",
-            "TypeError",
-        )
-        for name in others
-    ]
+    first, *others = (t for t in in_turn(op) if t.kind == "float")
+    result: list[Check] = []
+    for t in others:
+        want = f"the dtype of {first.name}, {{{first.name}.dtype}}"
+        message = f"{t.name} must have {want}, not {{{t.name}.dtype}}"
+        test = f"{t.name}.dtype != {first.name}.dtype"
+        result += about(t, [refused(op, test, message, "TypeError")])
+    return result
 
 
 def _kinds(op: Operation) -> list[Check]:
@@ -161,9 +177,9 @@ def _kinds(op: Operation) -> list[Check]:
             dtype = "int64" if t.kind == "int" else "bool"
             test, want = f"{t.name}.dtype != torch.{dtype}", f"must be {dtype}"
         message = f"{t.name} {want}, not {{{t.name}.dtype}}"
-        result.append(refused(op, test, message, "TypeError"))
-    first = op.inputs[0]
-    for t in op.inputs[1:]:
+        result += about(t, [refused(op, test, message, "TypeError")])
+    first, *others = in_turn(op)
+    for t in others:
         message = f"{t.name} is on {{{t.name}.device}}, {first.name} on {{{first.name}.device}}"
-        result.append(refused(op, f"{t.name}.device != {first.name}.device", message))
+        result += about(t, [refused(op, f"{t.name}.device != {first.name}.device", message)])
     return result

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.module.arguments import Check, refused, steps
+from derive.module.arguments import Check, in_turn, refused, steps
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
@@ -209,7 +209,7 @@ def _function(op: Operation, variant: Variant) -> _Function:
 
 
 def _floats(op: Operation) -> list[str]:
-    return [t.name for t in op.inputs if t.kind == "float"]
+    return [t.name for t in in_turn(op) if t.kind == "float"]
 
 
 def _dtypes(op: Operation, precision: Precision) -> list[str]:
@@ -307,7 +307,11 @@ def _setup(op: Operation, program: Program) -> list[str]:
         lines += called("ctx.low = _of_product(", _floats(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
-    lines += [f"ctx.{name}_shape = {name}.shape" for name in program.kept_shapes]
+    absent = {t.name for t in op.inputs if t.default is not None}
+    for name in program.kept_shapes:
+        shape = f"{name}.shape"
+        shape = f"None if {name} is None else {shape}" if name in absent else shape
+        lines.append(f"ctx.{name}_shape = {shape}")
     if program.saved:
         lines += called("ctx.save_for_backward(", _entries(op, program), ")", 8)
     return lines or ["pass"]
@@ -422,14 +426,14 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
 def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation
-    lines = [line for check in checks for line in checked(code.said(check))]
+    lines = checked(map(code.said, checks))
     function, forward = _names(op, variants[0].option)
     for p in op.parameters:
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
             message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-            lines += checked(code.said(refused(op, test, message)))
+            lines += checked([code.said(refused(op, test, message))])
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     arguments = _arguments(op)

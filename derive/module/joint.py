@@ -35,11 +35,11 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
     backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
     asked = (*checks, *steps(op, codes, checks))
-    body = [line for check in asked for line in checked(code.said(check))]
+    body = checked(map(code.said, asked))
     body += forward
     for cotangent in joint.cotangents:
-        body += checked(is_tensor(op, cotangent.name))
-        body += checked(code.said(_shape_check(op, cotangent)))
+        shape = _shape_check(op, cotangent)
+        body += checked([is_tensor(op, cotangent.name), code.said(shape)])
     body += backward
     body += _results(joint)
     helpers = tuple(helpers_in(body))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from derive.errors import LoweringError
 from derive.module.arguments import Check
 from derive.module.checks import constant_text
 from derive.module.naming import Coded
-from derive.module.statements import COLUMNS
+from derive.module.statements import COLUMNS, indented
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 
@@ -53,42 +54,54 @@ def docstring(doc: Sequence[str]) -> list[str]:
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
-def checked(check: Check) -> list[str]:
+def checked(checks: Iterable[Check]) -> list[str]:
+    """The lines of checks, those about an optional tensor where it is given."""
+    lines: list[str] = []
+    for given, some in groupby(checks, lambda check: check.given):
+        if given:
+            inner = (line for check in some for line in _asked(check, COLUMNS - 4))
+            lines += [f"if {given} is not None:", *indented(inner, 4)]
+        else:
+            lines += [line for check in some for line in _asked(check, COLUMNS)]
+    return lines
+
+
+def _asked(check: Check, columns: int) -> list[str]:
     """The lines of one check."""
     lines = list(check.prepare)
     if check.test:
-        lines += _condition_lines(check.test)
-        lines += [f"    {line}" for line in _raise(check)]
+        lines += _condition_lines(check.test, columns)
+        lines += [f"    {line}" for line in _raise(check, columns)]
     return [*lines, *check.then]
 
 
-def _condition_lines(test: str) -> list[str]:
+def _condition_lines(test: str, columns: int) -> list[str]:
     """An if statement, taken apart before its operators where it is longer than a line."""
-    if len(test) + 8 <= COLUMNS:
+    if len(test) + 8 <= columns:
         return [f"if {test}:"]
     operands = re.split(r" (?=or |!= )", test)
-    lines = [line for operand in operands for line in _operand_lines(operand)]
-    if any(len(line) + 8 > COLUMNS for line in lines):
+    lines = [line for operand in operands for line in _operand_lines(operand, columns)]
+    if any(len(line) + 8 > columns for line in lines):
         raise LoweringError(f"a check that is longer than a line: {test}")
     return ["if (", *(f"    {line}" for line in lines), "):"]
 
 
-def _operand_lines(operand: str) -> list[str]:
-    if len(operand) + 8 <= COLUMNS or not operand.endswith("]"):
+def _operand_lines(operand: str, columns: int) -> list[str]:
+    if len(operand) + 8 <= columns or not operand.endswith("]"):
         return [operand]
     start, _, inside = operand.partition("[")
     return [f"{start}[", f"    {inside[:-1]}", "]"]
 
 
-def _raise(check: Check) -> list[str]:
+def _raise(check: Check, columns: int) -> list[str]:
     """A raise statement; a long message is taken apart between words."""
     message = check.message.replace('"', "'")
     whole = f"raise {check.error}({_fstring(message)})"
-    if len(whole) + 8 <= COLUMNS:
+    if len(whole) + 8 <= columns:
         return [whole]
     pieces = [""]
     for word in re.findall(r"\{[^{}]*\}|[^\s{}]+|\s+", message):
-        if len(pieces[-1]) + len(word) > COLUMNS - 15 and word.strip():
+        if len(pieces[-1]) + len(word) > columns - 15 and word.strip():
             pieces.append("")
         pieces[-1] += word
     return [f"raise {check.error}(", *(f"    {_fstring(p)}" for p in pieces), ")"]

@@ -133,7 +133,7 @@ class Conditional(Code):
 
 
 _LEVELS = (
-    *("if", "or", "and", "not", "== != < <= > >=", "|", "^", "&"),
+    *("if", "or", "and", "not", "is == != < <= > >=", "|", "^", "&"),
     *("+ -", "* / // % @", "neg ~", "**", "atom"),
 )
 _PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops.split()}

@@ -50,11 +50,11 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     fresh = {*taken, *(line.name for line in lines)}
     lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
-    result = _renumbered(_named_once(_share(inlined, fresh)), lines, taken)
+    result = renumbered(_named_once(_share(inlined, fresh)), lines, taken)
     # New numbers may make a line too long.
     while (pieces := cut(result, fresh, width)) != result:
-        result = _renumbered(_named_once(pieces), lines, taken)
-    return _renumbered(_joined(result, lines, width), lines, taken)
+        result = renumbered(_named_once(pieces), lines, taken)
+    return renumbered(_joined(result, lines, width), lines, taken)
 
 
 def _joined(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
@@ -117,7 +117,7 @@ def _product_in(code: Code) -> Code | None:
     return None
 
 
-def _renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
+def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:
     """Names made here are numbered in the order in which they appear."""
     own = {line.name for line in given}
     used = taken | own
