@@ -1,0 +1,17 @@
+"""One of two values by a mask: read as text by ``derive.module.emit``."""
+
+import torch
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    x, other = (v if isinstance(v, torch.Tensor) else kept.new_full((), v) for v in (x, y))
+    x = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return x
+    return x + torch.ops.aten.hardtanh_backward(other, kept, -1, 0.5)
