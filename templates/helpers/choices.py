@@ -10,8 +10,11 @@ def _where(mask, x, y):
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
-    x, other = (v if isinstance(v, torch.Tensor) else kept.new_full((), v) for v in (x, y))
-    x = torch.ops.aten.threshold_backward(x, kept, 0)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return x
-    return x + torch.ops.aten.hardtanh_backward(other, kept, -1, 0.5)
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.hardtanh_backward(y, kept, -1, 0.5)
