@@ -17,4 +17,4 @@ def _where(mask, x, y):
         return chosen
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.hardtanh_backward(y, kept, -1, 0.5)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
