@@ -311,9 +311,9 @@ _ROWS = (
         most=0,
         linear=True,
     ),
-    # Kinks and steps: torch.relu is 0 at 0, torch.abs is sign(0) = 0, steps have slope 0.
+    # Kinks and steps: torch.relu is 0 at 0, not at nan, torch.abs is sign(0) = 0, steps are flat.
     _unary(
-        *("relu", lambda x: np.maximum(x, 0), lambda x, y: _bracket(">", x, 0)),
+        *("relu", lambda x: np.maximum(x, 0), lambda x, y: Iverson(Not(_relation("<=", x, 0)))),
         "max(x, 0), with slope 0 at 0.",
         least=0,
         **_KEEPS,

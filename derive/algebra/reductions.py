@@ -152,12 +152,16 @@ _ROWS = (
     Reduction(
         *("argmax", "ArgMax", "The position of the first maximum."),
         *("winner", -_INF, 0),
+        torch="max",
+        part="indices",
         sign=1,
         dtype="int",
     ),
     Reduction(
         *("argmin", "ArgMin", "The position of the first minimum."),
         *("winner", _INF, 0),
+        torch="min",
+        part="indices",
         sign=-1,
         dtype="int",
     ),

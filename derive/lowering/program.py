@@ -135,7 +135,7 @@ def statements(scope: Scope) -> list[Line]:
         let = scope.find(s.name)
         assert let is not None
         lines.append(Line(s.name, s.code, kept=not let.internal))
-    return with_winners(lines)
+    return lines
 
 
 def _forward(
@@ -192,16 +192,6 @@ def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
         return code.map(say)  # type: ignore[no-any-return]
 
     return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
-
-
-def with_winners(lines: Sequence[Line]) -> list[Line]:
-    """The winner of a maximum that is computed anyway comes with it."""
-    both: dict[Code, Code] = {}
-    for line in lines:
-        match line.code:
-            case Attribute(Method(obj, ("max" | "min") as name, args) as call, "values"):
-                both[Method(obj, f"arg{name}", args)] = Attribute(call, "indices")
-    return [replace(line, code=both.get(line.code, line.code)) for line in lines]
 
 
 def _keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:

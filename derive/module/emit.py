@@ -147,7 +147,10 @@ def environment() -> Environment:
     )
 
 
-_HELPERS = ("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views")
+_HELPERS = (
+    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
+    "choices",
+)
 """The files of functions, each of which stands before those that it calls."""
 
 

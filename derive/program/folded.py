@@ -69,11 +69,20 @@ def _folded(code: Code) -> Code:
             return then
         case Conditional(Literal("False"), _, other):
             return other
-        case Function("torch.where", (mask, Function("torch.where", (inner, then, _)), other)):
-            return Function("torch.where", (mask, then, other)) if inner is mask else code
-        case Function("torch.where", (mask, then, Function("torch.where", (inner, _, other)))):
-            return Function("torch.where", (mask, then, other)) if inner is mask else code
+        case Function("torch.where" | "_where" as name, (mask, then, other)):
+            return Function(name, (mask, *_taken(mask, then, other)))
     return code
+
+
+def _taken(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
+    """What is chosen by the mask: of what is chosen by the same one, the branch that is taken."""
+    match then:
+        case Function("torch.where" | "_where", (inner, taken, _)) if inner is mask:
+            then = taken
+    match other:
+        case Function("torch.where" | "_where", (inner, _, taken)) if inner is mask:
+            other = taken
+    return then, other
 
 
 def _whole(code: Code) -> int | None:

@@ -199,6 +199,8 @@ _ROWS = (
     _moves("cat", shapes.cat),
     _moves("stack", shapes.stack),
     TorchOp("where", None, _none, "chosen"),
+    TorchOp("_where", None, _none, "chosen"),
+    TorchOp("threshold_backward", None, stem="chosen"),
     _moves("select_scatter", shapes.like),
     _moves("slice_scatter", shapes.like, at_positions=True),
     _adds("scatter_add", 3),

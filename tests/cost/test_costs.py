@@ -231,6 +231,7 @@ def test_an_intermediate_of_more_axes_than_anything_written_is_found():
 ELEMENTWISE = {name for f in FUNCTIONS.values() for name in (f.torch, f.torch_method) if name} | {
     *("square", "rsqrt", "sqrt", "clamp_min", "pow", "softmax", "log_softmax"),
     *("cumsum", "cumprod", "logcumsumexp", "softplus", "logsigmoid", "isfinite"),
+    *("threshold", "hardtanh"),
 }
 OF_PYTHON = {"len", "prod", "finfo", "sqrt", "_ieee", "_quotient"}
 

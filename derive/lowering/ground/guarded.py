@@ -15,9 +15,11 @@ from derive.algebra.expr import (
     Expr,
     Guard,
     Iverson,
+    Not,
     Num,
     Rel,
     is_number,
+    num,
 )
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conditions_of
@@ -58,12 +60,23 @@ def is_zero_outside(args: Sequence[Expr], condition: Expr) -> bool:
     return len(zero) == 1 and all(condition in either for either in ends)
 
 
+def kept_below(e: Guard) -> Expr | None:
+    """t of what is x where ``not x > t``, and where x > t any value that does no harm: t is one.
+
+    The condition holds of t, so what is asked of x there can be asked of t.
+    """
+    match e.condition:
+        case Not(Rel("<", t, x)) if x is e.position and is_number(t) and e.elsewhere is num(1):
+            return t
+    return None
+
+
 def _vanishes(e: Expr, condition: Expr) -> bool:
     if not isinstance(e, Call) or len(e.args) > 1:
         return False
     (inside,) = e.args
     one = Num(Fraction(1))
-    if not isinstance(inside, Guard) or inside.elsewhere is not one:
+    if not isinstance(inside, Guard) or inside.elsewhere is not one or kept_below(inside):
         return False
     asked = frozenset(conditions_of(inside.condition))
     everywhere = asked.issuperset(conditions_of(condition))

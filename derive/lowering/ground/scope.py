@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Access, Expr, Index
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.recursion import Recursion
 from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
+from derive.lowering.ground.masks import above, above_number, follows_data
 from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
 from derive.notation.operation import Kind
 from derive.program.code import (
@@ -25,6 +27,7 @@ from derive.program.code import (
     Method,
     Name,
     literal,
+    subexpressions,
 )
 
 
@@ -111,8 +114,10 @@ class Scope(ABC):
     def named(self, e: Expr) -> Expr:
         """An access to the value of e, computed with the free indices of e as its axes."""
         value = self.frame.squeeze(self.lower(e, layout(e)))
-        if value.scalar:
-            return e
+        return e if value.scalar else self.held(value)
+
+    def held(self, value: Value) -> Access:
+        """An access to a value that is at hand."""
         name = f"#{len(self.tensors)}"
         self.tensors[name] = value
         return Access(name, value.indices)
@@ -136,9 +141,44 @@ class Scope(ABC):
 
     def only_where(self, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
         """value where the condition holds, 0 elsewhere."""
-        return self.where(self.condition(condition, order), value, ZERO, order)
+        parts = {c: self._level(c, order) for c in conditions_of(condition)}
+        levels = [found for found in parts.values() if found is not None]
+        tensor = value.kind == "float" and not value.scalar
+        if not levels or not tensor or self._is_asked(condition, value, order):
+            return self.where(self.condition(condition, order), value, ZERO, order)
+        others = [c for c, found in parts.items() if found is None]
+        if others:
+            value = self.where(self.condition(conjunction(others), order), value, ZERO, order)
+        for x, t in levels:
+            value, x = (self.frame.fit(v, order) for v in (value, x))
+            code = above(x.code, t.code, value.code)
+            value = replace(value, code=code, axes=broadcast(value.axes, x.axes))
+        return value
 
-    def where(self, test: Value, then: Value, other: Value, order: Sequence[Index]) -> Value:
+    def _is_asked(self, condition: Expr, value: Value, order: Sequence[Index]) -> bool:
+        """Whether a value has the mask in it, where that is a guard."""
+        return self.condition(condition, order).code in subexpressions(value.code)
+
+    def _level(self, condition: Expr, order: Sequence[Index]) -> tuple[Value, Value] | None:
+        """The tensor and the number of a condition that the one is not up to the other."""
+        sides = above_number(condition)
+        if sides is None:
+            return None
+        x, t = (self.lower(side, order) for side in sides)
+        return (x, t) if x.kind == "float" and not x.scalar else None
+
+    def guarded(self, test: Value, value: Value, other: Value, order: Sequence[Index]) -> Value:
+        """value where the test holds, as it does nearly everywhere."""
+        return self.where(test, value, other, order, foreseen=True)
+
+    def where(
+        self,
+        test: Value,
+        then: Value,
+        other: Value,
+        order: Sequence[Index],
+        foreseen: bool = False,
+    ) -> Value:
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
         if test.scalar:
@@ -151,8 +191,9 @@ class Scope(ABC):
             then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
         inside = _where_it_holds(test.code, then.code)
-        code = Function("torch.where", (test.code, inside, other.code))
-        return Value(code, axes, kind)
+        slow = kind == "float" and not foreseen and follows_data(test.code, self.tensors)
+        name = "_where" if slow else "torch.where"
+        return Value(Function(name, (test.code, inside, other.code)), axes, kind)
 
     def _chosen(self, test: Code, then: Value, other: Value, kind: Kind) -> Value:
         """One of two values by a Python bool: each with the shape of both."""
@@ -170,7 +211,7 @@ class Scope(ABC):
 def _where_it_holds(test: Code, code: Code) -> Code:
     """The code as it is where the test holds, which it asked itself."""
     match code:
-        case Function("torch.where", (asked, then, Literal())) if asked is test:
+        case Function("torch.where" | "_where", (asked, then, Literal())) if asked is test:
             return code if isinstance(then, Literal) else then
     return code
 

@@ -244,9 +244,9 @@ class Frame:
         else:
             axes = tuple(i for n, i in enumerate(value.axes) if n not in which)
         args = (*map(literal, row.order), *args)
-        if row.torch:
+        if "." in row.torch:
             return Value(Function(row.torch, (value.code, *args)), axes, kind)
-        return Value(Method(value.code, name, args), axes, kind)
+        return Value(Method(value.code, row.torch or name, args), axes, kind)
 
 
 def axis_size(i: Index) -> Code:

@@ -38,6 +38,7 @@ from derive.calculus.lets import Let
 from derive.calculus.normalised import Normal, recognise
 from derive.errors import LoweringError
 from derive.lowering.ground.binders import renaming
+from derive.lowering.ground.guarded import kept_below
 from derive.lowering.ground.numbers import over_positions
 from derive.lowering.ground.scope import Scope, number
 from derive.lowering.ground.summation import Summation
@@ -50,7 +51,7 @@ from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
 from derive.notation.operation import Kind
-from derive.program.code import Binary, Dim, Function, Literal, Method, Name, literal
+from derive.program.code import Binary, Dim, Function, Keyword, Literal, Method, Name, literal
 
 
 @dataclass
@@ -112,8 +113,11 @@ def _param(scope: Scope, e: Param, order: Sequence[Index]) -> Value:
 
 def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
     inner = scope.lower(e.position, order)
+    bound = kept_below(e)
+    if bound is not None and inner.kind == "float" and not inner.scalar:
+        return inner.call("clamp", Keyword("max", scope.lower(bound, order).code))
     test = scope.condition(e.condition, order)
-    return scope.where(test, inner, scope.lower(e.elsewhere, order), order)
+    return scope.guarded(test, inner, scope.lower(e.elsewhere, order), order)
 
 
 def _choice(scope: Scope, e: Where, order: Sequence[Index]) -> Value:

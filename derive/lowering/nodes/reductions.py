@@ -38,7 +38,7 @@ def lower_reduction(scope: Scope, let: Let) -> Value:
     row = let.reduction
     kind = value.kind if row.is_smooth else let.dtype
     reduced = scope.frame.reduce(value, let.kind, which, False, kind)
-    # (values, indices): the one whose gradient goes to the first winner.
+    # (values, indices): the one whose gradient goes to the first winner, and who that is.
     return replace(reduced, code=Attribute(reduced.code, row.part)) if row.part else reduced
 
 

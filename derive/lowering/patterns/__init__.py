@@ -11,6 +11,7 @@ from typing import Any
 from derive.lowering.ground.pattern import Pattern
 from derive.lowering.ground.windows import read_guarded, read_window
 from derive.lowering.patterns.branches import added_branches, scaled_by_branches
+from derive.lowering.patterns.clamps import added_clamp
 from derive.lowering.patterns.convolve import convolution, pooled, transposed
 from derive.lowering.patterns.cumulative import cumulative_reduction, cumulative_sum
 from derive.lowering.patterns.equalities import sum_at_known_index
@@ -104,6 +105,7 @@ ADDED_PLACES = (
 
 ADDED = (
     Pattern("pieces", "[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m]", addends_in_pieces),
+    Pattern("bounds", "[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)", added_clamp),
     Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
 )
 """Sums of terms without deltas; a row says what it leaves."""

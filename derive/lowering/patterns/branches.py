@@ -34,7 +34,7 @@ def added_branches(
     scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
 ) -> tuple[Value, list[Expr]] | None:
     """[c]*a + [not c]*b as one choice, and the other addends."""
-    for pair, (condition, then, other) in _complements(addends):
+    for pair, (condition, then, other) in complements(addends):
         value = scope.where(
             scope.condition(condition, order),
             scope.lower(under(then, condition), order),
@@ -50,7 +50,7 @@ def scaled_by_branches(
 ) -> Value | None:
     """x*([c] + s*[not c]) as one choice: numbers make no tensor of their own."""
     for a in factors:
-        pairs = _complements(a.args) if isinstance(a, Add) and len(a.args) == 2 else ()
+        pairs = complements(a.args) if isinstance(a, Add) and len(a.args) == 2 else ()
         for _, (condition, *branches) in pairs:
             rest = tuple(x for x in factors if x is not a)
             free = free_indices(condition)
@@ -61,7 +61,7 @@ def scaled_by_branches(
     return None
 
 
-def _complements(
+def complements(
     addends: Sequence[Expr],
 ) -> Iterator[tuple[tuple[Expr, Expr], tuple[Expr, Expr, Expr]]]:
     """The first two addends [c]*a and [not c]*b, with c, a and b; none where both are numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -148,8 +149,8 @@ def test_a_nan_under_false_conditions_is_not_read(text):
 def test_a_constant_branch_has_the_dtype_of_the_tensors():
     op = made("op f(x[n]; s=0.01) -> y\ny[n] = where(x[n] > 0, x[n], s*x[n])")
     code = source(op)
-    assert "torch.where(x > 0, x, s * x)" in code
-    assert "grad_x = torch.where(x > 0, G, s * G)" in code
+    assert "return _where(x > 0, x, s * x)" in code
+    assert "grad_x = _where(x > 0, G, s * G)" in code
     for dtype in (torch.float64, torch.bfloat16):
         x = torch.tensor([-1.0, 2.0], dtype=dtype, requires_grad=True)
         y = derive.load(op)(x)
@@ -691,3 +692,18 @@ def test_a_logarithm_that_is_asked_in_more_places_than_it_is_read_is_selected(co
                 (wanted,) = oracle.outputs(given, tensors, {}).values()
             found = derive.load(given)(*map(torch.from_numpy, tensors.values()))
             np.testing.assert_allclose(found.numpy(), wanted)
+
+
+def test_an_operand_is_kept_below_the_bound_that_its_guard_has():
+    """The bound itself is allowed; but log(1) is 0 where log(x) is selected away."""
+    op = made("op f(x[n]; t=0) -> y\ny[n] = where(x[n] > t, x[n], exp(x[n]))")
+    assert "x.clamp(max=t).exp()" in source(op)
+    f = derive.load(op)
+    x = torch.tensor([800.0, 0, -1, torch.nan, torch.inf], requires_grad=True)
+    (first,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+    assert first[:3].tolist() == pytest.approx([1, 1, math.exp(-1)]) and first[4] == 1
+    (second,) = torch.autograd.grad(first[:3].sum(), x)
+    assert second[:3].tolist() == pytest.approx([0, 1, math.exp(-1)]) and second[4] == 0
+    masked = made("op f(x[n]) -> y\ny[n] = where(not x[n] > 3, log(x[n]), 0)")
+    x = torch.tensor([1.0, 2, 4, 800])
+    assert derive.load(masked)(x).tolist() == pytest.approx([0, math.log(2), 0, 0])

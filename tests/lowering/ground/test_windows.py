@@ -44,9 +44,9 @@ CODE = {
     MAX: (
         ["y = x.unfold(2, kernel, stride).max(3).values"],
         [
-            "part = stride * torch.arange(G.shape[2], device=G.device)",
-            "part2 = x.unfold(2, kernel, stride).argmax(3) + part",
-            "grad_x = G.new_zeros(x.shape).scatter_add(2, part2, G)",
+            "winner = x.unfold(2, kernel, stride).max(3).indices",
+            "part = winner + stride * torch.arange(G.shape[2], device=G.device)",
+            "grad_x = G.new_zeros(x.shape).scatter_add(2, part, G)",
         ],
     ),
     DILATED: (["y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3).values"], None),
