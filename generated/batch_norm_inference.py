@@ -36,7 +36,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -49,14 +50,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -91,8 +93,9 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     inverse = (running_var + eps).rsqrt().unsqueeze(1)
     xhat = inverse * (input - running_mean.unsqueeze(1))
-    part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part = xhat if weight is None else weight.unsqueeze(1) * xhat
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    return _no_view(part2.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -127,8 +130,8 @@ class _BatchNormInference(Function):
         given = _wide(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
         needs = ctx.needs_input_grad
-        needs_grad_bias = needs[1] or needs[4]
-        needs_grad_weight = needs[2] or needs[3]
+        needs_grad_bias = needs[4] or needs[1]
+        needs_grad_weight = needs[3] or needs[2]
         needs_inverse2 = needs_grad_weight or needs[0]
         needs_inverse = needs_inverse2 or needs[1]
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
@@ -147,11 +150,20 @@ class _BatchNormInference(Function):
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            grad_input = (weight.unsqueeze(1) * inverse2 * G).reshape(input_shape)
+            part2 = inverse2 if weight is None else weight.unsqueeze(1) * inverse2
+            grad_input = (part2 * G).reshape(input_shape)
         if needs[1]:
-            grad_running_mean = -weight * grad_bias * inverse
+            part3 = -grad_bias if weight is None else -weight * grad_bias
+            grad_running_mean = part3 * inverse
         if needs[2]:
-            grad_running_var = -0.5 * weight * grad_weight / part
+            part4 = (
+                -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
+            )
+            grad_running_var = part4 / part
+        if needs_grad_weight:
+            grad_weight = grad_weight if ctx.needs_input_grad[3] else None
+        if needs_grad_bias:
+            grad_bias = grad_bias if ctx.needs_input_grad[4] else None
         return (
             grad_input,
             grad_running_mean,
@@ -216,27 +228,6 @@ def batch_norm_inference(
             "batch_norm_inference: running_var must have 1 axis [c], not "
             f"{running_var.dim()}"
         )
-    if weight is None:
-        weight = input.new_full(running_mean.shape, 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            "batch_norm_inference: weight must be a tensor, not "
-            f"{type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            f"batch_norm_inference: weight must have 1 axis [c], not {weight.dim()}"
-        )
-    if bias is None:
-        bias = input.new_full(running_mean.shape, 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"batch_norm_inference: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"batch_norm_inference: bias must have 1 axis [c], not {bias.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "batch_norm_inference: input must be a floating-point tensor, not "
@@ -252,16 +243,6 @@ def batch_norm_inference(
             "batch_norm_inference: running_var must be a floating-point tensor, not "
             f"{running_var.dtype}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: bias must be a floating-point tensor, not "
-            f"{bias.dtype}"
-        )
     if running_mean.device != input.device:
         raise ValueError(
             f"batch_norm_inference: running_mean is on {running_mean.device}, input on "
@@ -271,15 +252,6 @@ def batch_norm_inference(
         raise ValueError(
             f"batch_norm_inference: running_var is on {running_var.device}, input on "
             f"{input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: weight is on {weight.device}, input on "
-            f"{input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: bias is on {bias.device}, input on {input.device}"
         )
     if running_mean.shape[0] != input.shape[1]:
         raise ValueError(
@@ -291,16 +263,56 @@ def batch_norm_inference(
             f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
             f"input but {running_var.shape[0]} on axis 0 of running_var"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {weight.shape[0]} on axis 0 of weight"
-        )
-    if bias.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {bias.shape[0]} on axis 0 of bias"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "batch_norm_inference: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"batch_norm_inference: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "batch_norm_inference: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"batch_norm_inference: weight is on {weight.device}, input on "
+                f"{input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
+                f"input but {weight.shape[0]} on axis 0 of weight"
+            )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                "batch_norm_inference: bias must be a tensor, not "
+                f"{type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"batch_norm_inference: bias must have 1 axis [c], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                "batch_norm_inference: bias must be a floating-point tensor, not "
+                f"{bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"batch_norm_inference: bias is on {bias.device}, input on "
+                f"{input.device}"
+            )
+        if bias.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
+                f"input but {bias.shape[0]} on axis 0 of bias"
+            )
     if torch.compiler.is_compiling():
         given = _distinct(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given

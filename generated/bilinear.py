@@ -21,7 +21,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -34,14 +35,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -83,8 +85,9 @@ def _bilinear_forward(input1, input2, weight, bias):
     input1 = input1.reshape((size, input1_shape[-1]))
     input2 = input2.reshape((size, input2_shape[-1]))
     part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(low)
-    part2 = part @ weight.flatten(1, 2).mT + bias
-    return _no_view(part2.reshape((*b_shape, weight.shape[0])))
+    part2 = part @ weight.flatten(1, 2).mT
+    part3 = part2 if bias is None else part2 + bias
+    return _no_view(part3.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):
@@ -125,17 +128,17 @@ class _Bilinear(Function):
         G = G.reshape((size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             input1 = input1.reshape((size, input1_shape[-1]))
-            part2 = _flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
+            part = _flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             input2 = input2.reshape((size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
-            part = (G.unsqueeze(2) * input2.unsqueeze(1)).to(low)
-            product = torch.einsum("ijl,jkl->ik", part, weight)
+            part2 = (G.unsqueeze(2) * input2.unsqueeze(1)).to(low)
+            product = torch.einsum("ijl,jkl->ik", part2, weight)
             grad_input1 = product.reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (part2.to(low) @ _flatten(weight, 0, 1)).reshape(input2_shape)
+            grad_input2 = (part.to(low) @ _flatten(weight, 0, 1)).reshape(input2_shape)
         if ctx.needs_input_grad[2]:
-            part3 = part2.mT.to(low) @ input2.to(low)
+            part3 = part.mT.to(low) @ input2.to(low)
             grad_weight = _unflatten(part3, 0, (weight.shape[0], input1.shape[1]))
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)
@@ -183,12 +186,6 @@ def bilinear(
         raise ValueError(
             f"bilinear: weight must have 3 axes [k, i, j], not {weight.dim()}"
         )
-    if bias is None:
-        bias = input1.new_full((weight.shape[0],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(f"bilinear: bias must be a tensor, not {type(bias).__name__}")
-    if bias.dim() != 1:
-        raise ValueError(f"bilinear: bias must have 1 axis [k], not {bias.dim()}")
     if not input1.is_floating_point():
         raise TypeError(
             f"bilinear: input1 must be a floating-point tensor, not {input1.dtype}"
@@ -201,10 +198,6 @@ def bilinear(
         raise TypeError(
             f"bilinear: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"bilinear: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if input2.device != input1.device:
         raise ValueError(
             f"bilinear: input2 is on {input2.device}, input1 on {input1.device}"
@@ -212,10 +205,6 @@ def bilinear(
     if weight.device != input1.device:
         raise ValueError(
             f"bilinear: weight is on {weight.device}, input1 on {input1.device}"
-        )
-    if bias.device != input1.device:
-        raise ValueError(
-            f"bilinear: bias is on {bias.device}, input1 on {input1.device}"
         )
     b_shape = input1.shape[:-1]
     if input2.dim() != len(b_shape) + 1:
@@ -238,11 +227,26 @@ def bilinear(
             f"bilinear: index j has size {input2.shape[-1]} on axis -1 of input2 but "
             f"{weight.shape[2]} on axis 2 of weight"
         )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"bilinear: index k has size {weight.shape[0]} on axis 0 of weight but "
-            f"{bias.shape[0]} on axis 0 of bias"
-        )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"bilinear: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(f"bilinear: bias must have 1 axis [k], not {bias.dim()}")
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"bilinear: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input1.device:
+            raise ValueError(
+                f"bilinear: bias is on {bias.device}, input1 on {input1.device}"
+            )
+        if bias.shape[0] != weight.shape[0]:
+            raise ValueError(
+                f"bilinear: index k has size {weight.shape[0]} on axis 0 of weight but "
+                f"{bias.shape[0]} on axis 0 of bias"
+            )
     if torch.compiler.is_compiling():
         input1, input2, weight, bias = _distinct(input1, input2, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -50,7 +50,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -63,14 +64,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -91,12 +93,29 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _binary_cross_entropy_mean_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u2 = target * input.log().clamp(min=-100) + part
-    loss = -weight * u2
+    u = target * input.log().clamp(min=-100) + part
+    loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
 
@@ -127,19 +146,24 @@ class _BinaryCrossEntropyMean(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part7 = part2.clamp(min=-100)
-            part8 = part3.clamp(min=-100)
+            part4 = part2.clamp(min=-100)
+            part5 = part3.clamp(min=-100)
         if ctx.needs_input_grad[0]:
             mask = part2 >= -100
             mask2 = part3 >= -100
-            part4 = G * target * weight / torch.where(mask2, input, 1)
-            part5 = G * weight * u / torch.where(mask, part, 1)
-            part6 = torch.where(mask, part5, 0) - torch.where(mask2, part4, 0)
-            grad_input = part6 / math.prod(input.shape)
+            part6 = G * u if weight is None else G * weight * u
+            chosen = _where(mask, part6 / torch.where(mask, part, 1), 0)
+            part7 = G * target if weight is None else G * target * weight
+            part8 = part7 / torch.where(mask2, input, 1)
+            grad_input = (chosen - _where(mask2, part8, 0)) / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
-            grad_target = G / math.prod(input.shape) * weight * (part7 - part8)
+            grad_target = (
+                G / math.prod(input.shape) * (part4 - part5)
+                if weight is None
+                else G / math.prod(input.shape) * weight * (part4 - part5)
+            )
         if ctx.needs_input_grad[2]:
-            u2 = target * part8 + u * part7
+            u2 = target * part5 + u * part4
             grad_weight = -G / math.prod(input.shape) * u2
         return grad_input, grad_target, grad_weight
 
@@ -148,8 +172,8 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u2 = target * input.log().clamp(min=-100) + part
-    loss = -weight * u2
+    u = target * input.log().clamp(min=-100) + part
+    loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
 
@@ -180,20 +204,21 @@ class _BinaryCrossEntropySum(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G * weight
+            part4 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part6 = part2.clamp(min=-100)
-            part7 = part3.clamp(min=-100)
+            part5 = part2.clamp(min=-100)
+            part6 = part3.clamp(min=-100)
         if ctx.needs_input_grad[0]:
             mask = part2 >= -100
             mask2 = part3 >= -100
-            chosen = torch.where(mask, part4 * u / torch.where(mask, part, 1), 0)
-            part5 = G * target * weight / torch.where(mask2, input, 1)
-            grad_input = chosen - torch.where(mask2, part5, 0)
+            chosen = _where(mask, part4 * u / torch.where(mask, part, 1), 0)
+            part7 = G * target if weight is None else G * target * weight
+            part8 = part7 / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, part8, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = part4 * (part6 - part7)
+            grad_target = part4 * (part5 - part6)
         if ctx.needs_input_grad[2]:
-            u2 = target * part7 + u * part6
+            u2 = target * part6 + u * part5
             grad_weight = -G * u2
         return grad_input, grad_target, grad_weight
 
@@ -202,8 +227,8 @@ def _binary_cross_entropy_none_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u2 = target * input.log().clamp(min=-100) + part
-    return (-weight * u2).to(dtype)
+    u = target * input.log().clamp(min=-100) + part
+    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 class _BinaryCrossEntropyNone(Function):
@@ -233,20 +258,21 @@ class _BinaryCrossEntropyNone(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G * weight
+            part4 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part6 = part2.clamp(min=-100)
-            part7 = part3.clamp(min=-100)
+            part5 = part2.clamp(min=-100)
+            part6 = part3.clamp(min=-100)
         if ctx.needs_input_grad[0]:
             mask = part2 >= -100
             mask2 = part3 >= -100
-            chosen = torch.where(mask, part4 * u / torch.where(mask, part, 1), 0)
-            part5 = G * target * weight / torch.where(mask2, input, 1)
-            grad_input = chosen - torch.where(mask2, part5, 0)
+            chosen = _where(mask, part4 * u / torch.where(mask, part, 1), 0)
+            part7 = G * target if weight is None else G * target * weight
+            part8 = part7 / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, part8, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = part4 * (part6 - part7)
+            grad_target = part4 * (part5 - part6)
         if ctx.needs_input_grad[2]:
-            u2 = target * part7 + u * part6
+            u2 = target * part6 + u * part5
             grad_weight = -G * u2
         return grad_input, grad_target, grad_weight
 
@@ -287,13 +313,6 @@ def binary_cross_entropy(
             "binary_cross_entropy: target must be a tensor, not "
             f"{type(target).__name__}"
         )
-    if weight is None:
-        weight = input.new_full(input.shape, 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy: weight must be a tensor, not "
-            f"{type(weight).__name__}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "binary_cross_entropy: input must be a floating-point tensor, not "
@@ -304,19 +323,9 @@ def binary_cross_entropy(
             "binary_cross_entropy: target must be a floating-point tensor, not "
             f"{target.dtype}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"binary_cross_entropy: target is on {target.device}, input on "
-            f"{input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy: weight is on {weight.device}, input on "
             f"{input.device}"
         )
     p_shape = input.shape
@@ -330,16 +339,32 @@ def binary_cross_entropy(
             f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
             f"{tuple(target.shape)} on axes from 0 of target"
         )
-    if weight.dim() != len(p_shape):
-        raise ValueError(
-            f"binary_cross_entropy: weight must have {len(p_shape)} axes [*p], not "
-            f"{weight.dim()}"
-        )
-    if weight.shape != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(weight.shape)} on axes from 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "binary_cross_entropy: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "binary_cross_entropy: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"binary_cross_entropy: weight is on {weight.device}, input on "
+                f"{input.device}"
+            )
+        if weight.dim() != len(p_shape):
+            raise ValueError(
+                f"binary_cross_entropy: weight must have {len(p_shape)} axes [*p], not "
+                f"{weight.dim()}"
+            )
+        if weight.shape != p_shape:
+            raise ValueError(
+                f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input "
+                f"but {tuple(weight.shape)} on axes from 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "binary_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "

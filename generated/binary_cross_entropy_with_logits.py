@@ -38,7 +38,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -51,14 +52,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -82,9 +84,10 @@ def _cast(dtype, *tensors):
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = pos_weight * target * torch.nn.functional.logsigmoid(input)
-    u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = -weight * u2
+    part = target if pos_weight is None else pos_weight * target
+    part2 = part * torch.nn.functional.logsigmoid(input)
+    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
 
@@ -114,41 +117,44 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part4 = -input
+            part2 = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part6 = torch.nn.functional.logsigmoid(input)
+            part3 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part3 = pos_weight * target
+            part4 = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part2 = G / part * weight
+            part5 = G / part if weight is None else G / part * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part5 = torch.nn.functional.logsigmoid(part4)
+            part6 = torch.nn.functional.logsigmoid(part2)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             part7 = -G / part
         if ctx.needs_input_grad[0]:
-            grad_input = part2 * (u * input.sigmoid() - part3 * part4.sigmoid())
+            grad_input = part5 * (u * input.sigmoid() - part4 * part2.sigmoid())
         if ctx.needs_input_grad[1]:
-            grad_target = part2 * (part5 - pos_weight * part6)
+            part8 = part3 if pos_weight is None else pos_weight * part3
+            grad_target = part5 * (part6 - part8)
         if ctx.needs_input_grad[2]:
-            u2 = part3 * part6 + u * part5
+            u2 = part4 * part3 + u * part6
             grad_weight = part7 * u2
         if ctx.needs_input_grad[3]:
-            part8 = (target * weight * part6).sum_to_size(pos_weight.shape)
-            grad_pos_weight = part7 * part8
+            part9 = target if weight is None else target * weight
+            part10 = (part9 * part3).sum_to_size((input.shape[-1],))
+            grad_pos_weight = part7 * part10
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = pos_weight * target * torch.nn.functional.logsigmoid(input)
-    u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = -weight * u2
+    part = target if pos_weight is None else pos_weight * target
+    part2 = part * torch.nn.functional.logsigmoid(input)
+    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
 
@@ -177,41 +183,44 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part3 = -input
+            part = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part5 = torch.nn.functional.logsigmoid(input)
+            part2 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part2 = pos_weight * target
+            part3 = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = G * weight
+            part4 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part4 = torch.nn.functional.logsigmoid(part3)
+            part5 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             part6 = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part * (u * input.sigmoid() - part2 * part3.sigmoid())
+            grad_input = part4 * (u * input.sigmoid() - part3 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            grad_target = part * (part4 - pos_weight * part5)
+            part7 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = part4 * (part5 - part7)
         if ctx.needs_input_grad[2]:
-            u2 = part2 * part5 + u * part4
+            u2 = part3 * part2 + u * part5
             grad_weight = part6 * u2
         if ctx.needs_input_grad[3]:
-            part7 = (target * weight * part5).sum_to_size(pos_weight.shape)
-            grad_pos_weight = part6 * part7
+            part8 = target if weight is None else target * weight
+            part9 = (part8 * part2).sum_to_size((input.shape[-1],))
+            grad_pos_weight = part6 * part9
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = pos_weight * target * torch.nn.functional.logsigmoid(input)
-    u2 = part + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    return (-weight * u2).to(dtype)
+    part = target if pos_weight is None else pos_weight * target
+    part2 = part * torch.nn.functional.logsigmoid(input)
+    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 class _BinaryCrossEntropyWithLogitsNone(Function):
@@ -239,30 +248,32 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part3 = -input
+            part = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part5 = torch.nn.functional.logsigmoid(input)
+            part2 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part2 = pos_weight * target
+            part3 = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = G * weight
+            part4 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part4 = torch.nn.functional.logsigmoid(part3)
+            part5 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[0]:
-            grad_input = part * (u * input.sigmoid() - part2 * part3.sigmoid())
+            grad_input = part4 * (u * input.sigmoid() - part3 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            grad_target = part * (part4 - pos_weight * part5)
+            part6 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = part4 * (part5 - part6)
         if ctx.needs_input_grad[2]:
-            u2 = part2 * part5 + u * part4
+            u2 = part3 * part2 + u * part5
             grad_weight = -G * u2
         if ctx.needs_input_grad[3]:
-            part6 = G * target * weight * part5
-            grad_pos_weight = -part6.sum_to_size(pos_weight.shape)
+            part7 = G * target if weight is None else G * target * weight
+            part8 = part7 * part2
+            grad_pos_weight = -part8.sum_to_size((input.shape[-1],))
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -324,30 +335,6 @@ def binary_cross_entropy_with_logits(
             "binary_cross_entropy_with_logits: target must have at least 1 axis [*p, "
             f"c], not {target.dim()}"
         )
-    if weight is None:
-        weight = input.new_full(input.shape, 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: weight must be a tensor, not "
-            f"{type(weight).__name__}"
-        )
-    if weight.dim() < 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: weight must have at least 1 axis [*p, "
-            f"c], not {weight.dim()}"
-        )
-    if pos_weight is None:
-        pos_weight = input.new_full((input.shape[-1],), 1)
-    if not isinstance(pos_weight, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: pos_weight must be a tensor, not "
-            f"{type(pos_weight).__name__}"
-        )
-    if pos_weight.dim() != 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: pos_weight must have 1 axis [c], not "
-            f"{pos_weight.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "binary_cross_entropy_with_logits: input must be a floating-point tensor, "
@@ -358,30 +345,10 @@ def binary_cross_entropy_with_logits(
             "binary_cross_entropy_with_logits: target must be a floating-point tensor, "
             f"not {target.dtype}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: weight must be a floating-point tensor, "
-            f"not {weight.dtype}"
-        )
-    if not pos_weight.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: pos_weight must be a floating-point "
-            f"tensor, not {pos_weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"binary_cross_entropy_with_logits: target is on {target.device}, input on "
             f"{input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: weight is on {weight.device}, input on "
-            f"{input.device}"
-        )
-    if pos_weight.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: pos_weight is on {pos_weight.device}, "
-            f"input on {input.device}"
         )
     p_shape = input.shape[:-1]
     if target.dim() != len(p_shape) + 1:
@@ -394,31 +361,74 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} in "
             f"input but {tuple(target.shape[: len(p_shape)])} on axes from 0 of target"
         )
-    if weight.dim() != len(p_shape) + 1:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: weight must have {len(p_shape) + 1} "
-            f"axes [*p, c], not {weight.dim()}"
-        )
-    if weight.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} in "
-            f"input but {tuple(weight.shape[: len(p_shape)])} on axes from 0 of weight"
-        )
     if target.shape[-1] != input.shape[-1]:
         raise ValueError(
             f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
             f"axis -1 of input but {target.shape[-1]} on axis -1 of target"
         )
-    if weight.shape[-1] != input.shape[-1]:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
-            f"axis -1 of input but {weight.shape[-1]} on axis -1 of weight"
-        )
-    if pos_weight.shape[0] != input.shape[-1]:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
-            f"axis -1 of input but {pos_weight.shape[0]} on axis 0 of pos_weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "binary_cross_entropy_with_logits: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if weight.dim() < 1:
+            raise ValueError(
+                "binary_cross_entropy_with_logits: weight must have at least 1 axis "
+                f"[*p, c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "binary_cross_entropy_with_logits: weight must be a floating-point "
+                f"tensor, not {weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"binary_cross_entropy_with_logits: weight is on {weight.device}, input "
+                f"on {input.device}"
+            )
+        if weight.dim() != len(p_shape) + 1:
+            raise ValueError(
+                f"binary_cross_entropy_with_logits: weight must have {len(p_shape) + 1} "
+                f"axes [*p, c], not {weight.dim()}"
+            )
+        if weight.shape[: len(p_shape)] != p_shape:
+            raise ValueError(
+                f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} "
+                f"in input but {tuple(weight.shape[: len(p_shape)])} on axes from 0 of "
+                "weight"
+            )
+        if weight.shape[-1] != input.shape[-1]:
+            raise ValueError(
+                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
+                f"on axis -1 of input but {weight.shape[-1]} on axis -1 of weight"
+            )
+    if pos_weight is not None:
+        if not isinstance(pos_weight, torch.Tensor):
+            raise TypeError(
+                "binary_cross_entropy_with_logits: pos_weight must be a tensor, not "
+                f"{type(pos_weight).__name__}"
+            )
+        if pos_weight.dim() != 1:
+            raise ValueError(
+                "binary_cross_entropy_with_logits: pos_weight must have 1 axis [c], "
+                f"not {pos_weight.dim()}"
+            )
+        if not pos_weight.is_floating_point():
+            raise TypeError(
+                "binary_cross_entropy_with_logits: pos_weight must be a floating-point "
+                f"tensor, not {pos_weight.dtype}"
+            )
+        if pos_weight.device != input.device:
+            raise ValueError(
+                "binary_cross_entropy_with_logits: pos_weight is on "
+                f"{pos_weight.device}, input on {input.device}"
+            )
+        if pos_weight.shape[0] != input.shape[-1]:
+            raise ValueError(
+                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
+                f"on axis -1 of input but {pos_weight.shape[0]} on axis 0 of pos_weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "binary_cross_entropy_with_logits: reduction must be one of 'mean', 'sum', "

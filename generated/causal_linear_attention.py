@@ -23,7 +23,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -44,14 +45,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -70,19 +72,34 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _causal_linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
-    mask = query > 0
-    phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
-    mask2 = key > 0
-    psi = torch.where(mask2, 1 + key, torch.where(~mask2, key, 1).exp())
+    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
     position = _positions(query.shape[-2], query).unsqueeze(1)
-    mask3 = _positions(key.shape[-2], query) <= position
-    S = torch.where(mask3, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
+    mask = _positions(key.shape[-2], query) <= position
+    S = torch.where(mask, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
     return ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
 
@@ -114,12 +131,12 @@ class _CausalLinearAttention(Function):
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
+        e2 = query.clamp(max=0).exp()
         mask = query > 0
-        e2 = torch.where(~mask, query, 1).exp()
-        phi = torch.where(mask, 1 + query, e2)
+        phi = _where(mask, 1 + query, e2)
+        e3 = key.clamp(max=0).exp()
         mask2 = key > 0
-        e3 = torch.where(~mask2, key, 1).exp()
-        psi = torch.where(mask2, 1 + key, e3)
+        psi = _where(mask2, 1 + key, e3)
         position = _positions(query.shape[-2], G).unsqueeze(1)
         mask3 = _positions(key.shape[-2], G) <= position
         part = phi.to(low)
@@ -130,10 +147,9 @@ class _CausalLinearAttention(Function):
             grad_S = ((G.to(low) @ value.mT).to(wide) - total2) / total.unsqueeze(-1)
             chosen = torch.where(mask3, grad_S, 0)
         if ctx.needs_input_grad[0]:
-            part2 = (chosen.to(low) @ psi.to(low)).to(wide)
-            grad_query = part2 * torch.where(mask, 1, e2)
+            grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
-            grad_key = (chosen.mT.to(low) @ part).to(wide) * torch.where(mask2, 1, e3)
+            grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
             grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value

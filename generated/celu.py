@@ -34,14 +34,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -62,12 +63,29 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _celu_forward(input, alpha):
     dtype = _of_float32(input)
     input = _wide(input)[0]
     mask = input > 0
     part = alpha * torch.where(~mask, input / alpha, 1).expm1()
-    return torch.where(mask, input, part).to(dtype)
+    return _where(mask, input, part).to(dtype)
 
 
 class _Celu(Function):
@@ -89,8 +107,7 @@ class _Celu(Function):
         alpha = ctx.alpha
         input, G = _wide(input, G)
         mask = input > 0
-        e = torch.where(~mask, input / alpha, 1).exp()
-        grad_input = G * torch.where(mask, 1, e)
+        grad_input = G * _where(mask, 1, torch.where(~mask, input / alpha, 1).exp())
         return grad_input, None
 
 

@@ -26,7 +26,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -39,14 +40,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -64,7 +66,7 @@ def _conv2d_forward(input, weight, bias, stride, padding, dilation):
     part = torch.nn.functional.conv2d(
         input, weight, stride=stride, padding=padding, dilation=dilation
     )
-    return bias.unsqueeze(1).unsqueeze(2) + part
+    return part if bias is None else bias.unsqueeze(1).unsqueeze(2) + part
 
 
 class _Conv2d(Function):
@@ -158,12 +160,6 @@ def conv2d(
         raise ValueError(
             f"conv2d: weight must have 4 axes [o, c, i, j], not {weight.dim()}"
         )
-    if bias is None:
-        bias = input.new_full((weight.shape[0],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(f"conv2d: bias must be a tensor, not {type(bias).__name__}")
-    if bias.dim() != 1:
-        raise ValueError(f"conv2d: bias must have 1 axis [o], not {bias.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"conv2d: input must be a floating-point tensor, not {input.dtype}"
@@ -172,27 +168,16 @@ def conv2d(
         raise TypeError(
             f"conv2d: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"conv2d: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"conv2d: weight is on {weight.device}, input on {input.device}"
         )
-    if bias.device != input.device:
-        raise ValueError(f"conv2d: bias is on {bias.device}, input on {input.device}")
     if stride < 1:
         raise ValueError(f"conv2d: stride must be positive, not {stride}")
     if weight.shape[1] != input.shape[1]:
         raise ValueError(
             f"conv2d: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[1]} on axis 1 of weight"
-        )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"conv2d: index o has size {weight.shape[0]} on axis 0 of weight but "
-            f"{bias.shape[0]} on axis 0 of bias"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     size = part // stride + 1
@@ -202,6 +187,24 @@ def conv2d(
     size = part // stride + 1
     if size < 0:
         raise ValueError("conv2d: no value of index y keeps every access in bounds")
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(f"conv2d: bias must be a tensor, not {type(bias).__name__}")
+        if bias.dim() != 1:
+            raise ValueError(f"conv2d: bias must have 1 axis [o], not {bias.dim()}")
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"conv2d: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"conv2d: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != weight.shape[0]:
+            raise ValueError(
+                f"conv2d: index o has size {weight.shape[0]} on axis 0 of weight but "
+                f"{bias.shape[0]} on axis 0 of bias"
+            )
     if padding < 0:
         raise ValueError(f"conv2d: padding must not be negative, not {padding}")
     if dilation < 1:

@@ -26,7 +26,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -39,14 +40,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -67,11 +69,12 @@ def _conv_transpose1d_forward(
     input, weight = _cast(low, input, weight)
     bias = _cast(wide, bias)[0]
     part = output_padding - padding
-    part2 = bias.unsqueeze(1)
+    part2 = None if bias is None else bias.unsqueeze(1)
     part3 = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    output = part2 + torch.nn.functional.pad(part3.to(wide), (-padding, part))
+    part4 = torch.nn.functional.pad(part3.to(wide), (-padding, part))
+    output = part4 if bias is None else part2 + part4
     return output.to(dtype)
 
 
@@ -173,16 +176,6 @@ def conv_transpose1d(
         raise ValueError(
             f"conv_transpose1d: weight must have 3 axes [c, o, k], not {weight.dim()}"
         )
-    if bias is None:
-        bias = input.new_full((weight.shape[1],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"conv_transpose1d: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"conv_transpose1d: bias must have 1 axis [o], not {bias.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "conv_transpose1d: input must be a floating-point tensor, not "
@@ -193,27 +186,14 @@ def conv_transpose1d(
             "conv_transpose1d: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"conv_transpose1d: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"conv_transpose1d: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"conv_transpose1d: bias is on {bias.device}, input on {input.device}"
         )
     if weight.shape[0] != input.shape[1]:
         raise ValueError(
             f"conv_transpose1d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
-        )
-    if bias.shape[0] != weight.shape[1]:
-        raise ValueError(
-            f"conv_transpose1d: index o has size {weight.shape[1]} on axis 1 of weight "
-            f"but {bias.shape[0]} on axis 0 of bias"
         )
     part = dilation * (weight.shape[2] - 1) + output_padding
     size = part + stride * (input.shape[2] - 1) + 1 - 2 * padding
@@ -221,6 +201,29 @@ def conv_transpose1d(
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"
         )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"conv_transpose1d: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"conv_transpose1d: bias must have 1 axis [o], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                "conv_transpose1d: bias must be a floating-point tensor, not "
+                f"{bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"conv_transpose1d: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != weight.shape[1]:
+            raise ValueError(
+                f"conv_transpose1d: index o has size {weight.shape[1]} on axis 1 of "
+                f"weight but {bias.shape[0]} on axis 0 of bias"
+            )
     if stride < 1:
         raise ValueError(f"conv_transpose1d: stride must be positive, not {stride}")
     if dilation < 1:

@@ -42,7 +42,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -55,14 +56,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -81,6 +83,23 @@ def _wide(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
 def _cosine_similarity_forward(x1, x2, dim, eps):
@@ -122,17 +141,17 @@ class _CosineSimilarity(Function):
         part4 = G.unsqueeze(dim) / (part2.unsqueeze(dim) * part3.unsqueeze(dim))
         if ctx.needs_input_grad[0]:
             mask = norm1 >= eps
-            grad_norm1 = torch.where(mask, part / torch.where(mask, part2, 1), 0)
+            grad_norm1 = _where(mask, part / torch.where(mask, part2, 1), 0)
             mask2 = mask.unsqueeze(dim)
             chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
-            chosen2 = torch.where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
+            chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
             grad_x1 = chosen2 + part4 * x2
         if ctx.needs_input_grad[1]:
             mask3 = norm2 >= eps
-            grad_norm2 = torch.where(mask3, part / torch.where(mask3, part3, 1), 0)
+            grad_norm2 = _where(mask3, part / torch.where(mask3, part3, 1), 0)
             mask4 = mask3.unsqueeze(dim)
             chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
-            chosen4 = torch.where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
+            chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
             grad_x2 = chosen4 + part4 * x1
         return grad_x1, grad_x2, None, None
 

@@ -54,7 +54,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -67,14 +68,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -131,13 +133,28 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
+    part = (
+        None
+        if weight is None
+        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+    )
+    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
+    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part3 = -((1 - label_smoothing) * part * picked + part2)
-    loss = torch.where(mask, part3, 0)
+    part4 = (
+        (1 - label_smoothing) * picked
+        if weight is None
+        else (1 - label_smoothing) * part * picked
+    )
+    part5 = -(part4 + part3)
+    loss = torch.where(mask, part5, 0)
     total = loss.sum()
-    return (total / torch.where(mask, part, 0).sum()).to(dtype)
+    part6 = (
+        mask.sum(dtype=input.dtype)
+        if weight is None
+        else torch.where(mask, part, 0).sum()
+    )
+    return (total / part6).to(dtype)
 
 
 class _CrossEntropyMean(Function):
@@ -154,9 +171,11 @@ class _CrossEntropyMean(Function):
         input, target, weight, ignore_index, label_smoothing = inputs
         average = output
         q_shape = input.shape[2:]
+        weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
+        ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input, target, weight, average if ctx.needs_input_grad[2] else None
@@ -168,6 +187,7 @@ class _CrossEntropyMean(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
+        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         input, weight, average, G = _wide(input, weight, average, G)
         grad_input = grad_weight = None
@@ -177,30 +197,51 @@ class _CrossEntropyMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
-        part2 = _unflatten(weight.index_select(0, part), 0, target.shape)
-        total2 = torch.where(mask, part2, 0).sum()
+        part2 = (
+            None
+            if weight is None
+            else _unflatten(weight.index_select(0, part), 0, target.shape)
+        )
+        total = (
+            mask.sum(dtype=G.dtype)
+            if weight is None
+            else torch.where(mask, part2, 0).sum()
+        )
         part3 = 1 - label_smoothing
-        part5 = label_smoothing / (input.shape[1] or math.nan)
+        part4 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part4 = part3 * part2
-            part6 = (part4 + label_smoothing * weight.mean()).unsqueeze(1)
-            part7 = (part5 * weight).unsqueeze(1).expand(input.shape)
-            placed = part7.scatter_add(1, chosen2, part4.unsqueeze(1))
+            part5 = part3 if weight is None else part3 * part2
+            full_weight = (
+                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            )
+            part6 = part5 + label_smoothing * full_weight.mean()
+            part7 = part6 if weight is None else part6.unsqueeze(1)
+            part8 = (
+                G.new_full((), part4).expand(input.shape)
+                if weight is None
+                else (part4 * weight).unsqueeze(1).expand(input.shape)
+            )
+            part9 = (
+                G.new_full((), part5).expand(chosen2.shape)
+                if weight is None
+                else part5.unsqueeze(1)
+            )
+            placed = part8.scatter_add(1, chosen2, part9)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part8 = G / total2 * (part6 * p - placed)
-            grad_input = torch.where(mask2, part8, 0).reshape(input_shape)
+            part10 = G / total * (part7 * p - placed)
+            grad_input = torch.where(mask2, part10, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             chosen3 = torch.where(mask, part3 * F.gather(1, chosen2).squeeze(1), 0)
-            part9 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part10 = part5 * torch.where(mask2, F, 0).sum((0, 2))
-            part11 = input.shape[0] * input.shape[2]
-            part12 = torch.where(mask, average, 0).reshape((part11,))
-            placed2 = part10.index_add(0, part, part12).index_add(0, part, part9)
-            grad_weight = -G / total2 * placed2
+            part11 = chosen3.reshape((input.shape[0] * input.shape[2],))
+            part12 = part4 * torch.where(mask2, F, 0).sum((0, 2))
+            part13 = input.shape[0] * input.shape[2]
+            part14 = torch.where(mask, average, 0).reshape((part13,))
+            placed2 = part12.index_add(0, part, part14).index_add(0, part, part11)
+            grad_weight = -G / total * placed2
         return grad_input, None, grad_weight, None, None
 
 
@@ -215,11 +256,21 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
+    part = (
+        None
+        if weight is None
+        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+    )
+    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
+    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part3 = -((1 - label_smoothing) * part * picked + part2)
-    loss = torch.where(mask, part3, 0)
+    part4 = (
+        (1 - label_smoothing) * picked
+        if weight is None
+        else (1 - label_smoothing) * part * picked
+    )
+    part5 = -(part4 + part3)
+    loss = torch.where(mask, part5, 0)
     return loss.sum().to(dtype)
 
 
@@ -236,9 +287,11 @@ class _CrossEntropySum(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
         q_shape = input.shape[2:]
+        weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
+        ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
@@ -250,6 +303,7 @@ class _CrossEntropySum(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
+        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
@@ -260,24 +314,41 @@ class _CrossEntropySum(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
-        part4 = label_smoothing / (input.shape[1] or math.nan)
+        part3 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
-            part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
-            part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
-            placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
+            part4 = (
+                part2
+                if weight is None
+                else part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
+            )
+            full_weight = (
+                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            )
+            part5 = part4 + label_smoothing * full_weight.mean()
+            part6 = part5 if weight is None else part5.unsqueeze(1)
+            part7 = (
+                G.new_full((), part3).expand(input.shape)
+                if weight is None
+                else (part3 * weight).unsqueeze(1).expand(input.shape)
+            )
+            part8 = (
+                G.new_full((), part4).expand(chosen2.shape)
+                if weight is None
+                else part4.unsqueeze(1)
+            )
+            placed = part7.scatter_add(1, chosen2, part8)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part7 = G * (part5 * p - placed)
-            grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
+            part9 = G * (part6 * p - placed)
+            grad_input = torch.where(mask2, part9, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part8 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part9 = part4 * torch.where(mask2, F, 0).sum((0, 2))
-            grad_weight = -G * part9.index_add(0, part, part8)
+            part10 = chosen3.reshape((input.shape[0] * input.shape[2],))
+            part11 = part3 * torch.where(mask2, F, 0).sum((0, 2))
+            grad_weight = -G * part11.index_add(0, part, part10)
         return grad_input, None, grad_weight, None, None
 
 
@@ -292,11 +363,21 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    part2 = label_smoothing / (input.shape[1] or math.nan) * (F.mT @ weight)
+    part = (
+        None
+        if weight is None
+        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+    )
+    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
+    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
     picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part3 = -((1 - label_smoothing) * part * picked + part2)
-    loss = torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape))
+    part4 = (
+        (1 - label_smoothing) * picked
+        if weight is None
+        else (1 - label_smoothing) * part * picked
+    )
+    part5 = -(part4 + part3)
+    loss = torch.where(mask, part5, 0).reshape((input_shape[0], *q_shape))
     return _no_view(loss.to(dtype))
 
 
@@ -313,9 +394,11 @@ class _CrossEntropyNone(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
         q_shape = input.shape[2:]
+        weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
+        ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
@@ -327,6 +410,7 @@ class _CrossEntropyNone(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
+        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
@@ -338,26 +422,43 @@ class _CrossEntropyNone(Function):
         chosen = torch.where(mask, target, 0)
         part = chosen.flatten()
         part2 = 1 - label_smoothing
-        part4 = label_smoothing / (input.shape[1] or math.nan)
+        part3 = label_smoothing / (input.shape[1] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part3 = part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
-            part5 = (part3 + label_smoothing * weight.mean()).unsqueeze(1)
-            part6 = (part4 * weight).unsqueeze(1).expand(input.shape)
-            placed = part6.scatter_add(1, chosen2, part3.unsqueeze(1))
+            part4 = (
+                part2
+                if weight is None
+                else part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
+            )
+            full_weight = (
+                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            )
+            part5 = part4 + label_smoothing * full_weight.mean()
+            part6 = part5 if weight is None else part5.unsqueeze(1)
+            part7 = (
+                G.new_full((), part3).expand(input.shape)
+                if weight is None
+                else (part3 * weight).unsqueeze(1).expand(input.shape)
+            )
+            part8 = (
+                G.new_full((), part4).expand(chosen2.shape)
+                if weight is None
+                else part4.unsqueeze(1)
+            )
+            placed = part7.scatter_add(1, chosen2, part8)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part7 = G.unsqueeze(1) * (part5 * p - placed)
-            grad_input = torch.where(mask2, part7, 0).reshape(input_shape)
+            part9 = G.unsqueeze(1) * (part6 * p - placed)
+            grad_input = torch.where(mask2, part9, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part8 = part2 * G * F.gather(1, chosen2).squeeze(1)
+            part10 = part2 * G * F.gather(1, chosen2).squeeze(1)
             chosen3 = torch.where(mask, G, 0).unsqueeze(1)
-            part9 = part4 * (chosen3 * torch.where(mask2, F, 0)).sum((0, 2))
-            part10 = input.shape[0] * input.shape[2]
-            part11 = torch.where(mask, part8, 0).reshape((part10,))
-            grad_weight = -part9.index_add(0, part, part11)
+            part11 = part3 * (chosen3 * torch.where(mask2, F, 0)).sum((0, 2))
+            part12 = input.shape[0] * input.shape[2]
+            part13 = torch.where(mask, part10, 0).reshape((part12,))
+            grad_weight = -part11.index_add(0, part, part13)
         return grad_input, None, grad_weight, None, None
 
 
@@ -415,33 +516,15 @@ def cross_entropy(
             "cross_entropy: target must have at least 1 axis [n, *q], not "
             f"{target.dim()}"
         )
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"cross_entropy: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            f"cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             f"cross_entropy: input must be a floating-point tensor, not {input.dtype}"
         )
     if target.dtype != torch.int64:
         raise TypeError(f"cross_entropy: target must be int64, not {target.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"cross_entropy: weight must be a floating-point tensor, not {weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"cross_entropy: target is on {target.device}, input on {input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"cross_entropy: weight is on {weight.device}, input on {input.device}"
         )
     q_shape = input.shape[2:]
     if target.dim() != len(q_shape) + 1:
@@ -459,11 +542,29 @@ def cross_entropy(
             f"cross_entropy: index n has size {input.shape[0]} on axis 0 of input but "
             f"{target.shape[0]} on axis 0 of target"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"cross_entropy: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[0]} on axis 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"cross_entropy: weight must be a tensor, not {type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "cross_entropy: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"cross_entropy: weight is on {weight.device}, input on {input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"cross_entropy: index c has size {input.shape[1]} on axis 1 of input "
+                f"but {weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "

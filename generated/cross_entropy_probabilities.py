@@ -52,7 +52,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -65,14 +66,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -123,7 +125,8 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
-    loss = -(weight.unsqueeze(1) * F * u).sum(1)
+    part2 = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part2 * u).sum(1)
     return loss.mean().to(dtype)
 
 
@@ -169,13 +172,17 @@ class _CrossEntropyProbabilitiesMean(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+            grad_F = (
+                part2 / (input.shape[0] * input.shape[2]) * u
+                if weight is None
+                else part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+            )
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
             part3 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = -part * G * weight.unsqueeze(1)
+            part4 = -part * G if weight is None else -part * G * weight.unsqueeze(1)
             part5 = part4 / (input.shape[0] * input.shape[2]) * F
             grad_target = part5.reshape(target_shape)
         if ctx.needs_input_grad[2]:
@@ -195,7 +202,8 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
-    loss = -(weight.unsqueeze(1) * F * u).sum(1)
+    part2 = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part2 * u).sum(1)
     return loss.sum().to(dtype)
 
 
@@ -241,13 +249,16 @@ class _CrossEntropyProbabilitiesSum(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part2 * weight.unsqueeze(1) * u
+            grad_F = part2 * u if weight is None else part2 * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
             part3 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (-part * G * weight.unsqueeze(1) * F).reshape(target_shape)
+            part4 = (
+                -part * G * F if weight is None else -part * G * weight.unsqueeze(1) * F
+            )
+            grad_target = part4.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = part2 * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
@@ -264,8 +275,9 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     F = _logsoftmax(input, 1)
     part = label_smoothing / (input.shape[1] or math.nan)
     u = (1 - label_smoothing) * target + part
-    part2 = -(weight.unsqueeze(1) * F * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    part2 = F if weight is None else weight.unsqueeze(1) * F
+    part3 = -(part2 * u).sum(1)
+    return _no_view(part3.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 class _CrossEntropyProbabilitiesNone(Function):
@@ -310,13 +322,21 @@ class _CrossEntropyProbabilitiesNone(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+            grad_F = (
+                -G.unsqueeze(1) * u
+                if weight is None
+                else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+            )
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
             part2 = grad_F - grad_F.sum(1, keepdim=True) * p
             grad_input = part2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part3 = -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            part3 = (
+                -part * G.unsqueeze(1) * F
+                if weight is None
+                else -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            )
             grad_target = part3.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
@@ -377,18 +397,6 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: target must have at least 2 axes [n, c, *q], "
             f"not {target.dim()}"
         )
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            "cross_entropy_probabilities: weight must be a tensor, not "
-            f"{type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            "cross_entropy_probabilities: weight must have 1 axis [c], not "
-            f"{weight.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "cross_entropy_probabilities: input must be a floating-point tensor, not "
@@ -399,19 +407,9 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: target must be a floating-point tensor, not "
             f"{target.dtype}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "cross_entropy_probabilities: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"cross_entropy_probabilities: target is on {target.device}, input on "
-            f"{input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"cross_entropy_probabilities: weight is on {weight.device}, input on "
             f"{input.device}"
         )
     q_shape = input.shape[2:]
@@ -435,11 +433,32 @@ def cross_entropy_probabilities(
             f"cross_entropy_probabilities: index c has size {input.shape[1]} on axis 1 "
             f"of input but {target.shape[1]} on axis 1 of target"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"cross_entropy_probabilities: index c has size {input.shape[1]} on axis 1 "
-            f"of input but {weight.shape[0]} on axis 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "cross_entropy_probabilities: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                "cross_entropy_probabilities: weight must have 1 axis [c], not "
+                f"{weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "cross_entropy_probabilities: weight must be a floating-point tensor, "
+                f"not {weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"cross_entropy_probabilities: weight is on {weight.device}, input on "
+                f"{input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"cross_entropy_probabilities: index c has size {input.shape[1]} on "
+                f"axis 1 of input but {weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "

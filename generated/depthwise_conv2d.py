@@ -26,7 +26,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -39,14 +40,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -66,7 +68,7 @@ def _depthwise_conv2d_forward(input, weight, bias, stride, padding, dilation):
     part3 = torch.nn.functional.conv2d(
         input, part, stride=stride, padding=padding, dilation=dilation, groups=part2
     )
-    return bias.unsqueeze(1).unsqueeze(2) + part3
+    return part3 if bias is None else bias.unsqueeze(1).unsqueeze(2) + part3
 
 
 class _DepthwiseConv2d(Function):
@@ -172,16 +174,6 @@ def depthwise_conv2d(
         raise ValueError(
             f"depthwise_conv2d: weight must have 3 axes [c, i, j], not {weight.dim()}"
         )
-    if bias is None:
-        bias = input.new_full((input.shape[1],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"depthwise_conv2d: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"depthwise_conv2d: bias must have 1 axis [c], not {bias.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "depthwise_conv2d: input must be a floating-point tensor, not "
@@ -192,17 +184,9 @@ def depthwise_conv2d(
             "depthwise_conv2d: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"depthwise_conv2d: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"depthwise_conv2d: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"depthwise_conv2d: bias is on {bias.device}, input on {input.device}"
         )
     if stride < 1:
         raise ValueError(f"depthwise_conv2d: stride must be positive, not {stride}")
@@ -210,11 +194,6 @@ def depthwise_conv2d(
         raise ValueError(
             f"depthwise_conv2d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
-        )
-    if bias.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"depthwise_conv2d: index c has size {input.shape[1]} on axis 1 of input "
-            f"but {bias.shape[0]} on axis 0 of bias"
         )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
     size = part // stride + 1
@@ -228,6 +207,29 @@ def depthwise_conv2d(
         raise ValueError(
             "depthwise_conv2d: no value of index y keeps every access in bounds"
         )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"depthwise_conv2d: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"depthwise_conv2d: bias must have 1 axis [c], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                "depthwise_conv2d: bias must be a floating-point tensor, not "
+                f"{bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"depthwise_conv2d: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"depthwise_conv2d: index c has size {input.shape[1]} on axis 1 of "
+                f"input but {bias.shape[0]} on axis 0 of bias"
+            )
     if padding < 0:
         raise ValueError(
             f"depthwise_conv2d: padding must not be negative, not {padding}"

@@ -50,7 +50,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -63,14 +64,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -119,8 +121,13 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
-    part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    loss = part * right * (-right.expm1()) ** gamma
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    loss = part2 * (-right.expm1()) ** gamma
     return loss.mean().to(dtype)
 
 
@@ -138,7 +145,9 @@ class _FocalLossMean(Function):
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -157,18 +166,23 @@ class _FocalLossMean(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = _unflatten(weight.index_select(0, part3), 0, target.shape)
+            part4 = (
+                None
+                if weight is None
+                else _unflatten(weight.index_select(0, part3), 0, target.shape)
+            )
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            part6 = G / (input.shape[0] * input.shape[2]) * part4
-            grad_right = part6 * (chosen - part2)
-            part7 = G.new_full(target.shape, 1).unsqueeze(1)
-            part8 = -F.exp()
-            placed = part8.scatter_add(1, target.unsqueeze(1), part7)
+            part6 = G / (input.shape[0] * input.shape[2])
+            part7 = part6 if weight is None else part6 * part4
+            grad_right = part7 * (chosen - part2)
+            part8 = G.new_full(target.shape, 1).unsqueeze(1)
+            part9 = -F.exp()
+            placed = part9.scatter_add(1, target.unsqueeze(1), part8)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part9 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            placed2 = G.new_zeros(weight.shape).index_add(0, part3, part9)
+            part10 = (right * part2).reshape((input.shape[0] * input.shape[2],))
+            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part3, part10)
             grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
         return grad_input, None, grad_weight, None
 
@@ -183,8 +197,13 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
-    part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    loss = part * right * (-right.expm1()) ** gamma
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    loss = part2 * (-right.expm1()) ** gamma
     return loss.sum().to(dtype)
 
 
@@ -202,7 +221,9 @@ class _FocalLossSum(Function):
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -221,7 +242,11 @@ class _FocalLossSum(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+            part4 = (
+                G
+                if weight is None
+                else G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+            )
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)
@@ -231,7 +256,7 @@ class _FocalLossSum(Function):
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             part8 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G * G.new_zeros(weight.shape).index_add(0, part3, part8)
+            grad_weight = -G * G.new_zeros((input.shape[1],)).index_add(0, part3, part8)
         return grad_input, None, grad_weight, None
 
 
@@ -245,9 +270,14 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
     right = F.gather(1, target.unsqueeze(1)).squeeze(1)
-    part = -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    part2 = part * right * (-right.expm1()) ** gamma
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    part = (
+        None
+        if weight is None
+        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+    )
+    part2 = -right if weight is None else part * right
+    part3 = part2 * (-right.expm1()) ** gamma
+    return _no_view(part3.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 class _FocalLossNone(Function):
@@ -264,7 +294,9 @@ class _FocalLossNone(Function):
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -284,7 +316,11 @@ class _FocalLossNone(Function):
         part2 = part**gamma
         part3 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+            part4 = (
+                G
+                if weight is None
+                else G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+            )
             part5 = gamma * right * right.exp() * part ** (gamma - 1)
             chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
             grad_right = part4 * (chosen - part2)
@@ -294,7 +330,7 @@ class _FocalLossNone(Function):
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             part8 = (G * right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G.new_zeros(weight.shape).index_add(0, part3, part8)
+            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part3, part8)
         return grad_input, None, grad_weight, None
 
 
@@ -347,31 +383,15 @@ def focal_loss(
         raise ValueError(
             f"focal_loss: target must have at least 1 axis [n, *q], not {target.dim()}"
         )
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"focal_loss: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(f"focal_loss: weight must have 1 axis [c], not {weight.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"focal_loss: input must be a floating-point tensor, not {input.dtype}"
         )
     if target.dtype != torch.int64:
         raise TypeError(f"focal_loss: target must be int64, not {target.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"focal_loss: weight must be a floating-point tensor, not {weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"focal_loss: target is on {target.device}, input on {input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"focal_loss: weight is on {weight.device}, input on {input.device}"
         )
     q_shape = input.shape[2:]
     if target.dim() != len(q_shape) + 1:
@@ -389,11 +409,29 @@ def focal_loss(
             f"focal_loss: index n has size {input.shape[0]} on axis 0 of input but "
             f"{target.shape[0]} on axis 0 of target"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"focal_loss: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[0]} on axis 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"focal_loss: weight must be a tensor, not {type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"focal_loss: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "focal_loss: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"focal_loss: weight is on {weight.device}, input on {input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"focal_loss: index c has size {input.shape[1]} on axis 1 of input but "
+                f"{weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "

@@ -45,7 +45,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -66,14 +67,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -103,6 +105,23 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -116,7 +135,7 @@ def _graph_attention_forward(
     part2 = projected.index_select(0, source).to(wide)
     total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
     scores = (att_source * part2).sum(2) + total2
-    a = torch.where(scores > 0, scores, negative_slope * scores)
+    a = _where(scores > 0, scores, negative_slope * scores)
     part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
     part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
     placed = part4.scatter_reduce(0, part3, a, "amax")
@@ -163,7 +182,7 @@ class _GraphAttention(Function):
         part3 = projected.index_select(0, target).to(wide)
         scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
         mask = scores > 0
-        a = torch.where(mask, scores, negative_slope * scores)
+        a = _where(mask, scores, negative_slope * scores)
         part4 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
         part5 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
         placed = part5.scatter_reduce(0, part4, a, "amax")
@@ -177,7 +196,7 @@ class _GraphAttention(Function):
         part7 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
         part8 = picked2 * (picked - part7.index_select(0, target)).to(wide)
         grad_a = e2 * part8.sum(2)
-        grad_scores = torch.where(mask, grad_a, negative_slope * grad_a)
+        grad_scores = _where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             part9 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             part10 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)

@@ -44,7 +44,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -57,14 +58,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -115,9 +117,17 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part2 = weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
-    part3 = part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
-    output = part3.reshape((input_shape[0], weight.shape[0], *q_shape))
+    part2 = (
+        xhat
+        if weight is None
+        else weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
+    )
+    part3 = (
+        part2
+        if bias is None
+        else part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
+    )
+    output = part3.reshape((input_shape[0], num_groups * part, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -162,13 +172,17 @@ class _GroupNorm(Function):
             xhat = inverse * u
             part2 = G * xhat
         if ctx.needs_input_grad[0]:
-            weight = _unflatten(weight, 0, (num_groups, part))
-            part3 = (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
-            total = (part2.sum(3) * weight).sum(2).unsqueeze(2).unsqueeze(3)
-            part4 = total / (input.shape[3] * input.shape[2]) * xhat
-            part5 = weight.unsqueeze(2) * G - part4
-            part6 = inverse * (part5 - part3.unsqueeze(2).unsqueeze(3))
-            grad_input = part6.reshape(input_shape)
+            weight = (
+                None if weight is None else _unflatten(weight, 0, (num_groups, part))
+            )
+            part3 = G.sum(3) if weight is None else G.sum(3) * weight
+            part4 = part3.sum(2) / (input.shape[3] * input.shape[2])
+            part5 = part2.sum(3) if weight is None else part2.sum(3) * weight
+            total = part5.sum(2).unsqueeze(2).unsqueeze(3)
+            part6 = total / (input.shape[3] * input.shape[2]) * xhat
+            part7 = G - part6 if weight is None else weight.unsqueeze(2) * G - part6
+            part8 = inverse * (part7 - part4.unsqueeze(2).unsqueeze(3))
+            grad_input = part8.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = _flatten(part2.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:
@@ -214,55 +228,58 @@ def group_norm(
         )
     if num_groups < 1:
         raise ValueError(f"group_norm: num_groups must be positive, not {num_groups}")
-    if weight is None:
-        weight = input.new_full((num_groups * (input.shape[1] // num_groups),), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"group_norm: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(f"group_norm: weight must have 1 axis [d], not {weight.dim()}")
-    if bias is None:
-        bias = input.new_full((num_groups * (input.shape[1] // num_groups),), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(f"group_norm: bias must be a tensor, not {type(bias).__name__}")
-    if bias.dim() != 1:
-        raise ValueError(f"group_norm: bias must have 1 axis [d], not {bias.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"group_norm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"group_norm: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"group_norm: bias must be a floating-point tensor, not {bias.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"group_norm: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"group_norm: bias is on {bias.device}, input on {input.device}"
         )
     if input.shape[1] % num_groups != 0:
         raise ValueError(
             f"group_norm: axis 1 (g c) of input has size {input.shape[1]}, which "
             f"num_groups = {num_groups} does not divide"
         )
-    if weight.shape[0] != num_groups * (input.shape[1] // num_groups):
-        raise ValueError(
-            f"group_norm: axis 0 of weight has size {weight.shape[0]}, but "
-            f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
-        )
-    if bias.shape[0] != num_groups * (input.shape[1] // num_groups):
-        raise ValueError(
-            f"group_norm: axis 0 of bias has size {bias.shape[0]}, but size(g)*size(c) "
-            f"is {num_groups * (input.shape[1] // num_groups)}"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"group_norm: weight must be a tensor, not {type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"group_norm: weight must have 1 axis [d], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "group_norm: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"group_norm: weight is on {weight.device}, input on {input.device}"
+            )
+        if weight.shape[0] != num_groups * (input.shape[1] // num_groups):
+            raise ValueError(
+                f"group_norm: axis 0 of weight has size {weight.shape[0]}, but "
+                f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
+            )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"group_norm: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(f"group_norm: bias must have 1 axis [d], not {bias.dim()}")
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"group_norm: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"group_norm: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != num_groups * (input.shape[1] // num_groups):
+            raise ValueError(
+                f"group_norm: axis 0 of bias has size {bias.shape[0]}, but "
+                f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
+            )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

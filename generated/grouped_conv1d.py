@@ -28,7 +28,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -41,14 +42,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -82,11 +84,13 @@ def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, grou
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
     part = weight.shape[0] // groups
-    part2 = bias.unflatten(0, (groups, part)).unsqueeze(2)
+    part2 = None if bias is None else bias.unflatten(0, (groups, part)).unsqueeze(2)
     part3 = torch.nn.functional.conv1d(
         input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    return _no_view((part2 + part3.unflatten(1, (groups, part))).flatten(1, 2))
+    part4 = part3.unflatten(1, (groups, part))
+    part5 = part4 if bias is None else part2 + part4
+    return _no_view(part5.flatten(1, 2))
 
 
 class _GroupedConv1d(Function):
@@ -205,16 +209,6 @@ def grouped_conv1d(
         )
     if groups < 1:
         raise ValueError(f"grouped_conv1d: groups must be positive, not {groups}")
-    if bias is None:
-        bias = input.new_full((groups * (weight.shape[0] // groups),), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"grouped_conv1d: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"grouped_conv1d: bias must have 1 axis [(g o)], not {bias.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             f"grouped_conv1d: input must be a floating-point tensor, not {input.dtype}"
@@ -224,17 +218,9 @@ def grouped_conv1d(
             "grouped_conv1d: weight must be a floating-point tensor, not "
             f"{weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"grouped_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"grouped_conv1d: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"grouped_conv1d: bias is on {bias.device}, input on {input.device}"
         )
     if stride < 1:
         raise ValueError(f"grouped_conv1d: stride must be positive, not {stride}")
@@ -248,17 +234,35 @@ def grouped_conv1d(
             f"grouped_conv1d: axis 1 (g c) of input has size {input.shape[1]}, but "
             f"size(g)*size(c) is {groups * weight.shape[1]}"
         )
-    if bias.shape[0] != groups * (weight.shape[0] // groups):
-        raise ValueError(
-            f"grouped_conv1d: axis 0 (g o) of bias has size {bias.shape[0]}, but "
-            f"size(g)*size(o) is {groups * (weight.shape[0] // groups)}"
-        )
     part = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     size = part // stride + 1
     if size < 0:
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"
         )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"grouped_conv1d: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"grouped_conv1d: bias must have 1 axis [(g o)], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                "grouped_conv1d: bias must be a floating-point tensor, not "
+                f"{bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"grouped_conv1d: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != groups * (weight.shape[0] // groups):
+            raise ValueError(
+                f"grouped_conv1d: axis 0 (g o) of bias has size {bias.shape[0]}, but "
+                f"size(g)*size(o) is {groups * (weight.shape[0] // groups)}"
+            )
     if padding < 0:
         raise ValueError(f"grouped_conv1d: padding must not be negative, not {padding}")
     if dilation < 1:

@@ -33,7 +33,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -46,14 +47,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -85,9 +87,9 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = _cast(wide, hx)[0]
     part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = b_ih.unflatten(0, (3, hx.shape[1])) + part
+    a = part if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + part
     part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = b_hh.unflatten(0, (3, hx.shape[1])) + part2
+    s = part2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + part2
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
@@ -116,10 +118,10 @@ class _GruCell(Function):
         hx, G = _cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = _unflatten(b_ih, 0, (3, hx.shape[1])) + part
+        a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
         part2 = hx.to(low)
         part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+        s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
         update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
         u = 1 - update
         grad_new = G * u
@@ -209,18 +211,6 @@ def gru_cell(
         raise ValueError(
             f"gru_cell: w_hh must have 2 axes [(g j), j'], not {w_hh.dim()}"
         )
-    if b_ih is None:
-        b_ih = input.new_full((3 * hx.shape[1],), 0)
-    if not isinstance(b_ih, torch.Tensor):
-        raise TypeError(f"gru_cell: b_ih must be a tensor, not {type(b_ih).__name__}")
-    if b_ih.dim() != 1:
-        raise ValueError(f"gru_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}")
-    if b_hh is None:
-        b_hh = input.new_full((3 * hx.shape[1],), 0)
-    if not isinstance(b_hh, torch.Tensor):
-        raise TypeError(f"gru_cell: b_hh must be a tensor, not {type(b_hh).__name__}")
-    if b_hh.dim() != 1:
-        raise ValueError(f"gru_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"gru_cell: input must be a floating-point tensor, not {input.dtype}"
@@ -235,24 +225,12 @@ def gru_cell(
         raise TypeError(
             f"gru_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if not b_ih.is_floating_point():
-        raise TypeError(
-            f"gru_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-        )
-    if not b_hh.is_floating_point():
-        raise TypeError(
-            f"gru_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-        )
     if hx.device != input.device:
         raise ValueError(f"gru_cell: hx is on {hx.device}, input on {input.device}")
     if w_ih.device != input.device:
         raise ValueError(f"gru_cell: w_ih is on {w_ih.device}, input on {input.device}")
     if w_hh.device != input.device:
         raise ValueError(f"gru_cell: w_hh is on {w_hh.device}, input on {input.device}")
-    if b_ih.device != input.device:
-        raise ValueError(f"gru_cell: b_ih is on {b_ih.device}, input on {input.device}")
-    if b_hh.device != input.device:
-        raise ValueError(f"gru_cell: b_hh is on {b_hh.device}, input on {input.device}")
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
             f"gru_cell: index n has size {input.shape[0]} on axis 0 of input but "
@@ -278,16 +256,50 @@ def gru_cell(
             f"gru_cell: axis 0 (g j) of w_hh has size {w_hh.shape[0]}, but "
             f"size(g)*size(j) is {3 * hx.shape[1]}"
         )
-    if b_ih.shape[0] != 3 * hx.shape[1]:
-        raise ValueError(
-            f"gru_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
-            f"size(g)*size(j) is {3 * hx.shape[1]}"
-        )
-    if b_hh.shape[0] != 3 * hx.shape[1]:
-        raise ValueError(
-            f"gru_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
-            f"size(g)*size(j) is {3 * hx.shape[1]}"
-        )
+    if b_ih is not None:
+        if not isinstance(b_ih, torch.Tensor):
+            raise TypeError(
+                f"gru_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
+            )
+        if b_ih.dim() != 1:
+            raise ValueError(
+                f"gru_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}"
+            )
+        if not b_ih.is_floating_point():
+            raise TypeError(
+                f"gru_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
+            )
+        if b_ih.device != input.device:
+            raise ValueError(
+                f"gru_cell: b_ih is on {b_ih.device}, input on {input.device}"
+            )
+        if b_ih.shape[0] != 3 * hx.shape[1]:
+            raise ValueError(
+                f"gru_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
+                f"size(g)*size(j) is {3 * hx.shape[1]}"
+            )
+    if b_hh is not None:
+        if not isinstance(b_hh, torch.Tensor):
+            raise TypeError(
+                f"gru_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
+            )
+        if b_hh.dim() != 1:
+            raise ValueError(
+                f"gru_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}"
+            )
+        if not b_hh.is_floating_point():
+            raise TypeError(
+                f"gru_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
+            )
+        if b_hh.device != input.device:
+            raise ValueError(
+                f"gru_cell: b_hh is on {b_hh.device}, input on {input.device}"
+            )
+        if b_hh.shape[0] != 3 * hx.shape[1]:
+            raise ValueError(
+                f"gru_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
+                f"size(g)*size(j) is {3 * hx.shape[1]}"
+            )
     if torch.compiler.is_compiling():
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -13,14 +13,15 @@ from torch.autograd import Function, forward_ad
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -41,11 +42,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _hardswish_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input * torch.where(input >= 3, 1, (3 + input) / 6)
-    return torch.where(~(input <= -3), part, 0).to(dtype)
+    part = input * _where(input >= 3, 1, (3 + input) / 6)
+    return torch.ops.aten.threshold_backward(part, input, -3).to(dtype)
 
 
 class _Hardswish(Function):
@@ -64,8 +82,8 @@ class _Hardswish(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = G * torch.where(input >= 3, 1, 0.5 + input / 3)
-        grad_input = torch.where(~(input <= -3), part, 0)
+        part = G * _where(input >= 3, 1, 0.5 + input / 3)
+        grad_input = torch.ops.aten.threshold_backward(part, input, -3)
         return grad_input
 
 

@@ -25,6 +25,22 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            break
+    else:
+        return dtype
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
+    dtype = found[0]
+    for other in found:
+        dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
     dtype, alike = torch.float32, True
@@ -39,9 +55,29 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _hardtanh_forward(input, min_val, max_val):
-    chosen = torch.where(input >= max_val, max_val, input)
-    return torch.where(input <= min_val, min_val, chosen)
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    part = -max_val
+    part2 = -torch.threshold(-input, part, part)
+    return _where(input <= min_val, min_val, part2).to(dtype)
 
 
 class _Hardtanh(Function):
@@ -64,7 +100,8 @@ class _Hardtanh(Function):
         min_val = ctx.min_val
         max_val = ctx.max_val
         input, G = _wide(input, G)
-        grad_input = torch.where(~(input <= min_val) & ~(input >= max_val), G, 0)
+        chosen = torch.ops.aten.threshold_backward(G, input, min_val)
+        grad_input = torch.ops.aten.threshold_backward(chosen, -input, -max_val)
         return grad_input, None, None
 
 

@@ -45,7 +45,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -58,14 +59,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -84,6 +86,23 @@ def _wide(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
@@ -113,7 +132,7 @@ class _HingeEmbeddingLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
+            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             part = torch.where(target == 1, G, 0) - chosen
             grad_input = part / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
@@ -148,7 +167,7 @@ class _HingeEmbeddingLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
+            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             grad_input = torch.where(target == 1, G, 0) - chosen
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input.shape)
@@ -182,7 +201,7 @@ class _HingeEmbeddingLossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = torch.where((target != 1) & (margin - input >= 0), G, 0)
+            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             grad_input = torch.where(target == 1, G, 0) - chosen
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input.shape)

@@ -46,7 +46,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -59,14 +60,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -87,13 +89,29 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _huber_loss_mean_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     e = input - target
     part = e.abs()
-    part2 = delta * (part - 0.5 * delta)
-    loss = torch.where(part <= delta, 0.5 * e.square(), part2)
+    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
     return loss.mean().to(dtype)
 
 
@@ -117,7 +135,7 @@ class _HuberLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
+        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -130,8 +148,7 @@ def _huber_loss_sum_forward(input, target, delta):
     input, target = _wide(input, target)
     e = input - target
     part = e.abs()
-    part2 = delta * (part - 0.5 * delta)
-    loss = torch.where(part <= delta, 0.5 * e.square(), part2)
+    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
     return loss.sum().to(dtype)
 
 
@@ -155,7 +172,7 @@ class _HuberLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
+        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -168,8 +185,8 @@ def _huber_loss_none_forward(input, target, delta):
     input, target = _wide(input, target)
     e = input - target
     part = e.abs()
-    part2 = delta * (part - 0.5 * delta)
-    return torch.where(part <= delta, 0.5 * e.square(), part2).to(dtype)
+    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
+    return loss.to(dtype)
 
 
 class _HuberLossNone(Function):
@@ -192,7 +209,7 @@ class _HuberLossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() <= delta, e, delta * e.sign())
+        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:

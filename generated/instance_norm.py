@@ -36,7 +36,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -49,14 +50,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -92,8 +94,9 @@ def _instance_norm_forward(input, weight, bias, eps):
     u = input - mu.unsqueeze(2)
     var = u.square().mean(2)
     xhat = (var + eps).rsqrt().unsqueeze(2) * u
-    part = weight.unsqueeze(1) * xhat + bias.unsqueeze(1)
-    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part = xhat if weight is None else weight.unsqueeze(1) * xhat
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    return _no_view(part2.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _InstanceNorm(Function):
@@ -136,7 +139,8 @@ class _InstanceNorm(Function):
         if ctx.needs_input_grad[0]:
             part2 = G - part.sum(2, keepdim=True) / input.shape[2] * xhat
             part3 = part2 - G.mean(2).unsqueeze(2)
-            grad_input = (weight.unsqueeze(1) * inverse * part3).reshape(input_shape)
+            part4 = inverse if weight is None else weight.unsqueeze(1) * inverse
+            grad_input = (part4 * part3).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = part.sum((0, 2))
         if ctx.needs_input_grad[2]:
@@ -176,54 +180,55 @@ def instance_norm(
             "instance_norm: input must have at least 2 axes [n, c, *q], not "
             f"{input.dim()}"
         )
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"instance_norm: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            f"instance_norm: weight must have 1 axis [c], not {weight.dim()}"
-        )
-    if bias is None:
-        bias = input.new_full((input.shape[1],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"instance_norm: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(f"instance_norm: bias must have 1 axis [c], not {bias.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"instance_norm: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"instance_norm: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"instance_norm: bias must be a floating-point tensor, not {bias.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"instance_norm: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"instance_norm: bias is on {bias.device}, input on {input.device}"
-        )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"instance_norm: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[0]} on axis 0 of weight"
-        )
-    if bias.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"instance_norm: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{bias.shape[0]} on axis 0 of bias"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"instance_norm: weight must be a tensor, not {type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"instance_norm: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "instance_norm: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"instance_norm: weight is on {weight.device}, input on {input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"instance_norm: index c has size {input.shape[1]} on axis 1 of input "
+                f"but {weight.shape[0]} on axis 0 of weight"
+            )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"instance_norm: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"instance_norm: bias must have 1 axis [c], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"instance_norm: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"instance_norm: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"instance_norm: index c has size {input.shape[1]} on axis 1 of input "
+                f"but {bias.shape[0]} on axis 0 of bias"
+            )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

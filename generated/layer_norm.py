@@ -36,7 +36,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -49,14 +50,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -90,12 +92,13 @@ def _layer_norm_forward(input, weight, bias, eps):
     size = math.prod(s_shape)
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
-    bias = bias.reshape((size,))
+    bias = None if bias is None else bias.reshape((size,))
     mu = input.mean(1)
     u = input - mu.unsqueeze(1)
     var = u.square().mean(1)
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    return _no_view((weight * xhat + bias).reshape((*p_shape, *s_shape)).to(dtype))
+    part = weight * xhat if bias is None else weight * xhat + bias
+    return _no_view(part.reshape((*p_shape, *s_shape)).to(dtype))
 
 
 class _LayerNorm(Function):
@@ -115,7 +118,7 @@ class _LayerNorm(Function):
         ctx.p_shape = p_shape
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
-        ctx.bias_shape = bias.shape
+        ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             weight if ctx.needs_input_grad[0] else None,
@@ -185,10 +188,6 @@ def layer_norm(
         )
     if type(eps) is not float:
         eps = _number(eps, "layer_norm: eps")
-    if bias is None:
-        bias = input.new_full(weight.shape, 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(f"layer_norm: bias must be a tensor, not {type(bias).__name__}")
     if not input.is_floating_point():
         raise TypeError(
             f"layer_norm: input must be a floating-point tensor, not {input.dtype}"
@@ -197,17 +196,9 @@ def layer_norm(
         raise TypeError(
             f"layer_norm: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"layer_norm: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"layer_norm: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"layer_norm: bias is on {bias.device}, input on {input.device}"
         )
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
@@ -226,15 +217,28 @@ def layer_norm(
             f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
             f"{tuple(input.shape[len(p_shape) :])} on axes from {len(p_shape)} of input"
         )
-    if bias.dim() != len(s_shape):
-        raise ValueError(
-            f"layer_norm: bias must have {len(s_shape)} axes [*s], not {bias.dim()}"
-        )
-    if bias.shape != s_shape:
-        raise ValueError(
-            f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(bias.shape)} on axes from 0 of bias"
-        )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"layer_norm: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"layer_norm: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"layer_norm: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.dim() != len(s_shape):
+            raise ValueError(
+                f"layer_norm: bias must have {len(s_shape)} axes [*s], not {bias.dim()}"
+            )
+        if bias.shape != s_shape:
+            raise ValueError(
+                f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
+                f"{tuple(bias.shape)} on axes from 0 of bias"
+            )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -20,7 +20,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -33,14 +34,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -63,7 +65,8 @@ def _linear_forward(input, weight, bias):
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    return _no_view((input @ weight.mT + bias).reshape((*b_shape, weight.shape[0])))
+    part = input @ weight.mT if bias is None else input @ weight.mT + bias
+    return _no_view(part.reshape((*b_shape, weight.shape[0])))
 
 
 class _Linear(Function):
@@ -130,12 +133,6 @@ def linear(
         )
     if weight.dim() != 2:
         raise ValueError(f"linear: weight must have 2 axes [j, k], not {weight.dim()}")
-    if bias is None:
-        bias = input.new_full((weight.shape[0],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(f"linear: bias must be a tensor, not {type(bias).__name__}")
-    if bias.dim() != 1:
-        raise ValueError(f"linear: bias must have 1 axis [j], not {bias.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"linear: input must be a floating-point tensor, not {input.dtype}"
@@ -144,26 +141,33 @@ def linear(
         raise TypeError(
             f"linear: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"linear: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"linear: weight is on {weight.device}, input on {input.device}"
         )
-    if bias.device != input.device:
-        raise ValueError(f"linear: bias is on {bias.device}, input on {input.device}")
     if weight.shape[1] != input.shape[-1]:
         raise ValueError(
             f"linear: index k has size {input.shape[-1]} on axis -1 of input but "
             f"{weight.shape[1]} on axis 1 of weight"
         )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"linear: index j has size {weight.shape[0]} on axis 0 of weight but "
-            f"{bias.shape[0]} on axis 0 of bias"
-        )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(f"linear: bias must be a tensor, not {type(bias).__name__}")
+        if bias.dim() != 1:
+            raise ValueError(f"linear: bias must have 1 axis [j], not {bias.dim()}")
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"linear: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"linear: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != weight.shape[0]:
+            raise ValueError(
+                f"linear: index j has size {weight.shape[0]} on axis 0 of weight but "
+                f"{bias.shape[0]} on axis 0 of bias"
+            )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

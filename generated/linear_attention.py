@@ -26,7 +26,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -47,14 +48,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -66,16 +68,31 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
-    mask = query > 0
-    phi = torch.where(mask, 1 + query, torch.where(~mask, query, 1).exp())
-    mask2 = key > 0
-    psi = torch.where(mask2, 1 + key, torch.where(~mask2, key, 1).exp())
+    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     return ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
@@ -108,12 +125,12 @@ class _LinearAttention(Function):
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
+        e2 = query.clamp(max=0).exp()
         mask = query > 0
-        e2 = torch.where(~mask, query, 1).exp()
-        phi = torch.where(mask, 1 + query, e2)
+        phi = _where(mask, 1 + query, e2)
+        e3 = key.clamp(max=0).exp()
         mask2 = key > 0
-        e3 = torch.where(~mask2, key, 1).exp()
-        psi = torch.where(mask2, 1 + key, e3)
+        psi = _where(mask2, 1 + key, e3)
         total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total
@@ -123,11 +140,11 @@ class _LinearAttention(Function):
             state = psi.mT.to(low) @ value
             part = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
             grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + part
-            grad_query = grad_phi * torch.where(mask, 1, e2)
+            grad_query = grad_phi * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
             grad_psi = (value @ grad_state.mT).to(wide) + total2
-            grad_key = grad_psi * torch.where(mask2, 1, e3)
+            grad_key = grad_psi * _where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value

@@ -64,7 +64,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -85,14 +86,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -112,16 +114,26 @@ def _linear_cross_entropy_mean_forward(
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
     weight = _cast(wide, weight)[0]
-    X = input @ linear_weight.mT + linear_bias
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part + linear_bias
     F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    picked = weight.index_select(0, chosen)
-    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
+    picked = None if weight is None else weight.index_select(0, chosen)
+    part2 = F.sum(-1) if weight is None else F @ weight
+    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    loss = torch.where(mask, (label_smoothing - 1) * picked * picked2 - part, 0)
+    part4 = (
+        (label_smoothing - 1) * picked2
+        if weight is None
+        else (label_smoothing - 1) * picked * picked2
+    )
+    loss = torch.where(mask, part4 - part3, 0)
     total = loss.sum()
-    return (total / torch.where(mask, picked, 0).sum()).to(dtype)
+    part5 = (
+        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
+    )
+    return (total / part5).to(dtype)
 
 
 class _LinearCrossEntropyMean(Function):
@@ -151,9 +163,11 @@ class _LinearCrossEntropyMean(Function):
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
         average = output
+        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
+        ctx.weight_shape = weight_shape
         ctx.save_for_backward(
             input,
             linear_weight,
@@ -168,35 +182,54 @@ class _LinearCrossEntropyMean(Function):
         input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, average, G = _cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = input @ linear_weight.mT + linear_bias
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = weight.index_select(0, chosen)
-        part = G / torch.where(mask, picked, 0).sum()
-        part2 = label_smoothing - 1
+        picked = None if weight is None else weight.index_select(0, chosen)
+        part2 = (
+            mask.sum(dtype=wide)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        part3 = G / part2
+        part4 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
-        part4 = X.to(wide)
+        part5 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part4, 1)
+            F = torch.log_softmax(part5, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part3 = part2 * picked
-            part5 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part6 = (label_smoothing * weight.mean() - part3).unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part4, 1)
-            part7 = part6 * p - part5
-            part8 = part * part7.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, part8, 0)
+            part6 = part4 if weight is None else part4 * picked
+            part7 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            part8 = part7 if weight is None else part7 * weight
+            full_weight = (
+                G.new_full((), 1, dtype=wide).expand(weight_shape)
+                if weight is None
+                else weight
+            )
+            part9 = label_smoothing * full_weight.mean() - part6
+            part10 = part9 if weight is None else part9.unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part5, 1)
+            part11 = part10 * p - part8
+            part12 = (
+                G.new_full((), part6, dtype=wide).expand(chosen2.shape)
+                if weight is None
+                else part6.unsqueeze(1)
+            )
+            part13 = part3 * part11.scatter_add(1, chosen2, part12)
+            grad_X = torch.where(mask2, part13, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -204,12 +237,12 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part9 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part10 = part9 * torch.where(mask2, F, 0).sum(0)
-            placed = part10.index_add(0, chosen, chosen3)
+            chosen3 = torch.where(mask, part4 * F.gather(1, chosen2).squeeze(1), 0)
+            part14 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part15 = part14 * torch.where(mask2, F, 0).sum(0)
+            placed = part15.index_add(0, chosen, chosen3)
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-            grad_weight = part * placed2
+            grad_weight = part3 * placed2
         return (
             grad_input,
             grad_linear_weight,
@@ -229,14 +262,17 @@ def _linear_cross_entropy_sum_forward(
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
     weight = _cast(wide, weight)[0]
-    X = input @ linear_weight.mT + linear_bias
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part + linear_bias
     F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
-    part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
-    part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
-    loss = torch.where(mask, part3, 0)
+    part2 = F.sum(-1) if weight is None else F @ weight
+    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
+    part4 = label_smoothing - 1
+    part5 = part4 if weight is None else part4 * weight.index_select(0, chosen)
+    part6 = part5 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part3
+    loss = torch.where(mask, part6, 0)
     return loss.sum().to(dtype)
 
 
@@ -266,9 +302,11 @@ class _LinearCrossEntropySum(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
+        ctx.weight_shape = weight_shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
 
     @staticmethod
@@ -276,16 +314,18 @@ class _LinearCrossEntropySum(Function):
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = input @ linear_weight.mT + linear_bias
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part = label_smoothing - 1
+        part2 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         part3 = X.to(wide)
@@ -296,13 +336,25 @@ class _LinearCrossEntropySum(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part2 = part * weight.index_select(0, chosen)
-            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part5 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            part4 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+            part5 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            part6 = part5 if weight is None else part5 * weight
+            full_weight = (
+                G.new_full((), 1, dtype=wide).expand(weight_shape)
+                if weight is None
+                else weight
+            )
+            part7 = label_smoothing * full_weight.mean() - part4
+            part8 = part7 if weight is None else part7.unsqueeze(1)
             p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-            part6 = part5 * p - part4
-            part7 = G * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part7, 0)
+            part9 = part8 * p - part6
+            part10 = (
+                G.new_full((), part4, dtype=wide).expand(chosen2.shape)
+                if weight is None
+                else part4.unsqueeze(1)
+            )
+            part11 = G * part9.scatter_add(1, chosen2, part10)
+            grad_X = torch.where(mask2, part11, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -310,10 +362,10 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part * F.gather(1, chosen2).squeeze(1), 0)
-            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part9 = part8 * torch.where(mask2, F, 0).sum(0)
-            grad_weight = G * part9.index_add(0, chosen, chosen3)
+            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
+            part12 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part13 = part12 * torch.where(mask2, F, 0).sum(0)
+            grad_weight = G * part13.index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -333,14 +385,17 @@ def _linear_cross_entropy_none_forward(
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
     weight = _cast(wide, weight)[0]
-    X = input @ linear_weight.mT + linear_bias
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part + linear_bias
     F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = label_smoothing / (linear_weight.shape[0] or math.nan) * (F @ weight)
-    part2 = (label_smoothing - 1) * weight.index_select(0, chosen)
-    part3 = part2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part
-    return torch.where(mask, part3, 0).to(dtype)
+    part2 = F.sum(-1) if weight is None else F @ weight
+    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
+    part4 = label_smoothing - 1
+    part5 = part4 if weight is None else part4 * weight.index_select(0, chosen)
+    part6 = part5 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part3
+    return torch.where(mask, part6, 0).to(dtype)
 
 
 class _LinearCrossEntropyNone(Function):
@@ -369,9 +424,11 @@ class _LinearCrossEntropyNone(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
+        ctx.weight_shape = weight_shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
 
     @staticmethod
@@ -379,16 +436,18 @@ class _LinearCrossEntropyNone(Function):
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
+        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        X = input @ linear_weight.mT + linear_bias
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part = label_smoothing - 1
+        part2 = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         part3 = X.to(wide)
@@ -399,13 +458,25 @@ class _LinearCrossEntropyNone(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part2 = part * weight.index_select(0, chosen)
-            part4 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-            part5 = (label_smoothing * weight.mean() - part2).unsqueeze(1)
+            part4 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+            part5 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            part6 = part5 if weight is None else part5 * weight
+            full_weight = (
+                G.new_full((), 1, dtype=wide).expand(weight_shape)
+                if weight is None
+                else weight
+            )
+            part7 = label_smoothing * full_weight.mean() - part4
+            part8 = part7 if weight is None else part7.unsqueeze(1)
             p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-            part6 = part5 * p - part4
-            part7 = G.unsqueeze(1) * part6.scatter_add(1, chosen2, part2.unsqueeze(1))
-            grad_X = torch.where(mask2, part7, 0)
+            part9 = part8 * p - part6
+            part10 = (
+                G.new_full((), part4, dtype=wide).expand(chosen2.shape)
+                if weight is None
+                else part4.unsqueeze(1)
+            )
+            part11 = G.unsqueeze(1) * part9.scatter_add(1, chosen2, part10)
+            grad_X = torch.where(mask2, part11, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -413,11 +484,11 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            part8 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part9 = part * G * F.gather(1, chosen2).squeeze(1)
-            part10 = torch.where(mask2, F, 0).mT.to(low)
-            part11 = part8 * (part10 @ torch.where(mask, G, 0).to(low)).to(wide)
-            grad_weight = part11.index_add(0, chosen, torch.where(mask, part9, 0))
+            part12 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            part13 = part2 * G * F.gather(1, chosen2).squeeze(1)
+            part14 = torch.where(mask2, F, 0).mT.to(low)
+            part15 = part12 * (part14 @ torch.where(mask, G, 0).to(low)).to(wide)
+            grad_weight = part15.index_add(0, chosen, torch.where(mask, part13, 0))
         return (
             grad_input,
             grad_linear_weight,
@@ -499,29 +570,6 @@ def linear_cross_entropy(
         raise ValueError(
             f"linear_cross_entropy: target must have 1 axis [n], not {target.dim()}"
         )
-    if linear_bias is None:
-        linear_bias = input.new_full((linear_weight.shape[0],), 0)
-    if not isinstance(linear_bias, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: linear_bias must be a tensor, not "
-            f"{type(linear_bias).__name__}"
-        )
-    if linear_bias.dim() != 1:
-        raise ValueError(
-            "linear_cross_entropy: linear_bias must have 1 axis [c], not "
-            f"{linear_bias.dim()}"
-        )
-    if weight is None:
-        weight = input.new_full((linear_weight.shape[0],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: weight must be a tensor, not "
-            f"{type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            f"linear_cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "linear_cross_entropy: input must be a floating-point tensor, not "
@@ -536,16 +584,6 @@ def linear_cross_entropy(
         raise TypeError(
             f"linear_cross_entropy: target must be int64, not {target.dtype}"
         )
-    if not linear_bias.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: linear_bias must be a floating-point tensor, not "
-            f"{linear_bias.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
     if linear_weight.device != input.device:
         raise ValueError(
             f"linear_cross_entropy: linear_weight is on {linear_weight.device}, input "
@@ -554,16 +592,6 @@ def linear_cross_entropy(
     if target.device != input.device:
         raise ValueError(
             f"linear_cross_entropy: target is on {target.device}, input on "
-            f"{input.device}"
-        )
-    if linear_bias.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: linear_bias is on {linear_bias.device}, input on "
-            f"{input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: weight is on {weight.device}, input on "
             f"{input.device}"
         )
     if target.shape[0] != input.shape[0]:
@@ -576,16 +604,58 @@ def linear_cross_entropy(
             f"linear_cross_entropy: index d has size {input.shape[1]} on axis 1 of "
             f"input but {linear_weight.shape[1]} on axis 1 of linear_weight"
         )
-    if linear_bias.shape[0] != linear_weight.shape[0]:
-        raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis 0 "
-            f"of linear_weight but {linear_bias.shape[0]} on axis 0 of linear_bias"
-        )
-    if weight.shape[0] != linear_weight.shape[0]:
-        raise ValueError(
-            f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on axis 0 "
-            f"of linear_weight but {weight.shape[0]} on axis 0 of weight"
-        )
+    if linear_bias is not None:
+        if not isinstance(linear_bias, torch.Tensor):
+            raise TypeError(
+                "linear_cross_entropy: linear_bias must be a tensor, not "
+                f"{type(linear_bias).__name__}"
+            )
+        if linear_bias.dim() != 1:
+            raise ValueError(
+                "linear_cross_entropy: linear_bias must have 1 axis [c], not "
+                f"{linear_bias.dim()}"
+            )
+        if not linear_bias.is_floating_point():
+            raise TypeError(
+                "linear_cross_entropy: linear_bias must be a floating-point tensor, "
+                f"not {linear_bias.dtype}"
+            )
+        if linear_bias.device != input.device:
+            raise ValueError(
+                f"linear_cross_entropy: linear_bias is on {linear_bias.device}, input "
+                f"on {input.device}"
+            )
+        if linear_bias.shape[0] != linear_weight.shape[0]:
+            raise ValueError(
+                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
+                f"axis 0 of linear_weight but {linear_bias.shape[0]} on axis 0 of "
+                "linear_bias"
+            )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "linear_cross_entropy: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"linear_cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "linear_cross_entropy: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"linear_cross_entropy: weight is on {weight.device}, input on "
+                f"{input.device}"
+            )
+        if weight.shape[0] != linear_weight.shape[0]:
+            raise ValueError(
+                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
+                f"axis 0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "

@@ -32,7 +32,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -45,14 +46,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -85,8 +87,9 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
     part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part3 = b_ih.unflatten(0, (4, hx.shape[1]))
-    a = part3 + b_hh.unflatten(0, (4, hx.shape[1])) + part + part2
+    part3 = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    part4 = part + part2 if b_ih is None else part + part2 + part3
+    a = part4 if b_hh is None else part4 + b_hh.unflatten(0, (4, hx.shape[1]))
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()
@@ -120,47 +123,50 @@ class _LstmCell(Function):
         cx, b_ih, b_hh, c, h, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, h, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part10 = needs[3] or needs[4]
-        needs_part9 = needs[0] or needs[1]
-        needs_part8 = needs_part9 or needs_part10
-        needs_grad_a = needs_part8 or needs_grad_b_ih
+        needs_part11 = needs[3] or needs[4]
+        needs_part10 = needs[0] or needs[1]
+        needs_part9 = needs_part10 or needs_part11
+        needs_grad_a = needs_part9 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
         part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
         part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        part3 = _unflatten(b_ih, 0, (4, hx.shape[1]))
-        a = part3 + _unflatten(b_hh, 0, (4, hx.shape[1])) + part + part2
+        part3 = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+        part4 = part + part2 if b_ih is None else part + part2 + part3
+        a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
         leave = a.select(1, 3).sigmoid()
         grad_c = G_c + G_h * leave * (1 - c.tanh().square())
         forget = a.select(1, 1).sigmoid()
         if needs_grad_a:
             enter = a.select(1, 0).sigmoid()
             new = a.select(1, 2).tanh()
-            part4 = grad_c * enter
-            part5 = grad_c * cx * forget * (1 - forget)
-            part6 = part4 * (1 - new.square())
-            part7 = part4 * new * (1 - enter)
-            grad_a = torch.stack((part7, part5, part6, G_h * h * (1 - leave)), 1)
-        if needs_part8:
-            part8 = _flatten(grad_a, 1, 2)
+            part5 = grad_c * enter
+            part6 = grad_c * cx * forget * (1 - forget)
+            part7 = part5 * (1 - new.square())
+            part8 = part5 * new * (1 - enter)
+            grad_a = torch.stack((part8, part6, part7, G_h * h * (1 - leave)), 1)
         if needs_part9:
-            part9 = part8.to(low)
+            part9 = _flatten(grad_a, 1, 2)
         if needs_part10:
-            part10 = part8.mT.to(low)
+            part10 = part9.to(low)
+        if needs_part11:
+            part11 = part9.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part9 @ w_ih
+            grad_input = part10 @ w_ih
         if needs[1]:
-            grad_hx = part9 @ w_hh
+            grad_hx = part10 @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part10 @ input
+            grad_w_ih = part11 @ input
         if needs[4]:
-            grad_w_hh = part10 @ hx
+            grad_w_hh = part11 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
+        if needs_grad_b_ih:
+            grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
@@ -219,18 +225,6 @@ def lstm_cell(
         raise ValueError(
             f"lstm_cell: w_hh must have 2 axes [(g j), j'], not {w_hh.dim()}"
         )
-    if b_ih is None:
-        b_ih = input.new_full((4 * hx.shape[1],), 0)
-    if not isinstance(b_ih, torch.Tensor):
-        raise TypeError(f"lstm_cell: b_ih must be a tensor, not {type(b_ih).__name__}")
-    if b_ih.dim() != 1:
-        raise ValueError(f"lstm_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}")
-    if b_hh is None:
-        b_hh = input.new_full((4 * hx.shape[1],), 0)
-    if not isinstance(b_hh, torch.Tensor):
-        raise TypeError(f"lstm_cell: b_hh must be a tensor, not {type(b_hh).__name__}")
-    if b_hh.dim() != 1:
-        raise ValueError(f"lstm_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"lstm_cell: input must be a floating-point tensor, not {input.dtype}"
@@ -251,14 +245,6 @@ def lstm_cell(
         raise TypeError(
             f"lstm_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if not b_ih.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-        )
-    if not b_hh.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-        )
     if hx.device != input.device:
         raise ValueError(f"lstm_cell: hx is on {hx.device}, input on {input.device}")
     if cx.device != input.device:
@@ -270,14 +256,6 @@ def lstm_cell(
     if w_hh.device != input.device:
         raise ValueError(
             f"lstm_cell: w_hh is on {w_hh.device}, input on {input.device}"
-        )
-    if b_ih.device != input.device:
-        raise ValueError(
-            f"lstm_cell: b_ih is on {b_ih.device}, input on {input.device}"
-        )
-    if b_hh.device != input.device:
-        raise ValueError(
-            f"lstm_cell: b_hh is on {b_hh.device}, input on {input.device}"
         )
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
@@ -314,16 +292,50 @@ def lstm_cell(
             f"lstm_cell: axis 0 (g j) of w_hh has size {w_hh.shape[0]}, but "
             f"size(g)*size(j) is {4 * hx.shape[1]}"
         )
-    if b_ih.shape[0] != 4 * hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
-            f"size(g)*size(j) is {4 * hx.shape[1]}"
-        )
-    if b_hh.shape[0] != 4 * hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
-            f"size(g)*size(j) is {4 * hx.shape[1]}"
-        )
+    if b_ih is not None:
+        if not isinstance(b_ih, torch.Tensor):
+            raise TypeError(
+                f"lstm_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
+            )
+        if b_ih.dim() != 1:
+            raise ValueError(
+                f"lstm_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}"
+            )
+        if not b_ih.is_floating_point():
+            raise TypeError(
+                f"lstm_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
+            )
+        if b_ih.device != input.device:
+            raise ValueError(
+                f"lstm_cell: b_ih is on {b_ih.device}, input on {input.device}"
+            )
+        if b_ih.shape[0] != 4 * hx.shape[1]:
+            raise ValueError(
+                f"lstm_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
+                f"size(g)*size(j) is {4 * hx.shape[1]}"
+            )
+    if b_hh is not None:
+        if not isinstance(b_hh, torch.Tensor):
+            raise TypeError(
+                f"lstm_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
+            )
+        if b_hh.dim() != 1:
+            raise ValueError(
+                f"lstm_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}"
+            )
+        if not b_hh.is_floating_point():
+            raise TypeError(
+                f"lstm_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
+            )
+        if b_hh.device != input.device:
+            raise ValueError(
+                f"lstm_cell: b_hh is on {b_hh.device}, input on {input.device}"
+            )
+        if b_hh.shape[0] != 4 * hx.shape[1]:
+            raise ValueError(
+                f"lstm_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
+                f"size(g)*size(j) is {4 * hx.shape[1]}"
+            )
     if torch.compiler.is_compiling():
         given = _distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given

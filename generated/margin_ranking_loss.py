@@ -48,7 +48,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -61,14 +62,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -87,6 +89,23 @@ def _wide(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
@@ -120,11 +139,11 @@ class _MarginRankingLossMean(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             part = -G / math.prod(input1.shape)
         if ctx.needs_input_grad[0]:
-            grad_input1 = torch.where(mask, part * target, 0)
+            grad_input1 = _where(mask, part * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = torch.where(mask, G / math.prod(input1.shape) * target, 0)
+            grad_input2 = _where(mask, G / math.prod(input1.shape) * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = torch.where(mask, part * u, 0)
+            grad_target = _where(mask, part * u, 0)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -159,11 +178,11 @@ class _MarginRankingLossSum(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             part = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = torch.where(mask, part * target, 0)
+            grad_input1 = _where(mask, part * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = torch.where(mask, G * target, 0)
+            grad_input2 = _where(mask, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = torch.where(mask, part * u, 0)
+            grad_target = _where(mask, part * u, 0)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -197,11 +216,11 @@ class _MarginRankingLossNone(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             part = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = torch.where(mask, part * target, 0)
+            grad_input1 = _where(mask, part * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = torch.where(mask, G * target, 0)
+            grad_input2 = _where(mask, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = torch.where(mask, part * u, 0)
+            grad_target = _where(mask, part * u, 0)
         return grad_input1, grad_input2, grad_target, None
 
 

@@ -25,14 +25,15 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -86,7 +87,7 @@ class _MaxPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = _wide(input, G)
-        winner = input.unfold(2, kernel_size, stride).argmax(3)
+        winner = input.unfold(2, kernel_size, stride).max(3).indices
         part = winner + stride * _positions(G.shape[2], G)
         grad_input = G.new_zeros(input.shape).scatter_add(2, part, G)
         return grad_input, None, None

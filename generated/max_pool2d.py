@@ -27,14 +27,15 @@ def _integer(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -97,7 +98,7 @@ class _MaxPool2d(Function):
         part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
         part3 = part2.max(5)
         top = part3.values
-        winner2 = top.argmax(2)
+        winner2 = top.max(2).indices
         winner = part3.indices
         position = _positions(input.shape[0], G).unsqueeze(1)
         position2 = _positions(input.shape[1], G).unsqueeze(1)

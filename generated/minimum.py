@@ -17,19 +17,21 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -48,6 +50,23 @@ def _wide(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
 def _minimum_forward(A, B):
@@ -75,9 +94,9 @@ class _Minimum(Function):
         grad_A = grad_B = None
         chosen = torch.where(A == B, 0.5 * G, 0)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(A < B, G, 0) + chosen
+            grad_A = _where(A < B, G, 0) + chosen
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(B < A, G, 0) + chosen
+            grad_B = _where(B < A, G, 0) + chosen
         return grad_A, grad_B
 
 

@@ -48,7 +48,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -61,14 +62,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -103,17 +105,29 @@ def _multi_head_attention_forward(
     part = Wq.shape[0] // num_heads
     part2 = Wv.unflatten(0, (num_heads, part))
     product = torch.einsum("ikl,jml->ijkm", value, part2)
-    V = bv.unflatten(0, (num_heads, part)).unsqueeze(1) + product
+    V = (
+        product
+        if bv is None
+        else bv.unflatten(0, (num_heads, part)).unsqueeze(1) + product
+    )
     part3 = Wq.unflatten(0, (num_heads, part))
     product2 = torch.einsum("ikl,jml->ijkm", query, part3)
-    Q = bq.unflatten(0, (num_heads, part)).unsqueeze(1) + product2
+    Q = (
+        product2
+        if bq is None
+        else bq.unflatten(0, (num_heads, part)).unsqueeze(1) + product2
+    )
     part4 = Wk.unflatten(0, (num_heads, part))
     product3 = torch.einsum("ikl,jml->ijkm", key, part4)
-    K = bk.unflatten(0, (num_heads, part)).unsqueeze(1) + product3
+    K = (
+        product3
+        if bk is None
+        else bk.unflatten(0, (num_heads, part)).unsqueeze(1) + product3
+    )
     S = (Q @ K.mT).to(wide) / math.sqrt(part)
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
-    return context @ Wo.mT + bo
+    return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
 class _MultiHeadAttention(Function):
@@ -143,14 +157,14 @@ class _MultiHeadAttention(Function):
         given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
-        needs_part8 = needs[1] or needs[4]
-        needs_part7 = needs[0] or needs[3]
+        needs_part11 = needs[1] or needs[4]
+        needs_part10 = needs[0] or needs[3]
         needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs_part7 or needs[7]
-        needs_grad_S = needs_grad_Q or needs_part8
+        needs_grad_Q = needs_part10 or needs[7]
+        needs_grad_S = needs_grad_Q or needs_part11
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
-        needs_part5 = needs_grad_S or needs_grad_V
+        needs_part6 = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
@@ -160,43 +174,58 @@ class _MultiHeadAttention(Function):
             Wq = _unflatten(Wq, 0, (num_heads, part))
         if needs_P:
             Wk = _unflatten(Wk, 0, (num_heads, part))
-            part2 = _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
-            Q = part2 + torch.einsum("ikl,jml->ijkm", query, Wq)
-            part3 = _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
-            K = part3 + torch.einsum("ikl,jml->ijkm", key, Wk)
+            part2 = (
+                None
+                if bq is None
+                else _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
+            )
+            part3 = torch.einsum("ikl,jml->ijkm", query, Wq)
+            Q = part3 if bq is None else part2 + part3
+            part4 = (
+                None
+                if bk is None
+                else _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
+            )
+            part5 = torch.einsum("ikl,jml->ijkm", key, Wk)
+            K = part5 if bk is None else part4 + part5
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
-        if needs_part5:
+        if needs_part6:
             grad_context = G @ Wo
-            part5 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
+            part6 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
         if needs_Wv:
             Wv = _unflatten(Wv, 0, (num_heads, part))
         if needs_V:
-            part4 = _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
-            V = part4 + torch.einsum("ikl,jml->ijkm", value, Wv)
+            part7 = (
+                None
+                if bv is None
+                else _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
+            )
+            part8 = torch.einsum("ikl,jml->ijkm", value, Wv)
+            V = part8 if bv is None else part7 + part8
         if needs_grad_S:
-            grad_P = part5 @ V.mT
-            part6 = grad_P.to(wide)
-            grad_S = P * (part6 - (part6 * P).sum(3, keepdim=True))
+            grad_P = part6 @ V.mT
+            part9 = grad_P.to(wide)
+            grad_S = P * (part9 - (part9 * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ part5
-        if needs_part7:
-            part7 = grad_Q.to(low)
-        if needs_part8:
+            grad_V = P.mT.to(low) @ part6
+        if needs_part10:
+            part10 = grad_Q.to(low)
+        if needs_part11:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-            part8 = grad_K.to(low)
+            part11 = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", part7, Wq)
+            grad_query = torch.einsum("ijkl,jlm->ikm", part10, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", part8, Wk)
+            grad_key = torch.einsum("ijkl,jlm->ikm", part11, Wk)
         if needs[2]:
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
-            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part7, query), 0, 1)
+            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part10, query), 0, 1)
         if needs[4]:
-            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part8, key), 0, 1)
+            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part11, key), 0, 1)
         if needs[5]:
             grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:
@@ -328,46 +357,6 @@ def multi_head_attention(
         raise ValueError(
             f"multi_head_attention: num_heads must be positive, not {num_heads}"
         )
-    if bq is None:
-        bq = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
-    if not isinstance(bq, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: bq must be a tensor, not {type(bq).__name__}"
-        )
-    if bq.dim() != 1:
-        raise ValueError(
-            f"multi_head_attention: bq must have 1 axis [(h d)], not {bq.dim()}"
-        )
-    if bk is None:
-        bk = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
-    if not isinstance(bk, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: bk must be a tensor, not {type(bk).__name__}"
-        )
-    if bk.dim() != 1:
-        raise ValueError(
-            f"multi_head_attention: bk must have 1 axis [(h d)], not {bk.dim()}"
-        )
-    if bv is None:
-        bv = query.new_full((num_heads * (Wq.shape[0] // num_heads),), 0)
-    if not isinstance(bv, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: bv must be a tensor, not {type(bv).__name__}"
-        )
-    if bv.dim() != 1:
-        raise ValueError(
-            f"multi_head_attention: bv must have 1 axis [(h d)], not {bv.dim()}"
-        )
-    if bo is None:
-        bo = query.new_full((Wo.shape[0],), 0)
-    if not isinstance(bo, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: bo must be a tensor, not {type(bo).__name__}"
-        )
-    if bo.dim() != 1:
-        raise ValueError(
-            f"multi_head_attention: bo must have 1 axis [c], not {bo.dim()}"
-        )
     if not query.is_floating_point():
         raise TypeError(
             "multi_head_attention: query must be a floating-point tensor, not "
@@ -399,22 +388,6 @@ def multi_head_attention(
         raise TypeError(
             f"multi_head_attention: Wo must be a floating-point tensor, not {Wo.dtype}"
         )
-    if not bq.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: bq must be a floating-point tensor, not {bq.dtype}"
-        )
-    if not bk.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: bk must be a floating-point tensor, not {bk.dtype}"
-        )
-    if not bv.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: bv must be a floating-point tensor, not {bv.dtype}"
-        )
-    if not bo.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: bo must be a floating-point tensor, not {bo.dtype}"
-        )
     if key.device != query.device:
         raise ValueError(
             f"multi_head_attention: key is on {key.device}, query on {query.device}"
@@ -438,22 +411,6 @@ def multi_head_attention(
     if Wo.device != query.device:
         raise ValueError(
             f"multi_head_attention: Wo is on {Wo.device}, query on {query.device}"
-        )
-    if bq.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: bq is on {bq.device}, query on {query.device}"
-        )
-    if bk.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: bk is on {bk.device}, query on {query.device}"
-        )
-    if bv.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: bv is on {bv.device}, query on {query.device}"
-        )
-    if bo.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: bo is on {bo.device}, query on {query.device}"
         )
     if Wq.shape[0] % num_heads != 0:
         raise ValueError(
@@ -510,31 +467,103 @@ def multi_head_attention(
             f"multi_head_attention: axis 0 (h d) of Wv has size {Wv.shape[0]}, but "
             f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
         )
-    if bo.shape[0] != Wo.shape[0]:
-        raise ValueError(
-            f"multi_head_attention: index c has size {Wo.shape[0]} on axis 0 of Wo but "
-            f"{bo.shape[0]} on axis 0 of bo"
-        )
     if Wo.shape[1] != num_heads * (Wq.shape[0] // num_heads):
         raise ValueError(
             f"multi_head_attention: axis 1 of Wo has size {Wo.shape[1]}, but "
             f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
         )
-    if bq.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of bq has size {bq.shape[0]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
-    if bk.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of bk has size {bk.shape[0]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
-    if bv.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of bv has size {bv.shape[0]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
+    if bq is not None:
+        if not isinstance(bq, torch.Tensor):
+            raise TypeError(
+                f"multi_head_attention: bq must be a tensor, not {type(bq).__name__}"
+            )
+        if bq.dim() != 1:
+            raise ValueError(
+                f"multi_head_attention: bq must have 1 axis [(h d)], not {bq.dim()}"
+            )
+        if not bq.is_floating_point():
+            raise TypeError(
+                "multi_head_attention: bq must be a floating-point tensor, not "
+                f"{bq.dtype}"
+            )
+        if bq.device != query.device:
+            raise ValueError(
+                f"multi_head_attention: bq is on {bq.device}, query on {query.device}"
+            )
+        if bq.shape[0] != num_heads * (Wq.shape[0] // num_heads):
+            raise ValueError(
+                f"multi_head_attention: axis 0 (h d) of bq has size {bq.shape[0]}, but "
+                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
+            )
+    if bk is not None:
+        if not isinstance(bk, torch.Tensor):
+            raise TypeError(
+                f"multi_head_attention: bk must be a tensor, not {type(bk).__name__}"
+            )
+        if bk.dim() != 1:
+            raise ValueError(
+                f"multi_head_attention: bk must have 1 axis [(h d)], not {bk.dim()}"
+            )
+        if not bk.is_floating_point():
+            raise TypeError(
+                "multi_head_attention: bk must be a floating-point tensor, not "
+                f"{bk.dtype}"
+            )
+        if bk.device != query.device:
+            raise ValueError(
+                f"multi_head_attention: bk is on {bk.device}, query on {query.device}"
+            )
+        if bk.shape[0] != num_heads * (Wq.shape[0] // num_heads):
+            raise ValueError(
+                f"multi_head_attention: axis 0 (h d) of bk has size {bk.shape[0]}, but "
+                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
+            )
+    if bv is not None:
+        if not isinstance(bv, torch.Tensor):
+            raise TypeError(
+                f"multi_head_attention: bv must be a tensor, not {type(bv).__name__}"
+            )
+        if bv.dim() != 1:
+            raise ValueError(
+                f"multi_head_attention: bv must have 1 axis [(h d)], not {bv.dim()}"
+            )
+        if not bv.is_floating_point():
+            raise TypeError(
+                "multi_head_attention: bv must be a floating-point tensor, not "
+                f"{bv.dtype}"
+            )
+        if bv.device != query.device:
+            raise ValueError(
+                f"multi_head_attention: bv is on {bv.device}, query on {query.device}"
+            )
+        if bv.shape[0] != num_heads * (Wq.shape[0] // num_heads):
+            raise ValueError(
+                f"multi_head_attention: axis 0 (h d) of bv has size {bv.shape[0]}, but "
+                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
+            )
+    if bo is not None:
+        if not isinstance(bo, torch.Tensor):
+            raise TypeError(
+                f"multi_head_attention: bo must be a tensor, not {type(bo).__name__}"
+            )
+        if bo.dim() != 1:
+            raise ValueError(
+                f"multi_head_attention: bo must have 1 axis [c], not {bo.dim()}"
+            )
+        if not bo.is_floating_point():
+            raise TypeError(
+                "multi_head_attention: bo must be a floating-point tensor, not "
+                f"{bo.dtype}"
+            )
+        if bo.device != query.device:
+            raise ValueError(
+                f"multi_head_attention: bo is on {bo.device}, query on {query.device}"
+            )
+        if bo.shape[0] != Wo.shape[0]:
+            raise ValueError(
+                f"multi_head_attention: index c has size {Wo.shape[0]} on axis 0 of Wo "
+                f"but {bo.shape[0]} on axis 0 of bo"
+            )
     if torch.compiler.is_compiling():
         given = _distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given

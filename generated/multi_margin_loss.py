@@ -7,19 +7,19 @@
 
 Gradients of mean, G the cotangent of average:
 
-    grad_excess[n,c] = p·[target[n] ≠ c]·[excess[n,c] > 0]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
+    grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = G/(size(n)·size(c))·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
 
 Gradients of sum, G the cotangent of total:
 
-    grad_excess[n,c] = p·[target[n] ≠ c]·[excess[n,c] > 0]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
+    grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = G/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
 
 Gradients of none, G the cotangent of loss:
 
-    grad_excess[n,c] = p·[target[n] ≠ c]·[excess[n,c] > 0]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
+    grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
 """
@@ -48,7 +48,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -61,14 +62,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -96,6 +98,23 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -103,7 +122,9 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
 
 
@@ -119,7 +140,9 @@ class _MultiMarginLossMean(Function):
         input, target, weight, p, margin = inputs
         ctx.p = p
         ctx.margin = margin
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -132,16 +155,21 @@ class _MultiMarginLossMean(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = (p != 0) & mask & (excess > 0)
-            part2 = p * G * weight.index_select(0, target).unsqueeze(1)
-            part3 = part2 / (input.shape[0] * input.shape[1])
-            part4 = part3 * torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = torch.where(mask2, part4, 0)
-            part5 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part5)
+            mask2 = ~(excess <= 0) & (p != 0) & mask
+            part2 = p * G
+            part3 = (
+                part2
+                if weight is None
+                else part2 * weight.index_select(0, target).unsqueeze(1)
+            )
+            part4 = part3 / (input.shape[0] * input.shape[1])
+            part5 = part4 * torch.where(mask2, part, 1) ** (p - 1)
+            grad_excess = _where(mask2, part5, 0)
+            part6 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part6)
         if ctx.needs_input_grad[2]:
             total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
-            placed = G.new_zeros(weight.shape).index_add(0, target, total)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / (input.shape[0] * input.shape[1]) * placed
         return grad_input, None, grad_weight, None, None
 
@@ -153,7 +181,9 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
 
 
@@ -169,7 +199,9 @@ class _MultiMarginLossSum(Function):
         input, target, weight, p, margin = inputs
         ctx.p = p
         ctx.margin = margin
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -182,15 +214,20 @@ class _MultiMarginLossSum(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = (p != 0) & mask & (excess > 0)
-            part2 = p * G * weight.index_select(0, target).unsqueeze(1)
-            part3 = torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = torch.where(mask2, part2 / input.shape[1] * part3, 0)
-            part4 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part4)
+            mask2 = ~(excess <= 0) & (p != 0) & mask
+            part2 = p * G
+            part3 = (
+                part2
+                if weight is None
+                else part2 * weight.index_select(0, target).unsqueeze(1)
+            )
+            part4 = torch.where(mask2, part, 1) ** (p - 1)
+            grad_excess = _where(mask2, part3 / input.shape[1] * part4, 0)
+            part5 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part5)
         if ctx.needs_input_grad[2]:
-            total2 = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
-            placed = G.new_zeros(weight.shape).index_add(0, target, total2)
+            total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / input.shape[1] * placed
         return grad_input, None, grad_weight, None, None
 
@@ -202,7 +239,9 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    loss = weight.index_select(0, target) * chosen.sum(1) / input.shape[1]
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
     return loss.to(dtype)
 
 
@@ -218,7 +257,9 @@ class _MultiMarginLossNone(Function):
         input, target, weight, p, margin = inputs
         ctx.p = p
         ctx.margin = margin
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -231,16 +272,20 @@ class _MultiMarginLossNone(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         part = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = (p != 0) & mask & (excess > 0)
-            picked = weight.index_select(0, target).unsqueeze(1)
-            part2 = p * G.unsqueeze(1) * picked / input.shape[1]
-            part3 = part2 * torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = torch.where(mask2, part3, 0)
-            part4 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part4)
+            mask2 = ~(excess <= 0) & (p != 0) & mask
+            picked = (
+                None if weight is None else weight.index_select(0, target).unsqueeze(1)
+            )
+            part2 = p * G.unsqueeze(1)
+            part3 = part2 if weight is None else part2 * picked
+            part4 = part3 / input.shape[1]
+            part5 = part4 * torch.where(mask2, part, 1) ** (p - 1)
+            grad_excess = _where(mask2, part5, 0)
+            part6 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part6)
         if ctx.needs_input_grad[2]:
             total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
-            placed = G.new_zeros(weight.shape).index_add(0, target, G * total)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, target, G * total)
             grad_weight = placed / input.shape[1]
         return grad_input, None, grad_weight, None, None
 
@@ -297,16 +342,6 @@ def multi_margin_loss(
         raise ValueError(
             f"multi_margin_loss: target must have 1 axis [n], not {target.dim()}"
         )
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"multi_margin_loss: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(
-            f"multi_margin_loss: weight must have 1 axis [c], not {weight.dim()}"
-        )
     if not input.is_floating_point():
         raise TypeError(
             "multi_margin_loss: input must be a floating-point tensor, not "
@@ -314,29 +349,40 @@ def multi_margin_loss(
         )
     if target.dtype != torch.int64:
         raise TypeError(f"multi_margin_loss: target must be int64, not {target.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            "multi_margin_loss: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"multi_margin_loss: target is on {target.device}, input on {input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"multi_margin_loss: weight is on {weight.device}, input on {input.device}"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
             f"multi_margin_loss: index n has size {input.shape[0]} on axis 0 of input "
             f"but {target.shape[0]} on axis 0 of target"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"multi_margin_loss: index c has size {input.shape[1]} on axis 1 of input "
-            f"but {weight.shape[0]} on axis 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                "multi_margin_loss: weight must be a tensor, not "
+                f"{type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"multi_margin_loss: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                "multi_margin_loss: weight must be a floating-point tensor, not "
+                f"{weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"multi_margin_loss: weight is on {weight.device}, input on "
+                f"{input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"multi_margin_loss: index c has size {input.shape[1]} on axis 1 of "
+                f"input but {weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "multi_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "

@@ -39,7 +39,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -52,14 +53,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -85,11 +87,17 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     input, weight = _wide(input, weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    picked = weight.index_select(0, chosen)
-    part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1) * picked
-    loss = torch.where(mask, part, 0)
+    picked = None if weight is None else weight.index_select(0, chosen)
+    part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part2 = part if weight is None else part * picked
+    loss = torch.where(mask, part2, 0)
     total = loss.sum()
-    return (total / torch.where(mask, picked, 0).sum()).to(dtype)
+    part3 = (
+        mask.sum(dtype=input.dtype)
+        if weight is None
+        else torch.where(mask, picked, 0).sum()
+    )
+    return (total / part3).to(dtype)
 
 
 class _NllLossMean(Function):
@@ -116,17 +124,27 @@ class _NllLossMean(Function):
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = weight.index_select(0, chosen)
-        part = -G / torch.where(mask, picked, 0).sum()
+        picked = None if weight is None else weight.index_select(0, chosen)
+        part = (
+            mask.sum(dtype=G.dtype)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        part2 = -G / part
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            chosen3 = torch.where(mask, part * picked, 0).unsqueeze(1)
+            part3 = (
+                torch.where(mask, part2, 0)
+                if weight is None
+                else torch.where(mask, part2 * picked, 0)
+            )
+            chosen3 = part3.unsqueeze(1)
             grad_input = G.new_zeros(input.shape).scatter_add(1, chosen2, chosen3)
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            chosen5 = torch.where(mask, average, 0)
-            placed = G.new_zeros(weight.shape).index_add(0, chosen, chosen5)
-            grad_weight = part * placed.index_add(0, chosen, chosen4)
+            zeros = G.new_zeros((input.shape[1],))
+            placed = zeros.index_add(0, chosen, torch.where(mask, average, 0))
+            grad_weight = part2 * placed.index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 
@@ -136,7 +154,8 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    loss = torch.where(mask, part * weight.index_select(0, chosen), 0)
+    part2 = part if weight is None else part * weight.index_select(0, chosen)
+    loss = torch.where(mask, part2, 0)
     return loss.sum().to(dtype)
 
 
@@ -151,7 +170,9 @@ class _NllLossSum(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index = inputs
         ctx.ignore_index = ignore_index
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -164,12 +185,17 @@ class _NllLossSum(Function):
         chosen2 = chosen.unsqueeze(1)
         part = -G
         if ctx.needs_input_grad[0]:
-            chosen3 = torch.where(mask, part * weight.index_select(0, chosen), 0)
+            chosen3 = (
+                torch.where(mask, part, 0)
+                if weight is None
+                else torch.where(mask, part * weight.index_select(0, chosen), 0)
+            )
             zeros = G.new_zeros(input.shape)
             grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = part * G.new_zeros(weight.shape).index_add(0, chosen, chosen4)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+            grad_weight = part * placed
         return grad_input, None, grad_weight, None
 
 
@@ -179,7 +205,8 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    return torch.where(mask, part * weight.index_select(0, chosen), 0).to(dtype)
+    part2 = part if weight is None else part * weight.index_select(0, chosen)
+    return torch.where(mask, part2, 0).to(dtype)
 
 
 class _NllLossNone(Function):
@@ -193,7 +220,9 @@ class _NllLossNone(Function):
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index = inputs
         ctx.ignore_index = ignore_index
-        ctx.save_for_backward(input, target, weight)
+        ctx.save_for_backward(
+            input, target, weight if ctx.needs_input_grad[0] else None
+        )
 
     @staticmethod
     def backward(ctx, G):
@@ -205,12 +234,13 @@ class _NllLossNone(Function):
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            chosen3 = torch.where(mask, -G * weight.index_select(0, chosen), 0)
+            part = -G if weight is None else -G * weight.index_select(0, chosen)
+            chosen3 = torch.where(mask, part, 0)
             zeros = G.new_zeros(input.shape)
             grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = -G.new_zeros(weight.shape).index_add(0, chosen, chosen4)
+            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 
@@ -255,42 +285,43 @@ def nll_loss(
         raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
     if target.dim() != 1:
         raise ValueError(f"nll_loss: target must have 1 axis [n], not {target.dim()}")
-    if weight is None:
-        weight = input.new_full((input.shape[1],), 1)
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"nll_loss: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(f"nll_loss: weight must have 1 axis [c], not {weight.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"nll_loss: input must be a floating-point tensor, not {input.dtype}"
         )
     if target.dtype != torch.int64:
         raise TypeError(f"nll_loss: target must be int64, not {target.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"nll_loss: weight must be a floating-point tensor, not {weight.dtype}"
-        )
     if target.device != input.device:
         raise ValueError(
             f"nll_loss: target is on {target.device}, input on {input.device}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"nll_loss: weight is on {weight.device}, input on {input.device}"
         )
     if target.shape[0] != input.shape[0]:
         raise ValueError(
             f"nll_loss: index n has size {input.shape[0]} on axis 0 of input but "
             f"{target.shape[0]} on axis 0 of target"
         )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"nll_loss: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[0]} on axis 0 of weight"
-        )
+    if weight is not None:
+        if not isinstance(weight, torch.Tensor):
+            raise TypeError(
+                f"nll_loss: weight must be a tensor, not {type(weight).__name__}"
+            )
+        if weight.dim() != 1:
+            raise ValueError(
+                f"nll_loss: weight must have 1 axis [c], not {weight.dim()}"
+            )
+        if not weight.is_floating_point():
+            raise TypeError(
+                f"nll_loss: weight must be a floating-point tensor, not {weight.dtype}"
+            )
+        if weight.device != input.device:
+            raise ValueError(
+                f"nll_loss: weight is on {weight.device}, input on {input.device}"
+            )
+        if weight.shape[0] != input.shape[1]:
+            raise ValueError(
+                f"nll_loss: index c has size {input.shape[1]} on axis 1 of input but "
+                f"{weight.shape[0]} on axis 0 of weight"
+            )
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise ValueError(
             "nll_loss: reduction must be one of 'mean', 'sum', 'none', not "

@@ -19,19 +19,21 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -57,13 +59,30 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _prelu_forward(input, weight):
     dtype = _promoted(input, weight)
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = input * torch.where(input > 0, 1, weight.unsqueeze(1))
+    part = input * _where(input > 0, 1, weight.unsqueeze(1))
     return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
@@ -94,10 +113,9 @@ class _Prelu(Function):
         G = G.reshape((input_shape[0], input_shape[1], size))
         mask = input > 0
         if ctx.needs_input_grad[0]:
-            part = G * torch.where(mask, 1, weight.unsqueeze(1))
-            grad_input = part.reshape(input_shape)
+            grad_input = (G * _where(mask, 1, weight.unsqueeze(1))).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = torch.where(~mask, G * input, 0).sum((0, 2))
+            grad_weight = _where(~mask, G * input, 0).sum((0, 2))
         return grad_input, grad_weight
 
 

@@ -12,6 +12,22 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            break
+    else:
+        return dtype
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
+    dtype = found[0]
+    for other in found:
+        dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
     dtype, alike = torch.float32, True
@@ -27,7 +43,10 @@ def _cast(dtype, *tensors):
 
 
 def _relu6_forward(input):
-    return torch.where(~(input <= 0), torch.where(input >= 6, 6, input), 0)
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    part = -torch.threshold(-input, -6, -6)
+    return torch.ops.aten.threshold_backward(part, input, 0).to(dtype)
 
 
 class _Relu6(Function):
@@ -46,7 +65,8 @@ class _Relu6(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        grad_input = torch.where(~(input <= 0) & ~(input >= 6), G, 0)
+        chosen = torch.ops.aten.threshold_backward(G, input, 0)
+        grad_input = torch.ops.aten.threshold_backward(chosen, -input, -6)
         return grad_input
 
 

@@ -21,7 +21,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -34,14 +35,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -57,7 +59,10 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    return (input @ w_ih.mT + b_ih + b_hh + hx @ w_hh.mT).to(wide).tanh().to(low)
+    part = input @ w_ih.mT + hx @ w_hh.mT
+    part2 = part if b_ih is None else part + b_ih
+    part3 = part2 if b_hh is None else part2 + b_hh
+    return part3.to(wide).tanh().to(low)
 
 
 class _RnnTanhCell(Function):
@@ -106,6 +111,8 @@ class _RnnTanhCell(Function):
             grad_w_hh = part3 @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih
+        if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+            grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
@@ -158,22 +165,6 @@ def rnn_tanh_cell(
         raise ValueError(
             f"rnn_tanh_cell: w_hh must have 2 axes [j, j'], not {w_hh.dim()}"
         )
-    if b_ih is None:
-        b_ih = input.new_full((hx.shape[1],), 0)
-    if not isinstance(b_ih, torch.Tensor):
-        raise TypeError(
-            f"rnn_tanh_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
-        )
-    if b_ih.dim() != 1:
-        raise ValueError(f"rnn_tanh_cell: b_ih must have 1 axis [j], not {b_ih.dim()}")
-    if b_hh is None:
-        b_hh = input.new_full((hx.shape[1],), 0)
-    if not isinstance(b_hh, torch.Tensor):
-        raise TypeError(
-            f"rnn_tanh_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
-        )
-    if b_hh.dim() != 1:
-        raise ValueError(f"rnn_tanh_cell: b_hh must have 1 axis [j], not {b_hh.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"rnn_tanh_cell: input must be a floating-point tensor, not {input.dtype}"
@@ -190,14 +181,6 @@ def rnn_tanh_cell(
         raise TypeError(
             f"rnn_tanh_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
         )
-    if not b_ih.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-        )
-    if not b_hh.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-        )
     if hx.device != input.device:
         raise ValueError(
             f"rnn_tanh_cell: hx is on {hx.device}, input on {input.device}"
@@ -209,14 +192,6 @@ def rnn_tanh_cell(
     if w_hh.device != input.device:
         raise ValueError(
             f"rnn_tanh_cell: w_hh is on {w_hh.device}, input on {input.device}"
-        )
-    if b_ih.device != input.device:
-        raise ValueError(
-            f"rnn_tanh_cell: b_ih is on {b_ih.device}, input on {input.device}"
-        )
-    if b_hh.device != input.device:
-        raise ValueError(
-            f"rnn_tanh_cell: b_hh is on {b_hh.device}, input on {input.device}"
         )
     if hx.shape[0] != input.shape[0]:
         raise ValueError(
@@ -243,16 +218,50 @@ def rnn_tanh_cell(
             f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
             f"{w_hh.shape[1]} on axis 1 of w_hh"
         )
-    if b_ih.shape[0] != hx.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{b_ih.shape[0]} on axis 0 of b_ih"
-        )
-    if b_hh.shape[0] != hx.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{b_hh.shape[0]} on axis 0 of b_hh"
-        )
+    if b_ih is not None:
+        if not isinstance(b_ih, torch.Tensor):
+            raise TypeError(
+                f"rnn_tanh_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
+            )
+        if b_ih.dim() != 1:
+            raise ValueError(
+                f"rnn_tanh_cell: b_ih must have 1 axis [j], not {b_ih.dim()}"
+            )
+        if not b_ih.is_floating_point():
+            raise TypeError(
+                f"rnn_tanh_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
+            )
+        if b_ih.device != input.device:
+            raise ValueError(
+                f"rnn_tanh_cell: b_ih is on {b_ih.device}, input on {input.device}"
+            )
+        if b_ih.shape[0] != hx.shape[1]:
+            raise ValueError(
+                f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
+                f"{b_ih.shape[0]} on axis 0 of b_ih"
+            )
+    if b_hh is not None:
+        if not isinstance(b_hh, torch.Tensor):
+            raise TypeError(
+                f"rnn_tanh_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
+            )
+        if b_hh.dim() != 1:
+            raise ValueError(
+                f"rnn_tanh_cell: b_hh must have 1 axis [j], not {b_hh.dim()}"
+            )
+        if not b_hh.is_floating_point():
+            raise TypeError(
+                f"rnn_tanh_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
+            )
+        if b_hh.device != input.device:
+            raise ValueError(
+                f"rnn_tanh_cell: b_hh is on {b_hh.device}, input on {input.device}"
+            )
+        if b_hh.shape[0] != hx.shape[1]:
+            raise ValueError(
+                f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
+                f"{b_hh.shape[0]} on axis 0 of b_hh"
+            )
     if torch.compiler.is_compiling():
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

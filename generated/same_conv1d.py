@@ -26,7 +26,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -39,14 +40,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -65,7 +67,8 @@ def _same_conv1d_forward(input, weight, bias, padding):
     input = _cast(wide, input)[0]
     part = weight.shape[2] - padding - 1
     part2 = torch.nn.functional.pad(input, (padding, part)).to(low)
-    return bias.unsqueeze(1) + torch.nn.functional.conv1d(part2, weight)
+    part3 = torch.nn.functional.conv1d(part2, weight)
+    return part3 if bias is None else bias.unsqueeze(1) + part3
 
 
 class _SameConv1d(Function):
@@ -144,14 +147,6 @@ def same_conv1d(
         raise ValueError(
             f"same_conv1d: weight must have 3 axes [o, c, k], not {weight.dim()}"
         )
-    if bias is None:
-        bias = input.new_full((weight.shape[0],), 0)
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"same_conv1d: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(f"same_conv1d: bias must have 1 axis [o], not {bias.dim()}")
     if not input.is_floating_point():
         raise TypeError(
             f"same_conv1d: input must be a floating-point tensor, not {input.dtype}"
@@ -160,28 +155,37 @@ def same_conv1d(
         raise TypeError(
             f"same_conv1d: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"same_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
-        )
     if weight.device != input.device:
         raise ValueError(
             f"same_conv1d: weight is on {weight.device}, input on {input.device}"
-        )
-    if bias.device != input.device:
-        raise ValueError(
-            f"same_conv1d: bias is on {bias.device}, input on {input.device}"
         )
     if weight.shape[1] != input.shape[1]:
         raise ValueError(
             f"same_conv1d: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[1]} on axis 1 of weight"
         )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"same_conv1d: index o has size {weight.shape[0]} on axis 0 of weight but "
-            f"{bias.shape[0]} on axis 0 of bias"
-        )
+    if bias is not None:
+        if not isinstance(bias, torch.Tensor):
+            raise TypeError(
+                f"same_conv1d: bias must be a tensor, not {type(bias).__name__}"
+            )
+        if bias.dim() != 1:
+            raise ValueError(
+                f"same_conv1d: bias must have 1 axis [o], not {bias.dim()}"
+            )
+        if not bias.is_floating_point():
+            raise TypeError(
+                f"same_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
+            )
+        if bias.device != input.device:
+            raise ValueError(
+                f"same_conv1d: bias is on {bias.device}, input on {input.device}"
+            )
+        if bias.shape[0] != weight.shape[0]:
+            raise ValueError(
+                f"same_conv1d: index o has size {weight.shape[0]} on axis 0 of weight "
+                f"but {bias.shape[0]} on axis 0 of bias"
+            )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -25,7 +25,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -38,14 +39,15 @@ def _of_product(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -62,7 +64,8 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     attn_mask = _cast(wide, attn_mask)[0]
-    S = attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
     return P.to(low) @ value
 
@@ -88,7 +91,8 @@ class _ScaledDotProductAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         attn_mask = _cast(wide, attn_mask)[0]
         grad_query = grad_key = grad_value = grad_attn_mask = None
-        S = attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = part if attn_mask is None else attn_mask + part
         P = torch.softmax(S, -1)
         if (
             ctx.needs_input_grad[0]
@@ -96,8 +100,8 @@ class _ScaledDotProductAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            part2 = grad_P.to(wide)
+            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
@@ -105,7 +109,7 @@ class _ScaledDotProductAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            grad_attn_mask = grad_S.sum_to_size(attn_mask.shape)
+            grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
         return grad_query, grad_key, grad_value, grad_attn_mask
 
 
@@ -158,18 +162,6 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: value must have at least 2 axes [*b, j, e], "
             f"not {value.dim()}"
         )
-    if attn_mask is None:
-        attn_mask = query.new_full((query.shape[-2], key.shape[-2]), 0)
-    if not isinstance(attn_mask, torch.Tensor):
-        raise TypeError(
-            "scaled_dot_product_attention: attn_mask must be a tensor, not "
-            f"{type(attn_mask).__name__}"
-        )
-    if attn_mask.dim() != 2:
-        raise ValueError(
-            "scaled_dot_product_attention: attn_mask must have 2 axes [i, j], not "
-            f"{attn_mask.dim()}"
-        )
     if not query.is_floating_point():
         raise TypeError(
             "scaled_dot_product_attention: query must be a floating-point tensor, not "
@@ -185,11 +177,6 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: value must be a floating-point tensor, not "
             f"{value.dtype}"
         )
-    if not attn_mask.is_floating_point():
-        raise TypeError(
-            "scaled_dot_product_attention: attn_mask must be a floating-point tensor, "
-            f"not {attn_mask.dtype}"
-        )
     if key.device != query.device:
         raise ValueError(
             f"scaled_dot_product_attention: key is on {key.device}, query on "
@@ -199,11 +186,6 @@ def scaled_dot_product_attention(
         raise ValueError(
             f"scaled_dot_product_attention: value is on {value.device}, query on "
             f"{query.device}"
-        )
-    if attn_mask.device != query.device:
-        raise ValueError(
-            f"scaled_dot_product_attention: attn_mask is on {attn_mask.device}, query "
-            f"on {query.device}"
         )
     b_shape = query.shape[:-2]
     if key.dim() != len(b_shape) + 2:
@@ -226,11 +208,6 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: index *b has shape {tuple(b_shape)} in "
             f"query but {tuple(value.shape[: len(b_shape)])} on axes from 0 of value"
         )
-    if attn_mask.shape[0] != query.shape[-2]:
-        raise ValueError(
-            f"scaled_dot_product_attention: index i has size {query.shape[-2]} on axis "
-            f"-2 of query but {attn_mask.shape[0]} on axis 0 of attn_mask"
-        )
     if key.shape[-1] != query.shape[-1]:
         raise ValueError(
             f"scaled_dot_product_attention: index d has size {query.shape[-1]} on axis "
@@ -241,11 +218,37 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: index j has size {key.shape[-2]} on axis -2 "
             f"of key but {value.shape[-2]} on axis -2 of value"
         )
-    if attn_mask.shape[1] != key.shape[-2]:
-        raise ValueError(
-            f"scaled_dot_product_attention: index j has size {key.shape[-2]} on axis -2 "
-            f"of key but {attn_mask.shape[1]} on axis 1 of attn_mask"
-        )
+    if attn_mask is not None:
+        if not isinstance(attn_mask, torch.Tensor):
+            raise TypeError(
+                "scaled_dot_product_attention: attn_mask must be a tensor, not "
+                f"{type(attn_mask).__name__}"
+            )
+        if attn_mask.dim() != 2:
+            raise ValueError(
+                "scaled_dot_product_attention: attn_mask must have 2 axes [i, j], not "
+                f"{attn_mask.dim()}"
+            )
+        if not attn_mask.is_floating_point():
+            raise TypeError(
+                "scaled_dot_product_attention: attn_mask must be a floating-point "
+                f"tensor, not {attn_mask.dtype}"
+            )
+        if attn_mask.device != query.device:
+            raise ValueError(
+                f"scaled_dot_product_attention: attn_mask is on {attn_mask.device}, "
+                f"query on {query.device}"
+            )
+        if attn_mask.shape[0] != query.shape[-2]:
+            raise ValueError(
+                f"scaled_dot_product_attention: index i has size {query.shape[-2]} on "
+                f"axis -2 of query but {attn_mask.shape[0]} on axis 0 of attn_mask"
+            )
+        if attn_mask.shape[1] != key.shape[-2]:
+            raise ValueError(
+                f"scaled_dot_product_attention: index j has size {key.shape[-2]} on "
+                f"axis -2 of key but {attn_mask.shape[1]} on axis 1 of attn_mask"
+            )
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -46,7 +46,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -59,14 +60,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -92,6 +94,23 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+
+
 def _smooth_l1_loss_mean_forward(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -99,7 +118,7 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    loss = torch.where(part < beta, chosen, part - 0.5 * beta)
+    loss = _where(part < beta, chosen, part - 0.5 * beta)
     return loss.mean().to(dtype)
 
 
@@ -123,7 +142,8 @@ class _SmoothL1LossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
+        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = part if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -138,7 +158,7 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    loss = torch.where(part < beta, chosen, part - 0.5 * beta)
+    loss = _where(part < beta, chosen, part - 0.5 * beta)
     return loss.sum().to(dtype)
 
 
@@ -162,7 +182,8 @@ class _SmoothL1LossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
+        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = part if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -177,7 +198,7 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     part = e.abs()
     squared = e.square()
     chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    return torch.where(part < beta, chosen, part - 0.5 * beta).to(dtype)
+    return _where(part < beta, chosen, part - 0.5 * beta).to(dtype)
 
 
 class _SmoothL1LossNone(Function):
@@ -200,7 +221,8 @@ class _SmoothL1LossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = torch.where(e.abs() < beta, e / beta if 0 < beta else e, e.sign())
+        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = part if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:

@@ -26,14 +26,15 @@ def _number(value, name):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -58,7 +59,8 @@ def _softshrink_forward(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
     part = input - lambd * input.sign()
-    return torch.where(~(input.abs() <= lambd), part, 0).to(dtype)
+    output = torch.ops.aten.threshold_backward(part, input.abs(), lambd)
+    return output.to(dtype)
 
 
 class _Softshrink(Function):
@@ -79,7 +81,7 @@ class _Softshrink(Function):
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = _wide(input, G)
-        grad_input = torch.where(~(input.abs() <= lambd), G, 0)
+        grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 
 

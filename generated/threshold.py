@@ -25,6 +25,22 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
+def _promoted(*tensors):
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
+    dtype = tensors[0].dtype
+    for x in tensors:
+        if x is not None and x.dtype is not dtype:
+            break
+    else:
+        return dtype
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
+    dtype = found[0]
+    for other in found:
+        dtype = torch.promote_types(dtype, other)
+    return dtype
+
+
 def _wide(*tensors):
     """The tensors, if they are there, in the dtype that they promote to, float32 at least."""
     dtype, alike = torch.float32, True
@@ -40,7 +56,9 @@ def _cast(dtype, *tensors):
 
 
 def _threshold_forward(input, level, value):
-    return torch.where(input <= level, value, input)
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    return torch.threshold(input, level, value).to(dtype)
 
 
 class _Threshold(Function):
@@ -61,7 +79,7 @@ class _Threshold(Function):
         (input,) = ctx.saved_tensors
         level = ctx.level
         input, G = _wide(input, G)
-        grad_input = torch.where(~(input <= level), G, 0)
+        grad_input = torch.ops.aten.threshold_backward(G, input, level)
         return grad_input, None, None
 
 

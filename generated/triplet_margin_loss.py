@@ -58,7 +58,8 @@ def _distinct(*tensors):
     """The tensors, of one that is there again a view: a Function is compiled with none twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:
-        met.append(x.view_as(x) if any(x is y for y in met) else x)
+        again = x is not None and any(x is y for y in met)
+        met.append(x.view_as(x) if again else x)
     return met
 
 
@@ -71,14 +72,15 @@ def _of_float32(*tensors):
 
 
 def _promoted(*tensors):
-    """The dtype that tensors promote to; those of no axes give way to others."""
+    """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
     for x in tensors:
-        if x.dtype is not dtype:
+        if x is not None and x.dtype is not dtype:
             break
     else:
         return dtype
-    found = [x.dtype for x in tensors if x.dim()] or [x.dtype for x in tensors]
+    given = [x for x in tensors if x is not None]
+    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
     dtype = found[0]
     for other in found:
         dtype = torch.promote_types(dtype, other)
@@ -102,6 +104,23 @@ def _cast(dtype, *tensors):
 def _quotient(above, below):
     """above / below, which is infinite where below alone is 0."""
     return above / below if below else above * math.copysign(math.inf, below)
+
+
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
+    if isinstance(y, int) and y == 0:
+        return chosen
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
@@ -154,12 +173,12 @@ class _TripletMarginLossMean(Function):
             chosen = torch.where(mask2, part, 1)
             part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
             part6 = G * part5.unsqueeze(1) / anchor.shape[0] * chosen**part4
-            grad_towards = torch.where(mask2, part6 * towards.sign(), 0)
+            grad_towards = _where(mask2, part6 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             chosen2 = torch.where(mask2, part2, 1)
             part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
             part8 = -G * part7.unsqueeze(1) / anchor.shape[0] * chosen2**part4
-            grad_away = torch.where(mask2, part8 * away.sign(), 0)
+            grad_away = _where(mask2, part8 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -219,12 +238,12 @@ class _TripletMarginLossSum(Function):
             chosen = torch.where(mask2, part, 1)
             part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
             part6 = G * part5.unsqueeze(1) * chosen**part4 * towards.sign()
-            grad_towards = torch.where(mask2, part6, 0)
+            grad_towards = _where(mask2, part6, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             chosen2 = torch.where(mask2, part2, 1)
             part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
             part8 = -G * part7.unsqueeze(1) * chosen2**part4 * away.sign()
-            grad_away = torch.where(mask2, part8, 0)
+            grad_away = _where(mask2, part8, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -283,12 +302,12 @@ class _TripletMarginLossNone(Function):
             chosen = torch.where(mask2, part, 1)
             part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
             part6 = G.unsqueeze(1) * part5.unsqueeze(1) * chosen**part4
-            grad_towards = torch.where(mask2, part6 * towards.sign(), 0)
+            grad_towards = _where(mask2, part6 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             chosen2 = torch.where(mask2, part2, 1)
             part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
             part8 = (-G).unsqueeze(1) * part7.unsqueeze(1) * chosen2**part4
-            grad_away = torch.where(mask2, part8 * away.sign(), 0)
+            grad_away = _where(mask2, part8 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
-from derive.check import oracle
 from derive.check.calling import (
     Function,
     array,
@@ -17,7 +15,7 @@ from derive.check.calling import (
     unlike,
 )
 from derive.check.column import NotApplicable
-from derive.check.samples import Sample, axis_sizes
+from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
 if TYPE_CHECKING:
