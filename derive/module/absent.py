@@ -136,6 +136,7 @@ class _Body:
                     made = self._without(made, t, names)
                 except TensorNeeded:
                     made = self._filled(made, t, t.name)
+        own += [line for line, _ in made if line.name in names]
         kept = {line.name for line in own}
         reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
         lines = renumbered([line for line, _ in made], own, reserved)

@@ -4,60 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from derive.module.arguments import Check, in_turn, refused, steps
+from derive.module.arguments import Check, refused, steps
+from derive.module.bodies import Lines, Variant, arguments, function_of, names_of, unpacked_call
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
-from derive.module.statements import COLUMNS, assigned, called, indented, stated
+from derive.module.statements import COLUMNS, called, indented
+from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
-from derive.program.code import Code, names_in
-from derive.program.needs import conditions
-from derive.program.precision import Precision
-from derive.program.program import Program
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
-@dataclass(frozen=True)
-class Variant:
-    """The program of one option of a choice; ``option`` is None without a choice."""
-
-    option: str | None
-    program: Program
-
-
-@dataclass(frozen=True)
-class _Class:
-    """What the template places for an autograd.Function."""
-
-    name: str
-    signature: tuple[str, ...]
-    call: tuple[str, ...]
-    outcome: str
-    setup: tuple[str, ...]
-    backward_signature: tuple[str, ...]
-    backward: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Function:
-    """What the template places for one option: the forward, and a class unless it makes views."""
-
-    signature: tuple[str, ...]
-    forward: tuple[str, ...]
-    classes: tuple[_Class, ...]
-
-    def lines(self) -> Iterator[str]:
-        """All that is computed."""
-        yield from self.forward
-        for c in self.classes:
-            yield from (*c.setup, *c.backward)
+from derive.program.code import Code
 
 
 @dataclass(frozen=True)
@@ -67,7 +23,7 @@ class _Module:
     title: tuple[str, ...]
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
-    functions: tuple[_Function, ...]
+    functions: tuple[Lines, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
@@ -77,7 +33,7 @@ class _Module:
 def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
-    functions = tuple(_function(op, v) for v in variants)
+    functions = tuple(function_of(op, v) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
@@ -109,300 +65,6 @@ def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
         yield from (line.code for line in (*program.forward, *program.setup, *backward))
 
 
-def imports_of(lines: Sequence[str]) -> list[str]:
-    """The import statements that the code needs."""
-    whole = "\n".join(lines)
-    standard = {"math.": "import math", "Literal[": "from typing import Literal"}
-    found = [statement for use, statement in standard.items() if use in whole]
-    if "torch." in whole:
-        found += ["", "import torch"] if found else ["import torch"]
-    return found
-
-
-# -------------------------------------------------------------------- templates
-
-
-@cache
-def _template(name: str) -> str:
-    """A template beside the package: in the wheel inside it, in the repository next to it."""
-    inside = files("derive").joinpath("templates", name)
-    if inside.is_file():
-        return inside.read_text(encoding="utf-8")
-    beside = Path(__file__).resolve().parents[2] / "templates" / name
-    return beside.read_text(encoding="utf-8")
-
-
-@cache
-def environment() -> Environment:
-    """Where templates are found and how they are read."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    return Environment(
-        loader=FunctionLoader(_template),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-
-
-_HELPERS = (
-    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
-    "choices",
-)
-"""The files of functions, each of which stands before those that it calls."""
-
-
-@cache
-def _helpers() -> dict[str, list[str]]:
-    """Functions that lowered code may call, each before those that it calls: name -> lines."""
-    files = (_template(f"helpers/{name}.py") for name in _HELPERS)
-    parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
-    functions = (part for part in parts if part.startswith("def "))
-    return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
-
-
-def helpers_in(lines: Sequence[str]) -> list[str]:
-    """The source of the functions that the code calls."""
-    found: list[str] = []
-    for name, own in _helpers().items():
-        if any(f"{name}(" in line for line in (*lines, *found)):
-            found += [*own, "", ""]
-    return found
-
-
-# -------------------------------------------------------------------- functions
-
-
-def _camel(name: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-
-
-def _names(op: Operation, option: str | None) -> tuple[str, str]:
-    """(class, forward function) of one option."""
-    suffix = "" if option is None else f"_{option}"
-    return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
-
-
-def _arguments(op: Operation) -> list[str]:
-    return [t.name for t in op.inputs] + [
-        p.name for p in op.parameters if not isinstance(p, Choice)
-    ]
-
-
-def _function(op: Operation, variant: Variant) -> _Function:
-    program = variant.program
-    forward = _dtypes(op, program.forward_precision)
-    forward += _taken(program.forward_precision, 4)
-    forward += [s for line in program.forward[:-1] for s in assigned(line, 4)]
-    results = list(program.outputs)
-    last = program.forward[-1] if program.forward else None
-    if last is not None and results == [last.name]:
-        forward += stated("return ", last.code, 4)
-    else:
-        forward += assigned(last, 4) if last is not None else []
-        forward += _returned(results, 4)
-    _, name = _names(op, variant.option)
-    return _Function(
-        signature=tuple(called(f"def {name}(", _arguments(op), "):", 0)),
-        forward=indented(forward, 4),
-        classes=() if program.rearranges else (_class(op, variant),),
-    )
-
-
-def _floats(op: Operation) -> list[str]:
-    return [t.name for t in in_turn(op) if t.kind == "float"]
-
-
-def _dtypes(op: Operation, precision: Precision) -> list[str]:
-    """What the dtypes are in which a forward computes."""
-    floats = _floats(op)
-    lines = []
-    if precision.has_products:
-        lines += called("low = _of_product(", floats, ")", 4)
-    if "dtype" in precision.names:
-        helper = "_of_float32" if precision.listed else "_promoted"
-        lines += called(f"dtype = {helper}(", floats, ")", 4)
-    return lines
-
-
-def _taken(precision: Precision, indent: int) -> list[str]:
-    """The tensors that a body is given in the dtypes that it takes them in."""
-    lines: list[str] = []
-    narrow, broad = precision.narrow, precision.broad
-    of_product = precision.has_products
-    if of_product and ("wide" in precision.names or broad):
-        lines.append("wide = torch.promote_types(low, torch.float32)")
-    if narrow:
-        lines += _unpacked_call(narrow, "_cast", ("low", *narrow), indent)
-    if broad:
-        helper, more = ("_cast", ("wide",)) if of_product else ("_wide", ())
-        lines += _unpacked_call(broad, helper, (*more, *broad), indent)
-    return lines
-
-
-def _unpacked_call(
-    names: Sequence[str], function: str, arguments: Sequence[str], indent: int
-) -> list[str]:
-    """names = function(arguments), where function gives a list."""
-    if len(names) == 1:
-        return called(f"{names[0]} = {function}(", arguments, ")[0]", indent)
-    left = ", ".join(names)
-    if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
-        lines = called(f"given = {function}(", arguments, ")", indent)
-        return [*lines, *_unpacked_all(names, "given")]
-    return called(f"{left} = {function}(", arguments, ")", indent)
-
-
-def _class(op: Operation, variant: Variant) -> _Class:
-    program = variant.program
-    name, forward = _names(op, variant.option)
-    backward = called("def backward(", ["ctx", *_cotangents(program)], "):", 4)
-    return _Class(
-        name=name,
-        signature=indented(called("def forward(", _arguments(op), "):", 4), 4),
-        call=indented(called(f"return {forward}(", _arguments(op), ")", 8), 8),
-        outcome=_outcome(program),
-        setup=indented(_setup(op, program), 8),
-        backward_signature=indented(backward, 4),
-        backward=indented(_backward(op, program), 8),
-    )
-
-
-def _cotangents(program: Program) -> list[str]:
-    """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
-    return [
-        f"_grad_{output}" if cotangent is None else cotangent
-        for output, cotangent in program.cotangents
-    ]
-
-
-def _returned(values: Sequence[str], indent: int) -> list[str]:
-    """A return statement."""
-    whole = f"return {', '.join(values)}"
-    return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
-
-
-def _outcome(program: Program) -> str:
-    """What setup_context calls the outputs all together: no output has the name."""
-    return "result" if "output" in program.outputs else "output"
-
-
-def _setup(op: Operation, program: Program) -> list[str]:
-    """The lines of setup_context: parameters and shapes on ctx, tensors saved."""
-    saved = {s.name for s in program.saved}
-    read = {*saved, *program.kept_parameters, *program.kept_shapes}
-    read |= {name for line in program.setup for name in names_in(line.code)}
-    product = program.backward_precision.has_products
-    read |= set(_floats(op)) if product else set()
-    silent = [output for output, cotangent in program.cotangents if cotangent is None]
-    lines = _unpacked(_arguments(op), read, "inputs")
-    wanted = {*saved, *silent}
-    if len(program.outputs) > 1:
-        lines += _unpacked(program.outputs, wanted, _outcome(program))
-    elif wanted.intersection(program.outputs):
-        lines.append(f"{program.outputs[0]} = {_outcome(program)}")
-    if silent:
-        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
-    lines += [s for line in program.setup for s in assigned(line, 8)]
-    if product:
-        lines += called("ctx.low = _of_product(", _floats(op), ")", 8)
-    kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"ctx.{name} = {name}" for name in kept]
-    absent = {t.name for t in op.inputs if t.default is not None}
-    for name in program.kept_shapes:
-        shape = f"{name}.shape"
-        shape = f"None if {name} is None else {shape}" if name in absent else shape
-        lines.append(f"ctx.{name}_shape = {shape}")
-    if program.saved:
-        lines += called("ctx.save_for_backward(", _entries(op, program), ")", 8)
-    return lines or ["pass"]
-
-
-def _entries(op: Operation, program: Program) -> list[str]:
-    """Each tensor that is saved, only where a gradient is asked for that reads it."""
-    places = {t.name: n for n, t in enumerate(op.inputs)}
-    entries = []
-    for s in program.saved:
-        condition = " or ".join(f"ctx.needs_input_grad[{places[n]}]" for n in s.needs)
-        entry = f"{s.name} if {condition} else None"
-        short = len(entry) + 13 <= COLUMNS and len(s.needs) < len(program.differentiable)
-        entries.append(entry if short else s.name)
-    return entries
-
-
-def _unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
-    """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
-    found = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name in wanted]
-    whole = _unpack([name if name in wanted else "_" for name in names], source)
-    return [whole] if found and len(whole) + 8 <= COLUMNS else found
-
-
-def _unpacked_all(names: Sequence[str], source: str) -> list[str]:
-    """The names from a tuple that is made anew each time that it is asked for."""
-    whole = _unpack(names, source)
-    if len(whole) + 8 <= COLUMNS:
-        return [whole]
-    return ["(", *(f"    {name}," for name in names), f") = {source}"]
-
-
-def _unpack(names: Sequence[str], source: str) -> str:
-    inside = ", ".join(names)
-    return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
-
-
-def _backward(op: Operation, program: Program) -> list[str]:
-    """The lines of backward: what was kept, each gradient under its need, the results."""
-    lines = []
-    if program.saved:
-        lines += _unpacked_all([s.name for s in program.saved], "ctx.saved_tensors")
-    kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"{name} = ctx.{name}" for name in kept]
-    lines += [f"{name}_shape = ctx.{name}_shape" for name in program.kept_shapes]
-    if program.backward_precision.has_products:
-        lines.append("low = ctx.low")
-    lines += _taken(program.backward_precision, 8)
-    places = {t.name: n for n, t in enumerate(op.inputs)}
-    backward = [(entry.line, entry.needs) for entry in program.backward]
-    taken = {op.name, *places, *(name for x, _ in backward for name in (x.name, *names_in(x.code)))}
-    asked = conditions(backward, program.gradients, places, taken)
-    for name, alternatives in asked.names:
-        lines += _any_of(f"{name} = ", alternatives, "")
-    if len(program.gradients) > 1:
-        lines += _all_none(list(program.gradients.values()))
-    open_condition: tuple[str, ...] = ()
-    for line, needs in backward:
-        condition = asked.of[needs]
-        if condition and condition != open_condition:
-            lines += _any_of("if ", condition, ":")
-        depth = 4 if condition else 0
-        lines += indented(assigned(line, 8 + depth), depth)
-        open_condition = condition
-    results = [program.gradients.get(t.name, "None") for t in op.inputs]
-    results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    return [*lines, *_returned(results, 8)]
-
-
-def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:
-    """start + one alternative or another + end, taken apart where it is too long."""
-    whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + 8 <= COLUMNS:
-        return [whole]
-    first, *rest = alternatives
-    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
-
-
-def _all_none(names: Sequence[str]) -> list[str]:
-    """Statements that set the names to None, as many in one as fit a line."""
-    chunks: list[list[str]] = [[]]
-    for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > COLUMNS:
-            chunks.append([])
-        chunks[-1].append(name)
-    return [" = ".join([*chunk, "None"]) for chunk in chunks]
-
-
 # -------------------------------------------------------------------- the public function
 
 
@@ -412,7 +74,7 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
         return []
     lines = ["_OPTIONS = {"]
     for v in variants:
-        function, forward = _names(op, v.option)
+        function, forward = names_of(op, v.option)
         entry = f'    "{v.option}": ({function}, {forward}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
@@ -430,7 +92,7 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     """The lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
-    function, forward = _names(op, variants[0].option)
+    function, forward = names_of(op, variants[0].option)
     for p in op.parameters:
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
@@ -439,14 +101,14 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
             lines += checked([code.said(refused(op, test, message))])
             lines.append(f"function, forward = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
-    arguments = _arguments(op)
+    given = arguments(op)
     if variants[0].program.rearranges:
-        return lines + called(f"return {forward}(", arguments, ")", 4)
+        return lines + called(f"return {forward}(", given, ")", 4)
     tensors = [t.name for t in op.inputs]
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in _unpacked_call(tensors, "_distinct", tensors, 8)]
+        lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
-    lines += [f"    {line}" for line in called(f"return {forward}(", arguments, ")", 8)]
-    lines += called(f"return {function}.apply(", arguments, ")", 4)
+    lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
+    lines += called(f"return {function}.apply(", given, ")", 4)
     return lines

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import Check, is_tensor, refused, steps
 from derive.module.document import Doc
-from derive.module.emit import environment, helpers_in, imports_of
 from derive.module.naming import Coded
 from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import assigned, called, indented
+from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Operation
 from derive.program.code import text
 

@@ -33,6 +33,7 @@ y[n,t,d] = x[n,(t d)] + b[(t d)]""",
     "outputs": "op f(x[i,j], w[j]=2) -> y, u\nu[j] = w[j]\ny[i,j] = x[i,j]*u[j]",
     "branch": "op f(x[i], m[i]: bool, w[i]=3) -> y\ny[i] = where(m[i], x[i]**2, w[i])",
     "counted": "op f(x[i], m[i]: bool, w[i]=1) -> y\ny[i] = x[i]*w[i]/sum[i](where(m[i], w[i], 0))",
+    "numbered": "op f(v[l], x1[l]=0, t[k]: int) -> y\ny[n] = mean[k](x1[2*n + 2*k]*t[k]) + 0*v[0]",
     "names of the code": "op f(input[i], size[i]=1, G[i]=0) -> y\ny[i] = size[i]*input[i] + G[i]",
 }
 """Where a constant is a factor, an addend, a number, a tensor after all."""

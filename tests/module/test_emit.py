@@ -12,9 +12,10 @@ import torch
 import derive
 from derive import catalog, pipeline
 from derive.errors import LoweringError
+from derive.module.bodies import Variant
 from derive.module.checks import Check
 from derive.module.document import Doc
-from derive.module.emit import Variant, emit
+from derive.module.emit import emit
 from derive.module.naming import coded
 from derive.program.code import (
     Attribute,

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
+from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
-from derive.check.verify import _gradcheck, _gradgradcheck, _value
 from derive.notation.text_form import parse
 from derive.pipeline import load, source
 
@@ -221,8 +221,8 @@ def test_what_was_wrong_once_is_right(text):
     function = load(op)
     case = next(c for c in cases(op) if c.label == "typical")
     made = sample(op, case)
-    for check in (_value, _gradcheck, _gradgradcheck):
-        assert not check(function, made), check.__name__
+    for check in (value, gradcheck, gradgradcheck):
+        assert not check(op, function, made), check.__name__
 
 
 def test_products_of_the_same_along_two_axes_are_two():

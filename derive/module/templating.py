@@ -1,0 +1,72 @@
+"""The templates of modules: where they lie, and the functions that lowered code may call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def imports_of(lines: Sequence[str]) -> list[str]:
+    """The import statements that the code needs."""
+    whole = "\n".join(lines)
+    standard = {"math.": "import math", "Literal[": "from typing import Literal"}
+    found = [statement for use, statement in standard.items() if use in whole]
+    if "torch." in whole:
+        found += ["", "import torch"] if found else ["import torch"]
+    return found
+
+
+@cache
+def _template(name: str) -> str:
+    """A template beside the package: in the wheel inside it, in the repository next to it."""
+    inside = files("derive").joinpath("templates", name)
+    if inside.is_file():
+        return inside.read_text(encoding="utf-8")
+    beside = Path(__file__).resolve().parents[2] / "templates" / name
+    return beside.read_text(encoding="utf-8")
+
+
+@cache
+def environment() -> Environment:
+    """Where templates are found and how they are read."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    return Environment(
+        loader=FunctionLoader(_template),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+_HELPERS = (
+    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
+    "choices",
+)
+"""The files of functions, each of which stands before those that it calls."""
+
+
+@cache
+def _helpers() -> dict[str, list[str]]:
+    """Functions that lowered code may call, each before those that it calls: name -> lines."""
+    files = (_template(f"helpers/{name}.py") for name in _HELPERS)
+    parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
+    functions = (part for part in parts if part.startswith("def "))
+    return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
+
+
+def helpers_in(lines: Sequence[str]) -> list[str]:
+    """The source of the functions that the code calls."""
+    found: list[str] = []
+    for name, own in _helpers().items():
+        if any(f"{name}(" in line for line in (*lines, *found)):
+            found += [*own, "", ""]
+    return found
