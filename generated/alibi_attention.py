@@ -66,6 +66,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _alibi_attention_forward(query, key, value, slopes):
     low = _of_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
@@ -262,4 +269,4 @@ def alibi_attention(
         query, key, value, slopes = _distinct(query, key, value, slopes)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _alibi_attention_forward(query, key, value, slopes)
-    return _AlibiAttention.apply(query, key, value, slopes)
+    return _applied(_AlibiAttention, query, key, value, slopes)

@@ -65,6 +65,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -218,4 +225,4 @@ def causal_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_attention_forward(query, key, value)
-    return _CausalAttention.apply(query, key, value)
+    return _applied(_CausalAttention, query, key, value)

@@ -79,6 +79,13 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
     low = _of_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
@@ -256,4 +263,4 @@ def causal_self_attention(
         x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_self_attention_forward(x, Wq, Wk, Wv)
-    return _CausalSelfAttention.apply(x, Wq, Wk, Wv)
+    return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)

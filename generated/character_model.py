@@ -115,6 +115,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
     dtype = _of_float32(C, W1, b1, W2, b2, bngain, bnbias)
@@ -438,4 +445,4 @@ def character_model(
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
-    return _CharacterModel.apply(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
+    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)

@@ -88,6 +88,13 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     low = _of_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
@@ -327,4 +334,4 @@ def cross_attention(
         x, memory, Wq, Wk, Wv, Wo = _distinct(x, memory, Wq, Wk, Wv, Wo)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)
-    return _CrossAttention.apply(x, memory, Wq, Wk, Wv, Wo)
+    return _applied(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)

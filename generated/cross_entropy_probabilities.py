@@ -114,6 +114,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
@@ -469,4 +476,4 @@ def cross_entropy_probabilities(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, label_smoothing)
-    return function.apply(input, target, weight, label_smoothing)
+    return _applied(function, input, target, weight, label_smoothing)

@@ -80,6 +80,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _elu_forward(input, alpha):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -129,4 +136,4 @@ def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _elu_forward(input, alpha)
-    return _Elu.apply(input, alpha)
+    return _applied(_Elu, input, alpha)

@@ -51,6 +51,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gelu_none_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -145,4 +152,4 @@ def gelu(
     function, forward = _OPTIONS[approximate]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input)
-    return function.apply(input)
+    return _applied(function, input)

@@ -59,6 +59,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _glu_forward(input, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -146,4 +153,4 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _glu_forward(input, dim)
-    return _Glu.apply(input, dim)
+    return _applied(_Glu, input, dim)

@@ -122,6 +122,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -369,6 +376,13 @@ def graph_attention(
         return _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope
         )
-    return _GraphAttention.apply(
-        x, weight, att_source, att_target, source, target, negative_slope
+    return _applied(
+        _GraphAttention,
+        x,
+        weight,
+        att_source,
+        att_target,
+        source,
+        target,
+        negative_slope,
     )

@@ -76,6 +76,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _grouped_query_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -253,4 +260,4 @@ def grouped_query_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _grouped_query_attention_forward(query, key, value)
-    return _GroupedQueryAttention.apply(query, key, value)
+    return _applied(_GroupedQueryAttention, query, key, value)

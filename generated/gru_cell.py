@@ -80,6 +80,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
@@ -304,4 +311,4 @@ def gru_cell(
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _GruCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -79,6 +79,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
@@ -341,4 +348,4 @@ def lstm_cell(
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    return _LstmCell.apply(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)

@@ -58,6 +58,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _masked_attention_forward(query, key, value, attn_mask):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -238,4 +245,4 @@ def masked_attention(
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_attention_forward(query, key, value, attn_mask)
-    return _MaskedAttention.apply(query, key, value, attn_mask)
+    return _applied(_MaskedAttention, query, key, value, attn_mask)

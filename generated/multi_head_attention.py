@@ -95,6 +95,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
@@ -571,6 +578,18 @@ def multi_head_attention(
         return _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )
-    return _MultiHeadAttention.apply(
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+    return _applied(
+        _MultiHeadAttention,
+        query,
+        key,
+        value,
+        Wq,
+        Wk,
+        Wv,
+        Wo,
+        bq,
+        bk,
+        bv,
+        bo,
+        num_heads,
     )

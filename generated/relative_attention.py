@@ -63,6 +63,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _relative_attention_forward(query, key, value, bias, buckets):
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -285,4 +292,4 @@ def relative_attention(
         query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_attention_forward(query, key, value, bias, buckets)
-    return _RelativeAttention.apply(query, key, value, bias, buckets)
+    return _applied(_RelativeAttention, query, key, value, bias, buckets)

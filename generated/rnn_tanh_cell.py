@@ -55,6 +55,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -266,4 +273,4 @@ def rnn_tanh_cell(
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _RnnTanhCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -67,6 +67,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _selu_forward(input):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -113,4 +120,4 @@ def selu(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _selu_forward(input)
-    return _Selu.apply(input)
+    return _applied(_Selu, input)

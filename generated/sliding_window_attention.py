@@ -73,6 +73,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _sliding_window_attention_forward(query, key, value, window):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -237,4 +244,4 @@ def sliding_window_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sliding_window_attention_forward(query, key, value, window)
-    return _SlidingWindowAttention.apply(query, key, value, window)
+    return _applied(_SlidingWindowAttention, query, key, value, window)

@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _swiglu_forward(input, gate):
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
@@ -126,4 +133,4 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         input, gate = _distinct(input, gate)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _swiglu_forward(input, gate)
-    return _Swiglu.apply(input, gate)
+    return _applied(_Swiglu, input, gate)

@@ -96,6 +96,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -402,4 +409,4 @@ def tversky_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, beta, smooth)
-    return function.apply(input, target, alpha, beta, smooth)
+    return _applied(function, input, target, alpha, beta, smooth)
