@@ -64,7 +64,18 @@ def _applied(function, *args):
 def _geglu_forward(input, gate):
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
-    return (0.5 * input * gate * (1 + (gate / math.sqrt(2)).erf())).to(dtype)
+    return (input * torch.nn.functional.gelu(gate)).to(dtype)
+
+
+def _geglu_backward(ctx, G):
+    input, gate = ctx.saved_tensors
+    input, gate, G = _wide(input, gate, G)
+    grad_input = grad_gate = None
+    if ctx.needs_input_grad[0]:
+        grad_input = G * torch.nn.functional.gelu(gate)
+    if ctx.needs_input_grad[1]:
+        grad_gate = torch.ops.aten.gelu_backward(G * input, gate)
+    return grad_input, grad_gate
 
 
 class _Geglu(Function):
@@ -81,6 +92,8 @@ class _Geglu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _geglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None

@@ -81,6 +81,24 @@ def _glu_forward(input, dim):
     return _no_view(output.to(dtype))
 
 
+def _glu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, G = _wide(input, G)
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+    G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
+    halves = input
+    part = halves.select(1, 1).sigmoid()
+    part2 = torch.ops.aten.sigmoid_backward(G * halves.select(1, 0), part)
+    grad_halves = torch.stack((G * part, part2), 1)
+    grad_input = grad_halves.reshape(input_shape)
+    return grad_input, None
+
+
 class _Glu(Function):
     generate_vmap_rule = True
 
@@ -91,29 +109,30 @@ class _Glu(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, dim = inputs
-        output = result
         dim_axis = dim % input.dim()
         p_shape = input.shape[:dim_axis]
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        input, output = ctx.saved_tensors
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _glu_backward(ctx, G)
+        (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, output, G = _wide(input, output, G)
+        input, G = _wide(input, G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-        output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
         G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
         halves = input
         part = halves.select(1, 1).sigmoid()
+        output = halves.select(1, 0) * part
         grad_halves = torch.stack((G * part, G * output * (1 - part)), 1)
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None

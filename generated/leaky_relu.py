@@ -82,7 +82,15 @@ def _applied(function, *args):
 def _leaky_relu_forward(input, negative_slope):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return _where(input > 0, input, negative_slope * input).to(dtype)
+    return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
+
+
+def _leaky_relu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    negative_slope = ctx.negative_slope
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.leaky_relu_backward(G, input, negative_slope, False)
+    return grad_input, None
 
 
 class _LeakyRelu(Function):
@@ -100,6 +108,8 @@ class _LeakyRelu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _leaky_relu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         input, G = _wide(input, G)

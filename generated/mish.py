@@ -63,6 +63,13 @@ def _mish_forward(input):
     return (input * torch.nn.functional.softplus(input).tanh()).to(dtype)
 
 
+def _mish_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.mish_backward(G, input)
+    return grad_input
+
+
 class _Mish(Function):
     generate_vmap_rule = True
 
@@ -77,6 +84,8 @@ class _Mish(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         part = torch.nn.functional.softplus(input).tanh()

@@ -55,6 +55,13 @@ def _sigmoid_forward(A):
     return A.sigmoid().to(dtype)
 
 
+def _sigmoid_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    F, G = _wide(F, G)
+    grad_A = torch.ops.aten.sigmoid_backward(G, F)
+    return grad_A
+
+
 class _Sigmoid(Function):
     generate_vmap_rule = True
 
@@ -69,6 +76,8 @@ class _Sigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _sigmoid_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
         grad_A = G * F * (1 - F)

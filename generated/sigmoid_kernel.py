@@ -78,6 +78,22 @@ def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
     return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
 
 
+def _sigmoid_kernel_backward(ctx, G):
+    x1, x2, K = ctx.saved_tensors
+    gamma = ctx.gamma
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    K, G = _cast(wide, K, G)
+    grad_x1 = grad_x2 = None
+    part = torch.ops.aten.tanh_backward(gamma * G, K)
+    if ctx.needs_input_grad[0]:
+        grad_x1 = part.to(low) @ x2
+    if ctx.needs_input_grad[1]:
+        grad_x2 = part.mT.to(low) @ x1
+    return grad_x1, grad_x2, None, None
+
+
 class _SigmoidKernel(Function):
     generate_vmap_rule = True
 
@@ -99,6 +115,8 @@ class _SigmoidKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low

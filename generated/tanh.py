@@ -55,6 +55,13 @@ def _tanh_forward(A):
     return A.tanh().to(dtype)
 
 
+def _tanh_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    F, G = _wide(F, G)
+    grad_A = torch.ops.aten.tanh_backward(G, F)
+    return grad_A
+
+
 class _Tanh(Function):
     generate_vmap_rule = True
 
@@ -69,6 +76,8 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tanh_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
         grad_A = G * (1 - F.square())

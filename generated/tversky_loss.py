@@ -120,6 +120,46 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     return loss.mean().to(dtype)
 
 
+def _tversky_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
+    if ctx.needs_input_grad[0]:
+        part = -G / (input.shape[0] * whole.unsqueeze(1)) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -alpha * grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = -beta * grad_whole.unsqueeze(1) * target
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = (alpha * grad_whole).unsqueeze(1)
+        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
+        part12 = beta * grad_whole.unsqueeze(1) * u2
+        part13 = part11.unsqueeze(1) * probability + part12
+        grad_target = part13.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
+
+
 class _TverskyLossMean(Function):
     generate_vmap_rule = True
 
@@ -141,6 +181,8 @@ class _TverskyLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
@@ -190,6 +232,45 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     return loss.sum().to(dtype)
 
 
+def _tversky_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / whole.square()
+    if ctx.needs_input_grad[0]:
+        part = -alpha * grad_whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -beta * grad_whole.unsqueeze(1) * target
+        part4 = part2 + torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = (alpha * grad_whole).unsqueeze(1)
+        part6 = torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = -G / whole.unsqueeze(1) * target
+        part8 = part4 + torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = part8 + torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part10 + part6).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = part12.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
+
+
 class _TverskyLossSum(Function):
     generate_vmap_rule = True
 
@@ -211,6 +292,8 @@ class _TverskyLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
@@ -259,6 +342,45 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     return (1 - (found + smooth) / whole).to(dtype)
 
 
+def _tversky_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / whole.square()
+    if ctx.needs_input_grad[0]:
+        part = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -alpha * grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = -beta * grad_whole.unsqueeze(1) * target
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = (alpha * grad_whole).unsqueeze(1)
+        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = part12.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
+
+
 class _TverskyLossNone(Function):
     generate_vmap_rule = True
 
@@ -280,6 +402,8 @@ class _TverskyLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
