@@ -111,10 +111,10 @@ def _gru_cell_backward(ctx, G):
     hx, G = _cast(wide, hx, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
     part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-    a = _unflatten(b_ih, 0, (3, hx.shape[1])) + part
+    a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
     part2 = hx.to(low)
     part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
-    s = _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+    s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     grad_new = G * (1 - update)
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
@@ -136,18 +136,18 @@ def _gru_cell_backward(ctx, G):
         or ctx.needs_input_grad[3]
         or ctx.needs_input_grad[5]
     ):
-        part10 = torch.ops.aten.tanh_backward(grad_new * reset, new)
-        grad_s = torch.stack((part6, part7, part10), 1)
+        part9 = torch.ops.aten.tanh_backward(grad_new * reset, new)
+        grad_s = torch.stack((part6, part7, part9), 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part9 = _flatten(grad_a, 1, 2)
+        part10 = _flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         part11 = _flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
-        grad_input = part9.to(low) @ w_ih
+        grad_input = part10.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
         grad_hx = G * update + (part11.to(low) @ w_hh).to(wide)
     if ctx.needs_input_grad[2]:
-        grad_w_ih = part9.mT.to(low) @ input
+        grad_w_ih = part10.mT.to(low) @ input
     if ctx.needs_input_grad[3]:
         grad_w_hh = part11.mT.to(low) @ part2
     if ctx.needs_input_grad[4]:

@@ -71,6 +71,14 @@ def _log_softmax_forward(A, dim):
     return torch.log_softmax(A, dim).to(dtype)
 
 
+def _log_softmax_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    dim = ctx.dim
+    F, G = _wide(F, G)
+    grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
+    return grad_A, None
+
+
 class _LogSoftmax(Function):
     generate_vmap_rule = True
 
@@ -87,6 +95,8 @@ class _LogSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _log_softmax_backward(ctx, G)
         (F,) = ctx.saved_tensors
         dim = ctx.dim
         F, G = _wide(F, G)

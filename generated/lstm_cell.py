@@ -115,48 +115,51 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part11 = needs[3] or needs[4]
-    needs_part10 = needs[0] or needs[1]
-    needs_part9 = needs_part10 or needs_part11
-    needs_grad_a = needs_part9 or needs_grad_b_ih
+    needs_part12 = needs[3] or needs[4]
+    needs_part11 = needs[0] or needs[1]
+    needs_part10 = needs_part11 or needs_part12
+    needs_grad_a = needs_part10 or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
     part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
     part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-    part3 = _unflatten(b_ih, 0, (4, hx.shape[1]))
-    a = part3 + _unflatten(b_hh, 0, (4, hx.shape[1])) + part + part2
+    part3 = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+    part4 = part + part2 if b_ih is None else part + part2 + part3
+    a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
     leave = a.select(1, 3).sigmoid()
-    part4 = c.tanh()
-    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, part4)
+    part5 = c.tanh()
+    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, part5)
     forget = a.select(1, 1).sigmoid()
     if needs_grad_a:
         new = a.select(1, 2).tanh()
         enter = a.select(1, 0).sigmoid()
-        part5 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
-        part6 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
-        part7 = torch.ops.aten.sigmoid_backward(G_h * part4, leave)
-        part8 = torch.ops.aten.tanh_backward(grad_c * enter, new)
-        grad_a = torch.stack((part5, part6, part8, part7), 1)
-    if needs_part9:
-        part9 = _flatten(grad_a, 1, 2)
+        part6 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
+        part7 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
+        part8 = torch.ops.aten.sigmoid_backward(G_h * part5, leave)
+        part9 = torch.ops.aten.tanh_backward(grad_c * enter, new)
+        grad_a = torch.stack((part6, part7, part9, part8), 1)
     if needs_part10:
-        part10 = part9.to(low)
+        part10 = _flatten(grad_a, 1, 2)
     if needs_part11:
-        part11 = part9.mT.to(low)
+        part11 = part10.to(low)
+    if needs_part12:
+        part12 = part10.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part10 @ w_ih
+        grad_input = part11 @ w_ih
     if needs[1]:
-        grad_hx = part10 @ w_hh
+        grad_hx = part11 @ w_hh
     if needs[2]:
         grad_cx = grad_c * forget
     if needs[3]:
-        grad_w_ih = part11 @ input
+        grad_w_ih = part12 @ input
     if needs[4]:
-        grad_w_hh = part11 @ hx
+        grad_w_hh = part12 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
+    if needs_grad_b_ih:
+        grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
     return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 

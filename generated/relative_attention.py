@@ -80,6 +80,38 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     return P.to(low) @ value
 
 
+def _relative_attention_backward(ctx, G):
+    query, key, value, bias, buckets = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+    grad_query = grad_key = grad_value = grad_bias = None
+    part = buckets.flatten()
+    part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
+    S = query @ key.mT + part2.permute(2, 0, 1)
+    P = torch.softmax(S.to(wide), -1)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[3]
+    ):
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = grad_S.to(low) @ key
+    if ctx.needs_input_grad[1]:
+        grad_key = grad_S.mT.to(low) @ query
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    if ctx.needs_input_grad[3]:
+        part3 = query.shape[-2] * key.shape[-2]
+        part4 = query.shape[-3]
+        part5 = grad_S.sum_to_size((part4, query.shape[-2], key.shape[-2]))
+        part6 = part5.permute(1, 2, 0).reshape((part3, part4))
+        grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part6)
+    return grad_query, grad_key, grad_value, grad_bias, None
+
+
 class _RelativeAttention(Function):
     generate_vmap_rule = True
 
@@ -95,6 +127,8 @@ class _RelativeAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _relative_attention_backward(ctx, G)
         query, key, value, bias, buckets = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

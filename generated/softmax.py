@@ -71,6 +71,14 @@ def _softmax_forward(A, dim):
     return torch.softmax(A, dim).to(dtype)
 
 
+def _softmax_backward(ctx, G):
+    (S,) = ctx.saved_tensors
+    dim = ctx.dim
+    S, G = _wide(S, G)
+    grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
+    return grad_A, None
+
+
 class _Softmax(Function):
     generate_vmap_rule = True
 
@@ -87,6 +95,8 @@ class _Softmax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _softmax_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
         S, G = _wide(S, G)

@@ -18,6 +18,7 @@ from derive.algebra.poly import (
     mul,
     poly,
     raised,
+    sum_over,
 )
 from derive.kernels.bind import Arguments, Found
 from derive.kernels.rebuild import as_poly
