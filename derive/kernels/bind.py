@@ -15,12 +15,13 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
-    atom,
+    base_and_power,
     constant,
     make_term,
     mul,
     poly,
     power,
+    raised,
     scale,
 )
 from derive.budget import tick
@@ -106,10 +107,22 @@ class Arguments:
                 return
         if len(pattern.terms) == len(target.terms) == 1:
             yield from self._product(pattern.terms[0], target.terms[0], found)
+        elif (sides := self._difference(pattern)) is not None:
+            (first, second), (left, right) = sides, _sides(target)
+            for extended in self._bound(first, left, found):
+                yield from self._bound(second, right, extended)
         elif len(pattern.terms) == 2 and len(target.terms) == 2:
             for targets in (target.terms, target.terms[::-1]):
                 pairs = zip(pattern.terms, targets, strict=True)
                 yield from self._pairs([(poly([a]), poly([b])) for a, b in pairs], found)
+
+    def _difference(self, pattern: Poly) -> tuple[str, str] | None:
+        """The two arguments of which a sum is the difference."""
+        bare = {t.coef: self.of(t.factors[0]) for t in pattern.terms if len(t.factors) == 1}
+        if len(pattern.terms) == 2 and set(bare) == {1, -1}:
+            first, second = bare[Fraction(1)], bare[Fraction(-1)]
+            return None if first is None or second is None else (first, second)
+        return None
 
     def _solved(self, pattern: Poly, target: Poly, name: str) -> Poly | None:
         """The argument that makes a sum the target, if it stands in one term alone."""
@@ -117,19 +130,37 @@ class Arguments:
         if len(own) != 1:
             return None
         (t,) = own
-        times = [f for f in t.factors if self.of(f) == name]
+        times = [f for f in t.factors if self.of(base_and_power(f)[0]) == name]
         beside = [f for f in t.factors if f not in times]
-        plain = not tensors(Term(t.coef, (), tuple(beside))) and not t.binders
-        if len(times) != 1 or not plain or any(name in self.inside(f) for f in beside):
+        if len(times) != 1 or t.binders or any(name in self.inside(f) for f in beside):
+            return None
+        _, exponent = base_and_power(times[0])
+        if abs(exponent) != 1:
             return None
         others = poly(o for o in pattern.terms if o is not t)
-        over = power(poly([make_term(t.coef, (), beside)]), Fraction(-1))
-        return mul(over, add(target, scale(others, -1)))
+        found = add(target, scale(others, -1))
+        if not tensors(Term(t.coef, (), tuple(beside))):
+            by = power(poly([make_term(t.coef, (), beside)]), Fraction(-1))
+            found = mul(by, found)
+        else:
+            by_term = Term(t.coef, (), tuple(beside))
+            parts = [over(s, by_term) for s in found.terms if not s.binders]
+            if len(parts) != len(found.terms) or not all(parts):
+                return None
+            found = poly(part for part in parts if part is not None)
+        return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """c*number*tensor, of any numbers and one more factor."""
+        """c*number*tensor, of any numbers and one more factor, and what is no argument itself."""
         if pattern.binders:
             return
+        for f in pattern.factors:
+            if self.inside(f) and self.of(base_and_power(f)[0]) is None:
+                rest = _without(pattern, f)
+                for g in target.factors:
+                    for extended in self.bind(f, g, found):
+                        yield from self._sum(rest, _without(target, g), extended)
+                return
         names = [self.of(f) for f in pattern.factors]
         numbers = [n for n in names if n in self.numbers]
         own = [n for n in names if n in self.tensors]
@@ -142,6 +173,19 @@ class Arguments:
             for extended in self._bound(numbers[0], number, found):
                 assert own[0] is not None
                 yield from self._bound(own[0], whole, extended)
+
+
+def _without(t: Term, factor: Expr) -> Poly:
+    """The term without a factor."""
+    return poly([make_term(t.coef, t.binders, [f for f in t.factors if f is not factor])])
+
+
+def _sides(target: Poly) -> tuple[Poly, Poly]:
+    """Two sums whose difference the target is."""
+    less = [t for t in target.terms if t.coef < 0]
+    if len(less) in (0, len(target.terms)):
+        less = list(target.terms[1:])
+    return add(target, scale(poly(less), -1)), scale(poly(less), -1)
 
 
 def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
@@ -161,9 +205,14 @@ def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
     return pairs
 
 
-def atoms_of(p: Poly) -> Iterator[Expr]:
-    """Every factor of a sum, once."""
-    yield from dict.fromkeys(f for t in p.terms for f in t.factors)
-
-
-__all__ = ["Arguments", "Found", "atom", "atoms_of"]
+def over(s: Term, t: Term) -> Term | None:
+    """s/t where each factor of t is one of s."""
+    powers = dict(map(base_and_power, s.factors))
+    for f in t.factors:
+        base, exponent = base_and_power(f)
+        have = powers.get(base)
+        if have is None or have * exponent < 0 or abs(have) < abs(exponent):
+            return None
+        powers[base] = have - exponent
+    left = tuple(raised(base, e) for base, e in powers.items() if e)
+    return Term(s.coef / t.coef, (), left)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.algebra.expr import Expr, Pow, free_indices, tensors, walk
+from derive.algebra.expr import Expr, Iverson, Pow, free_indices, tensors, walk
+from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,
     Poly,
     Term,
     add,
-    base_and_power,
     constant,
     make_term,
     mul,
     poly,
-    raised,
     sum_over,
 )
-from derive.kernels.bind import Arguments, Found
+from derive.kernels.bind import Arguments, Found, over
+from derive.kernels.domain import where_it_is
 from derive.kernels.rebuild import as_poly
-from derive.kernels.row import Kernel, Row
+from derive.kernels.row import Row
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Elementwise:
         if not missing:
             yield found
             return
+        yield from self._elsewhere(found, missing, p)
         if missing & self.arguments.tensors or len(missing) > 1:
             return
         (name,) = missing
@@ -128,6 +129,15 @@ class Elementwise:
                         if self.arguments.admits(name, value):
                             yield {**found, name: value}
 
+    def _elsewhere(self, found: Found, missing: Set[str], p: Poly) -> Iterator[Found]:
+        """``found`` with the arguments that other factors have inside."""
+        for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
+            if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
+                for target in dict.fromkeys(f for t in p.terms for f in t.factors):
+                    for extended in self.arguments.bind(f, target, found):
+                        if missing <= set(extended):
+                            yield extended
+
     def _of(self, found: Found, p: Poly) -> Iterator[Instance]:
         """The instance of these arguments, if p has it."""
         for t, _ in self.anchors:
@@ -144,7 +154,7 @@ class Elementwise:
                 continue
             cofactor = Term(beside.coef, s.binders, beside.factors)
             whole = _times(cofactor, every)
-            if all(x in p.terms for x in whole.terms):
+            if all(x in p.terms for x in whole.terms) and not _is_half(whole, p):
                 cofactors.append((cofactor, whole))
         if not cofactors:
             return
@@ -157,7 +167,6 @@ class Elementwise:
 
     def _made(self, cofactor: Term, whole: Poly, found: Found) -> Instance | None:
         free = free_indices(self._main(found))
-        said = {spoken: name for name, spoken in self.row.names.items()}
         given = {self.row.names[name]: value for name, value in found.items()}
         outside = list(cofactor.factors)
         coef = cofactor.coef
@@ -181,9 +190,10 @@ class Elementwise:
             given[self.row.cotangent] = sum_over(poly([make_term(coef, (), inside)]), over)
             coef = constant(1).terms[0].coef
             binders = [i for i in binders if i not in over]
-        assert said
-        args = tuple(given[name] for name in self.row.arguments)
-        made = poly([make_term(coef, (), [*outside, Kernel(self.row.name, args)])])
+        kernel = where_it_is(self.row, given)
+        if kernel is None:
+            return None
+        made = poly([make_term(coef, (), [*outside, kernel])])
         return Instance(whole, sum_over(made, binders))
 
     def _main(self, found: Found) -> Expr:
@@ -198,23 +208,17 @@ def _may_be_inside(f: Expr) -> bool:
     return not is_mask(f)
 
 
+def _is_half(part: Poly, p: Poly) -> bool:
+    """Whether the other half of a choice, [c]*a + [not c]*b, is in p alone."""
+    there = {f.condition for t in part.terms for f in t.factors if isinstance(f, Iverson)}
+    rest = (f for t in p.terms if t not in part.terms for f in t.factors)
+    return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
+
+
 def _times(cofactor: Term, p: Poly) -> Poly:
     """Sum_binders c*p"""
     bare = poly([make_term(cofactor.coef, (), cofactor.factors)])
     return sum_over(mul(bare, p), cofactor.binders)
-
-
-def over(s: Term, t: Term) -> Term | None:
-    """s/t where each factor of t is one of s."""
-    powers = dict(map(base_and_power, s.factors))
-    for f in t.factors:
-        base, exponent = base_and_power(f)
-        have = powers.get(base)
-        if have is None or have * exponent < 0 or abs(have) < abs(exponent):
-            return None
-        powers[base] = have - exponent
-    left = tuple(raised(base, e) for base, e in powers.items() if e)
-    return Term(s.coef / t.coef, (), left)
 
 
 def kinds_of(e: Expr) -> Iterator[object]:

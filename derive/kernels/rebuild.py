@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow
+from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow, tensors
 from derive.algebra.poly import Group, Poly, Term, as_atom, atom, constant, mul, power, sum_over
 from derive.budget import tick
 from derive.calculus.lets import Find
@@ -32,7 +32,9 @@ def rebuilt(e: Expr, become: Replacement) -> Expr:
             return e if new is base else _lone(power(as_poly(new), exponent))
         case Group(body):
             new = rebuilt(body, become)
-            return e if new is body else new
+            if isinstance(new, Poly) and len(new.terms) > 1 and not tensors(new):
+                return Group(new)
+            return new
         case Guard(condition, position, elsewhere):
             parts = rebuilt(condition, become), rebuilt(position, become)
             return Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)

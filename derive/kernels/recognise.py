@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
 
-from derive.algebra.expr import Access, Expr, tensors
+from derive.algebra.expr import Access, Expr, Where, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
 from derive.kernels.elementwise import Elementwise, kinds_of
 from derive.kernels.rebuild import opened
+from derive.kernels.row import Kernel
 from derive.kernels.table import BACKWARD, FORWARD
 
 Pattern = Elementwise | Along
@@ -48,12 +49,15 @@ def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
 
 
 def _inside(e: Expr, rows: Sequence[Pattern], find: Find) -> Expr:
-    """What stands inside a factor, with kernels."""
+    """What stands inside a factor, with kernels; the equation beside one is no other."""
+    inside = partial(_inside, rows=rows, find=find)
     if isinstance(e, Poly):
         return with_kernels(e, rows, find)
     if isinstance(e, Access):
         return e
-    whole: Expr = e.map(lambda part: _inside(part, rows, find))
+    if isinstance(e, Where) and isinstance(e.then, Kernel):
+        return Where(e.condition, inside(e.then), e.other)
+    whole: Expr = e.map(inside)
     return whole
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.algebra.expr import Expr, Index, node
+from derive.algebra.expr import Expr, Index, Where, node
 from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.algebra.poly import Poly
 from derive.calculus.canonical import canonical
@@ -17,7 +17,18 @@ from derive.calculus.lets import Lets
 from derive.kernels.rebuild import opened
 from derive.notation.operation import Operation
 from derive.notation.text_form import parse
-from derive.program.code import Attribute, Code, Function, Keyword, Literal, Method, Name, replaced
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Name,
+    Unary,
+    replaced,
+)
 
 
 @node
@@ -39,13 +50,15 @@ class Row:
 
     All axes are told that the kernel sums over, by whose letters the call names their places; it
     takes any others beside them. A ``cotangent`` is the argument that the result is linear in,
-    which may be a product or a sum: a row with one is for the backward.
+    which may be a product or a sum: a row with one is for the backward. Where the parameters are
+    not in the ``domain``, a condition, the kernel is an error or computes something else.
     """
 
     name: str
     equation: str
     call: str
     cotangent: str = ""
+    domain: str = ""
 
     @cached_property
     def operation(self) -> Operation:
@@ -57,6 +70,16 @@ class Row:
         """The functions that the equation names, which stand in its flat form too."""
         words = re.findall(r"\w+(?=\()", self.equation)
         return frozenset(word for word in words if word in FUNCTIONS and word not in POWERS)
+
+    @cached_property
+    def condition(self) -> Expr | None:
+        """The domain, of the parameters as the equation names them."""
+        if not self.domain:
+            return None
+        numbers = ", ".join(f"{p.name}=1.0" for p in self.operation.parameters)
+        (read,) = parse(f"op domain(x; {numbers})\ny = where({self.domain}, x, 0)").equations
+        assert isinstance(read.body, Where)
+        return read.body.condition
 
     @cached_property
     def along(self) -> tuple[Index, ...]:
@@ -113,6 +136,10 @@ def _code(e: ast.expr) -> Code:
             return Literal(f'"{value}"')
         case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
             return Literal(ast.unparse(e))
+        case ast.UnaryOp(ast.USub(), operand):
+            return Unary("-", _code(operand))
+        case ast.BinOp(left, ast.Div(), right):
+            return Binary("/", _code(left), _code(right))
         case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
             return Method(Name(obj), name, (*map(_code, args), *map(_keyword, keywords)))
         case ast.Call(func, args, keywords):

@@ -14,6 +14,14 @@ _MISH = """op mish(g, x) -> dx
 t = tanh(softplus(x))
 dx = g*(t + x*(1 - t**2)*sigmoid(x))"""
 
+_HUBER = """op huber(x, t; width=1.0) -> y
+e = x - t
+y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))"""
+
+_SMOOTH_L1 = """op smooth_l1(x, t; width=1.0) -> y
+e = x - t
+y = where(abs(e) < width, e**2/(2*width), abs(e) - width/2)"""
+
 FORWARD = (
     Row("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
     Row(
@@ -42,6 +50,52 @@ FORWARD = (
         "leaky_relu",
         "op leaky_relu(x; slope=0.01) -> y\ny = where(x > 0, x, slope*x)",
         "torch.nn.functional.leaky_relu(x, slope)",
+    ),
+    Row(
+        "hardswish",
+        "y = where(x <= -3, 0, where(x >= 3, x, x*(x + 3)/6))",
+        "torch.nn.functional.hardswish(x.clamp(-3))",
+    ),
+    Row("hardswish by clamp", "y = x*clamp(x + 3, 0, 6)/6", "torch.nn.functional.hardswish(x)"),
+    Row(
+        "hardsigmoid",
+        "y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))",
+        "torch.nn.functional.hardsigmoid(x)",
+    ),
+    Row(
+        "hardsigmoid by clamp",
+        "y = clamp(x + 3, 0, 6)/6",
+        "torch.nn.functional.hardsigmoid(x)",
+    ),
+    Row(
+        "hardtanh",
+        "op hardtanh(x; low=-1.0, high=1.0) -> y\ny = where(x <= low, low, where(x >= high, high, x))",
+        "torch.ops.aten.hardtanh(x, low, high)",
+        domain="low <= high",
+    ),
+    Row(
+        "softshrink",
+        "op softshrink(x; width=0.5) -> y\ny = where(abs(x) <= width, 0, x - width*sign(x))",
+        "torch.nn.functional.softshrink(x, width)",
+        domain="0 <= width",
+    ),
+    Row(
+        "hardshrink",
+        "op hardshrink(x; width=0.5) -> y\ny = where(abs(x) <= width, 0, x)",
+        "torch.nn.functional.hardshrink(x, width)",
+    ),
+    Row("huber_loss", _HUBER, "torch.ops.aten.huber_loss(x, t, 0, width)", domain="0 < width"),
+    Row(
+        "smooth_l1_loss",
+        _SMOOTH_L1,
+        "torch.ops.aten.smooth_l1_loss(x, t, 0, width)",
+        domain="0 < width",
+    ),
+    Row(
+        "smooth_l1_loss of any width",
+        _SMOOTH_L1.replace("/(2*width)", "*where(width > 0, 1/width, 1)/2"),
+        "torch.ops.aten.smooth_l1_loss(x, t, 0, width)",
+        domain="0 <= width",
     ),
 )
 """The kernels that a forward may call."""
@@ -82,6 +136,30 @@ BACKWARD = (
         "leaky_relu backward",
         "op leaky_relu(g, x; slope=0.01) -> dx\ndx = g*where(x > 0, 1, slope)",
         "torch.ops.aten.leaky_relu_backward(g, x, slope, False)",
+        "g",
+    ),
+    Row(
+        "celu backward",
+        "op celu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, exp(x/alpha))",
+        "torch.ops.aten.elu_backward(g, alpha, 1, 1/alpha, False, x)",
+        "g",
+    ),
+    Row(
+        "hardswish backward",
+        "dx = g*where(x <= -3, 0, where(x >= 3, 1, x/3 + 1/2))",
+        "torch.ops.aten.hardswish_backward(g, x)",
+        "g",
+    ),
+    Row(
+        "hardtanh backward",
+        "op hardtanh(g, x; low=-1.0, high=1.0) -> dx\ndx = where(x <= low, 0, where(x >= high, 0, g))",
+        "torch.ops.aten.hardtanh_backward(g, x, low, high)",
+        "g",
+    ),
+    Row(
+        "shrink backward",
+        "op shrink(g, x; width=0.5) -> dx\ndx = where(abs(x) <= width, 0, g)",
+        "torch.ops.aten.hardshrink_backward(g, x, width)",
         "g",
     ),
     Row(

@@ -30,7 +30,7 @@ def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
 
     ``asked`` are the names of such parts.
     """
-    if not may_fail(part, asked):
+    if not may_fail(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
         return part
     every = [path for whole in wholes for path in _tests(whole, part, ())]
     # One order for the same questions.
@@ -60,8 +60,20 @@ def _tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Cod
 
 
 def may_fail(code: Code, asked: set[str]) -> bool:
-    """Whether the code may be an error: a position out of range."""
-    return any(
+    """Whether the code may be an error: a position or a number out of range."""
+    return _is_limited(code) or any(
         torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
         for c in subexpressions(code)
+    )
+
+
+def _is_limited(code: Code) -> bool:
+    return any(torch_op(c).limited for c in subexpressions(code))
+
+
+def _stands_in_for(part: Code, whole: Code) -> bool:
+    """Whether the part is for numbers that a kernel is not for: it costs more than the kernel."""
+    return any(
+        isinstance(c, Conditional) and _is_limited(c.then) and part in subexpressions(c.other)
+        for c in subexpressions(whole)
     )

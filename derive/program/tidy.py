@@ -156,7 +156,7 @@ def _is_cheap(code: Code) -> bool:
         return code.name not in ("values", "indices") or _is_cheap(code.obj)
     if isinstance(code, Method) and torch_op(code).light:
         return _is_cheap(code.obj)
-    if isinstance(code, Unary) and code.op == "*":
+    if isinstance(code, Unary) and code.op in ("*", "not"):
         return True
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())

@@ -112,8 +112,8 @@ class TorchOp:
     what ``ends_in_view`` gives is a view of what it computed. ``free`` ones are not told as
     operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
     none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
-    ``at_positions`` is an error where a position is not on the axis. ``before`` has the steps that
-    come before the last.
+    ``at_positions`` is an error where a position is not on the axis, a ``limited`` one for some
+    numbers. ``before`` has the steps that come before the last.
     """
 
     name: str
@@ -131,6 +131,7 @@ class TorchOp:
     contracts: bool = False
     keeps: bool = False
     at_positions: bool = False
+    limited: bool = False
     before: Callable[..., Steps] = _no_step
 
 
@@ -223,6 +224,8 @@ _ROWS = (
     TorchOp("log_softmax", stem="logp"),
     TorchOp("_softmax_of", stem="p"),
     TorchOp("_logsoftmax", stem="logp"),
+    *(TorchOp(name, limited=True) for name in ("hardtanh", "softshrink", "huber_loss")),
+    TorchOp("smooth_l1_loss", limited=True),
     TorchOp("math.prod", stem="size"),
     TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
     TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
