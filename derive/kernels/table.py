@@ -14,6 +14,12 @@ _MISH = """op mish(g, x) -> dx
 t = tanh(softplus(x))
 dx = g*(t + x*(1 - t**2)*sigmoid(x))"""
 
+_HARDTANH = """op hardtanh(x; low=-1.0, high=1.0) -> y
+y = where(x <= low, low, where(x >= high, high, x))"""
+
+_HARDTANH_SLOPE = """op hardtanh(g, x; low=-1.0, high=1.0) -> dx
+dx = where(x <= low, 0, where(x >= high, 0, g))"""
+
 _HUBER = """op huber(x, t; width=1.0) -> y
 e = x - t
 y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))"""
@@ -69,7 +75,7 @@ FORWARD = (
     ),
     Row(
         "hardtanh",
-        "op hardtanh(x; low=-1.0, high=1.0) -> y\ny = where(x <= low, low, where(x >= high, high, x))",
+        _HARDTANH,
         "torch.ops.aten.hardtanh(x, low, high)",
         domain="low <= high",
     ),
@@ -95,7 +101,7 @@ FORWARD = (
         "smooth_l1_loss of any width",
         _SMOOTH_L1.replace("/(2*width)", "*where(width > 0, 1/width, 1)/2"),
         "torch.ops.aten.smooth_l1_loss(x, t, 0, width)",
-        domain="0 <= width",
+        domain="0 < width",
     ),
 )
 """The kernels that a forward may call."""
@@ -152,7 +158,7 @@ BACKWARD = (
     ),
     Row(
         "hardtanh backward",
-        "op hardtanh(g, x; low=-1.0, high=1.0) -> dx\ndx = where(x <= low, 0, where(x >= high, 0, g))",
+        _HARDTANH_SLOPE,
         "torch.ops.aten.hardtanh_backward(g, x, low, high)",
         "g",
     ),
