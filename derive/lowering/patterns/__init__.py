@@ -10,6 +10,7 @@ from typing import Any
 
 from derive.lowering.ground.pattern import Pattern
 from derive.lowering.ground.windows import read_guarded, read_window
+from derive.lowering.patterns.bands import band_sum
 from derive.lowering.patterns.branches import added_branches, scaled_by_branches
 from derive.lowering.patterns.clamps import added_clamp
 from derive.lowering.patterns.convolve import convolution, pooled, transposed
@@ -50,6 +51,7 @@ SUMS = (
     Pattern("part of a range", "Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)", sum_over_part),
     Pattern("convolution", "Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]", convolution),
     Pattern("cumulative sum", "Sum_l [l <= k] f(l) = cumsum(f)[k]", cumulative_sum),
+    Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(
         "recurrence of products",
         "Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j) = Prod_{j < k} a(j) * r(k), "
