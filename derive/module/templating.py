@@ -48,7 +48,7 @@ def environment() -> Environment:
 
 
 _HELPERS = (
-    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
+    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "along", "views"),
     *("choices", "functions"),
 )
 """The files of functions, each of which stands before those that it calls."""

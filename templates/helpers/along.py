@@ -1,0 +1,49 @@
+"""Calls along an axis, fast also where axes of size 1 follow: `derive.module.templating` reads it as text."""
+
+import torch
+
+
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _logsoftmax(x, dim):
+    """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.log_softmax(x, dim)
+    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _softmax_slope(g, y, dim):
+    """The gradient of a softmax y along an axis, which may be the last but for axes of size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._softmax_backward_data(g, y, dim, y.dtype)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (g, y))
+    return torch._softmax_backward_data(*flat, dim, y.dtype).reshape(y.shape)
+
+
+def _logsoftmax_slope(g, y, dim):
+    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (g, y))
+    return torch._log_softmax_backward_data(*flat, dim, y.dtype).reshape(y.shape)
+
+
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
