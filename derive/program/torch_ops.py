@@ -71,6 +71,10 @@ def _pool(result: Shape, x: Shape, kernel_size: Any, *_: Any, **__: Any) -> Poly
     return mul(elements(result), *along(kernel_size, len(result) - 2))
 
 
+def _spread(_: Shape, y: Shape, __: Shape, kernel_size: Any, *___: Any) -> Poly:
+    return mul(elements(y), *along(kernel_size, len(y) - 2))
+
+
 def _recurrence(result: Shape, *_: Any) -> Poly:
     """Products and sums of every pair, then of every pair of pairs, and so on: 5 for each."""
     return scale(elements(result), 5)
@@ -161,6 +165,7 @@ def _windows() -> Iterator[TorchOp]:
         yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True)
         yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True)
         yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
+        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, _spread)
         yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
 
 

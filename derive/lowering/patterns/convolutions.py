@@ -24,6 +24,7 @@ from derive.program.code import (
     Dim,
     Function,
     Keyword,
+    Literal,
     Method,
     Shape,
     Tuple,
@@ -131,6 +132,35 @@ def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -
     return _restored(code, parts, [s.place for s in windows], ())
 
 
+def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
+    """What windows have, added at each of their positions: the gradient of torch's avg_pool."""
+    value = scope.lower(body, layout(body))
+    places = tuple(s.place for s in windows)
+    around = [i for i in value.indices if i not in places]
+    if value.kind != "float" or any(i.group for i in value.indices):
+        return None
+    parts = _batched(tuple(around[:-1]), tuple(around[-1:]))
+    y = _laid_out(scope, value, parts, places)
+    shape = _shape(parts, axes)
+    one, zero = literal(1), literal(0)
+    sizes = [number_of(scope, scope.frame.bounds.size(s.within.extent)) for s in windows]
+    steps = [number_of(scope, s.step) for s in windows]
+    if flat := len(windows) == 1:
+        # torch has none along one axis.
+        y, shape = (
+            Method(y, "unsqueeze", (literal(-2),)),
+            Shape((*shape.axes[:-1], one, shape.axes[-1])),
+        )
+        sizes, steps = [one, *sizes], [one, *steps]
+    whole = Method(Method(scope.like, "new_zeros", (Shape(()),)), "expand", (shape,))
+    amounts = [Tuple(tuple(a)) for a in (sizes, steps, [zero] * len(sizes))]
+    how = (*amounts, Literal("False"), Literal("True"), one)
+    code: Code = Function(f"torch.ops.aten.avg_pool{len(sizes)}d_backward", (y, whole, *how))
+    if flat:
+        code = Method(code, "squeeze", (literal(-2),))
+    return _restored(code, parts, axes, ())
+
+
 # Operands
 
 
@@ -233,7 +263,7 @@ def _amount(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
     return codes[0] if len(set(codes)) == 1 else Tuple(codes)
 
 
-def _shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Code:
+def _shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
     """The shape of a tensor with one axis for each part, and these axes behind them."""
     single = (axis_size(part[0]) if len(part) == 1 else _product(part) for part in parts)
     return Shape((*single, *(axis_size(i) for i in axes)))

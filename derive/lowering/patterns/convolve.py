@@ -42,6 +42,7 @@ from derive.lowering.patterns.convolutions import (
     conv_transpose,
     input_gradient,
     operand_values,
+    spread,
     weight_gradient,
 )
 from derive.lowering.patterns.sliding import Sliding, bare, gap, runs_over, sliding
@@ -97,12 +98,29 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     sides = tuple(w.place for w in windows), tuple(w.within for w in windows)
     signal, rest = _with_any(factors, sides[0])
     weight, rest = _with_any(rest, sides[1])
+    if not weight:
+        return _spread(scope, s, [*signal, *rest], windows, list(deltas))
     found = _operands(scope, (signal, weight), rest, s, sides)
     if found is None:
         return None
     operands, after = found
     make = input_gradient if all(w.is_torch and w.counted for w in windows) else conv_transpose
     return _with_factors(scope, make(scope, operands, windows, list(deltas)), after, s)
+
+
+def _spread(
+    scope: Scope,
+    s: Summation,
+    factors: Sequence[Expr],
+    windows: Sequence[Sliding],
+    axes: Sequence[Index],
+) -> Value | None:
+    """What is placed alike along whole windows, which have no gaps."""
+    plain = all(w.is_torch and w.counted and w.before == Polynomial({}) for w in windows)
+    near = all(not w.turned and w.dilation == Polynomial.of(1) for w in windows)
+    if not plain or not near or _brackets(factors) or set(s.binders) != _moving(windows):
+        return None
+    return spread(scope, product_of(factors), tuple(axes), windows)
 
 
 def _deltas(s: Summation) -> dict[Index, Delta]:
