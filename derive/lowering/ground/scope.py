@@ -110,6 +110,11 @@ class Scope(ABC):
         self.statements.append(Statement(let.name, value.code, value.axes))
         self.tensors[let.name] = replace(value, code=Name(let.name))
 
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the equation at hand is that of a gradient: it places at what was read."""
+        return bool(self._defining) and self._defining[-1] in self.adjoints
+
     def note(self, pattern: str, states: str) -> None:
         """The equation at hand has code that this pattern made."""
         self.noted.setdefault((self._defining[-1], pattern, states))

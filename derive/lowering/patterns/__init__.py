@@ -30,6 +30,7 @@ from derive.lowering.patterns.placed import (
     in_a_run,
     on_all_axes,
     on_diagonal,
+    on_joined_axes,
     only_if,
 )
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
@@ -91,6 +92,11 @@ PLACEMENTS = (
         "places along several axes",
         "Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j",
         along_each_axis,
+    ),
+    Pattern(
+        "places on joined axes",
+        "Sum_k delta(i, e(k)) delta(j, g(k)) f(k) = Sum_k delta(i j, e(k)*size(j) + g(k)) f(k)",
+        on_joined_axes,
     ),
     Pattern(
         "places on several axes",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 
 from derive.algebra.expr import (
     Access,
@@ -20,6 +21,8 @@ from derive.algebra.expr import (
     Num,
     Reduce,
     Rel,
+    Size,
+    accesses,
     factors_of,
     free_indices,
     indices_of,
@@ -28,14 +31,15 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import conjunction
+from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import layout
 from derive.lowering.ground.binders import renaming, with_binders
-from derive.lowering.ground.gather import add_at, put_at, select_at
+from derive.lowering.ground.gather import add_at, placed_axes, put_at, select_at
 from derive.lowering.ground.guarded import under
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
-from derive.lowering.ground.value import Value, zeros
+from derive.lowering.ground.value import Value, axis_size, zeros
 from derive.lowering.ground.windows import Window, lies_inside, number_of, window
 from derive.lowering.patterns.nothing import may_be_nowhere, only_where_there_is
 from derive.notation.build import product
@@ -47,6 +51,7 @@ from derive.program.code import (
     Function,
     Keyword,
     Method,
+    Shape,
     literal,
 )
 
@@ -267,6 +272,37 @@ def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
         own = [i for i in p.summed if i in index.indices]
         source = add_at(scope.frame, source, axis, index, own, around, None, scope.like)
     return source, False
+
+
+def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
+    """f added at the positions of winners, on all axes as one.
+
+    A gradient goes to where the winners were read, which is on each of the axes.
+    """
+    axes = [axis for axis, _ in p.targets]
+    read = [a.tensor for _, e in p.targets for a in accesses(e)]
+    lets = [scope.absent(name) or scope.find(name) for name in read]
+    won = all(let is not None and let.kind in POSITIONS for let in lets)
+    if not read or not won or not scope.is_gradient or any(i.group for i in axes):
+        return None
+    joined = p.targets[0][1]
+    for axis, e in p.targets[1:]:
+        joined = joined * Size(axis.extent) + e
+    position = scope.lower(factor(joined), layout(joined))
+    order = [i for i in p.order if i not in axes[1:]]
+    around = placed_axes(p.source, axes[0], position, p.summed, order)
+    if position.scalar or any(i.group for i in around):
+        return None
+    n = around.index(axes[0])
+    sides = [axis_size(i) for i in around[:n]], [axis_size(i) for i in around[n + 1 :]]
+    sizes = [axis_size(i) for i in axes]
+    whole = reduce(lambda a, b: Binary("*", a, b), sizes)
+    base = Method(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
+    args = p.source, axes[0], position, p.summed, order, base, scope.like
+    value = add_at(scope.frame, *args)
+    code = Method(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
+    made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
+    return _where_there_is(scope, made, p), False
 
 
 def on_all_axes(scope: Scope, p: Placement) -> Placed:
