@@ -15,8 +15,8 @@ from functools import cached_property
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
 from derive.algebra.poly import ZERO, Poly, add, constant, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
-from derive.kernels.bind import Arguments
-from derive.kernels.elementwise import Instance, kinds_of, over
+from derive.kernels.bind import Arguments, over
+from derive.kernels.elementwise import Instance, kinds_of
 from derive.kernels.rebuild import as_poly, rebuilt
 from derive.kernels.row import Kernel, Row
 

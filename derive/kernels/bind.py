@@ -108,9 +108,9 @@ class Arguments:
         if len(pattern.terms) == len(target.terms) == 1:
             yield from self._product(pattern.terms[0], target.terms[0], found)
         elif (sides := self._difference(pattern)) is not None:
-            (first, second), (left, right) = sides, _sides(target)
-            for extended in self._bound(first, left, found):
-                yield from self._bound(second, right, extended)
+            values = _sides(target)
+            for extended in self._bound(sides[0], values[0], found):
+                yield from self._bound(sides[1], values[1], extended)
         elif len(pattern.terms) == 2 and len(target.terms) == 2:
             for targets in (target.terms, target.terms[::-1]):
                 pairs = zip(pattern.terms, targets, strict=True)
@@ -156,10 +156,9 @@ class Arguments:
             return
         for f in pattern.factors:
             if self.inside(f) and self.of(base_and_power(f)[0]) is None:
-                rest = _without(pattern, f)
                 for g in target.factors:
                     for extended in self.bind(f, g, found):
-                        yield from self._sum(rest, _without(target, g), extended)
+                        yield from self._sum(_without(pattern, f), _without(target, g), extended)
                 return
         names = [self.of(f) for f in pattern.factors]
         numbers = [n for n in names if n in self.numbers]

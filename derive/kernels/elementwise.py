@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.algebra.expr import Expr, Iverson, Pow, free_indices, tensors, walk
+from derive.algebra.expr import Expr, Iverson, Param, Pow, free_indices, tensors, walk
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,
@@ -222,12 +222,12 @@ def _times(cofactor: Term, p: Poly) -> Poly:
 
 
 def kinds_of(e: Expr) -> Iterator[object]:
-    """What stands somewhere in e: functions, brackets, powers."""
+    """What stands somewhere in e: functions, brackets, powers of what may be no number."""
     for part in walk(e):
         name = getattr(part, "function", None)
         if name is not None:
             yield name
-        elif isinstance(part, Pow):
+        elif isinstance(part, Pow) and not isinstance(part.base, Param):
             yield part.exponent
         elif type(part).__name__ in ("Iverson", "Where"):
             yield type(part).__name__

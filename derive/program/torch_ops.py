@@ -231,6 +231,7 @@ _ROWS = (
     TorchOp("log_softmax", stem="logp"),
     TorchOp("_softmax_of", stem="p"),
     TorchOp("_logsoftmax", stem="logp"),
+    *map(TorchOp, ("_softmax_slope", "_logsoftmax_slope")),
     *(TorchOp(name, limited=True) for name in ("hardtanh", "softshrink", "huber_loss")),
     TorchOp("smooth_l1_loss", limited=True),
     TorchOp("math.prod", stem="size"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -49,10 +51,11 @@ def test_the_kernel_is_the_equation(name):
 def test_an_elementwise_kernel_is_the_equation_at_edges(name):
     row = KERNELS[name]
     _, parameters = given(row)
-    for x in EDGES:
-        tensors = {t.name: np.array(x) for t in row.operation.inputs}
+    names = [t.name for t in row.operation.inputs if t.name != row.cotangent]
+    for values in product(EDGES, repeat=len(names)):
+        tensors = {name: np.array(x) for name, x in zip(names, values, strict=True)}
         if row.cotangent:
-            tensors[row.cotangent] = np.array(1.5)
+            tensors = {t.name: tensors.get(t.name, np.array(1.5)) for t in row.operation.inputs}
         (wanted,) = oracle.outputs(row.operation, tensors, parameters).values()
         found = called(row, tensors, parameters)
         torch.testing.assert_close(found, torch.as_tensor(wanted), rtol=1e-11, atol=1e-12)

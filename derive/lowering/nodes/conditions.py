@@ -8,6 +8,7 @@ from dataclasses import replace
 from derive.algebra.expr import (
     Access,
     And,
+    Call,
     Delta,
     Expr,
     Index,
@@ -36,6 +37,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
         case Rel(op, left, right):
             if op in ("!=", "==") and isinstance(left, Expr):
                 left, right = _variable_first(factor(left), factor(right))
+            left, right = _below_logarithm(op, left, right)
             a, b = (scope.frame.fit(_side(scope, e, order), order) for e in (left, right))
             if a.scalar and not b.scalar:
                 mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
@@ -54,6 +56,14 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
         case Iverson(condition):
             return scope.condition(condition, order)
     raise LoweringError(f"no torch code for the condition {e!r}")
+
+
+def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Of c <= log(x): exp(c) <= x, which holds for no x below 0 either."""
+    match op, factor(left), factor(right):
+        case "<" | "<=", Num() as c, Call("log", (x,)):
+            return Call("exp", (c,)), x
+    return left, right
 
 
 def _side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
