@@ -41,11 +41,11 @@ class Along:
     @cached_property
     def kinds(self) -> frozenset[object]:
         """What any instance has somewhere."""
-        return frozenset(kinds_of(self.row.body))
+        return kinds_of(self.row.body)
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """Whether what has nodes of these kinds may hold an instance."""
-        return self.row.functions <= kinds
+        return self.row.functions <= kinds and "sum" in kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
         """The parts of p that the kernel computes."""

@@ -6,9 +6,10 @@ solved for: x = sqrt(2)*e of any e that the other equation has the erf of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors, walk
 from derive.algebra.poly import (
@@ -47,9 +48,18 @@ class Arguments:
             return e.tensor if e.positions == own else None
         return e.name if isinstance(e, Param) and e.name in self.numbers else None
 
-    def inside(self, e: Expr) -> set[str]:
+    def inside(self, e: Expr) -> frozenset[str]:
         """The arguments that e reads."""
-        return {name for part in walk(e) if (name := self.of(part)) is not None}
+        return self._inside(e)
+
+    @cached_property
+    def _inside(self) -> Callable[[Expr], frozenset[str]]:
+        """Those of an expression, which patterns are asked for again and again."""
+
+        def inside(e: Expr) -> frozenset[str]:
+            return frozenset(name for part in walk(e) if (name := self.of(part)) is not None)
+
+        return lru_cache(maxsize=1024)(inside)
 
     def instance(self, e: Expr, found: Found) -> Expr:
         """e of these arguments."""
@@ -93,7 +103,8 @@ class Arguments:
             yield from self._pairs(rest, extended)
 
     def _sum(self, pattern: Poly, target: Poly, found: Found) -> Iterator[Found]:
-        pattern = as_poly(self.instance(pattern, found))
+        if not self.inside(pattern).isdisjoint(found):
+            pattern = as_poly(self.instance(pattern, found))
         left = self.inside(pattern)
         if not left:
             if pattern is target:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from derive.algebra.expr import Expr, Iverson, Param, Pow, free_indices, tensors, walk
+from derive.algebra.expr import Call, Expr, Iverson, Param, Pow, Where, free_indices, tensors, walk
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,
@@ -76,7 +76,7 @@ class Elementwise:
     @cached_property
     def nodes(self) -> frozenset[object]:
         """What any instance has somewhere."""
-        return frozenset(kinds_of(self.anchors[0][1])) if self.anchors else frozenset()
+        return kinds_of(self.anchors[0][1]) if self.anchors else frozenset()
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """Whether what has nodes of these kinds may hold an instance."""
@@ -221,13 +221,20 @@ def _times(cofactor: Term, p: Poly) -> Poly:
     return sum_over(mul(bare, p), cofactor.binders)
 
 
-def kinds_of(e: Expr) -> Iterator[object]:
-    """What stands somewhere in e: functions, brackets, powers of what may be no number."""
+@lru_cache(maxsize=4096)
+def kinds_of(e: Expr) -> frozenset[object]:
+    """What stands somewhere in e: functions, brackets, sums, powers of what may be no number."""
+    return frozenset(_kinds(e))
+
+
+def _kinds(e: Expr) -> Iterator[object]:
     for part in walk(e):
-        name = getattr(part, "function", None)
-        if name is not None:
-            yield name
-        elif isinstance(part, Pow) and not isinstance(part.base, Param):
-            yield part.exponent
-        elif type(part).__name__ in ("Iverson", "Where"):
-            yield type(part).__name__
+        match part:
+            case Call(name):
+                yield name
+            case Pow(base, exponent) if not isinstance(base, Param):
+                yield exponent
+            case Iverson() | Where():
+                yield type(part).__name__
+            case Term(_, binders) if binders:
+                yield "sum"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
 
-from derive.algebra.expr import Access, Expr, Where, tensors
+from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
@@ -24,6 +24,10 @@ Pattern = Elementwise | Along
 
 _MOST_OPENED = 5
 """In how many steps names are opened."""
+
+
+_MADE = frozenset((num(2), num(3), num(4)))
+"""The powers that come of names which are the same, opened."""
 
 
 @cache
@@ -63,6 +67,10 @@ def _inside(e: Expr, rows: Sequence[Pattern], find: Find) -> Expr:
 
 def _replaced(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly | None:
     """The body with one part of it as a kernel."""
+    kinds = _kinds(body, find)
+    rows = [row for row in rows if row.may_be_in(kinds)]
+    if not rows:
+        return None
     levels = list(islice(_levels(body, find), _MOST_OPENED))
     for row in rows:
         for level in levels:
@@ -95,7 +103,7 @@ class _Level:
     @cached_property
     def kinds(self) -> frozenset[object]:
         """What stands in all terms."""
-        return frozenset(kinds_of(self.whole))
+        return kinds_of(self.whole)
 
     def without(self, part: Poly) -> Poly | None:
         """The terms of the body but for those that are this part; None where no terms are."""
@@ -120,6 +128,20 @@ def _levels(body: Poly, find: Find) -> Iterator[_Level]:
             return
         last = max(reads)
         names = {**names, **(parts or {last: reads[last]})}
+
+
+def _kinds(body: Poly, find: Find) -> frozenset[object]:
+    """What stands in the body, and in all that it may be opened to."""
+    kinds = kinds_of(body)
+    seen: set[str] = set()
+    pending = list(tensors(body))
+    while pending:
+        name = pending.pop()
+        if name not in seen and (let := _elementwise(find, name)) is not None:
+            kinds |= kinds_of(let.body) | _MADE
+            pending += tensors(let.body)
+        seen.add(name)
+    return kinds
 
 
 def _elementwise(find: Find, name: str) -> Let | None:

@@ -120,6 +120,8 @@ def _spread(
     near = all(not w.turned and w.dilation == Polynomial.of(1) for w in windows)
     if not plain or not near or _brackets(factors) or set(s.binders) != _moving(windows):
         return None
+    if not indices_of(factors).isdisjoint(w.within for w in windows):
+        return None
     return spread(scope, product_of(factors), tuple(axes), windows)
 
 
