@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -22,6 +22,7 @@ from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
+from derive.kernels.table import KERNELS
 from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -262,8 +263,14 @@ def source(op: Operation) -> str:
         programs = {name: program_of(code.operation, name) for name in names}
         variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
         derivations = [_formulas(op, option) for option in names]
-        text = emit(code, variants, tests, document(op, derivations))
+        text = emit(code, variants, tests, document(op, derivations, _kernels(programs.values())))
         return check_code(op.name, text)
+
+
+def _kernels(programs: Iterable[Program]) -> dict[str, str]:
+    """The fused kernels that programs call, each with the equation that it computes."""
+    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
+    return {r.pattern: r.states for r in found}
 
 
 @lru_cache(maxsize=256)
