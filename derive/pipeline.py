@@ -20,6 +20,7 @@ from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward
+from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
 from derive.loaded import function
@@ -46,7 +47,7 @@ from derive.report.speech import Speech, definitions, formula, steps_of
 
 @dataclass(frozen=True)
 class Derived:
-    """An operation under canonical names, differentiated."""
+    """An operation under canonical names, differentiated in one direction."""
 
     operation: Operation
     lets: Lets
@@ -86,12 +87,30 @@ def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None
     return _differentiated(chosen, wrt)
 
 
+@lru_cache(maxsize=256)
+@no_recursion_leaves
+def tangents_of(op: Operation, option: str | None) -> Derived:
+    """The tangents of one option."""
+    chosen = dict(options(op))[option]
+    with working(op.name):
+        plain, spoken = _canonical(chosen)
+    with working(op.name), _told_of(chosen, spoken):
+        lets = flatten_operation(plain, spoken)
+        tangents = inline_adjoints(differentiate_forward(plain, lets), pieces)
+        return Derived(plain, lets, safe_backward(tangents))
+
+
+def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str]]:
+    """op, each axis read by an index, under canonical names, and what these stand for."""
+    return canonical(op if is_plain(op) else split_axes(op).operation)
+
+
 def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
-    """Both directions of op, each axis read by an index, under canonical names."""
+    """The backward of op, each axis read by an index, under canonical names."""
     with working(op.name):
-        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
+        plain, spoken = _canonical(op)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     wanted = None if wrt is None else [given[name] for name in wrt]
     with working(op.name), _told_of(op, spoken):
