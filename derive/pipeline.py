@@ -29,6 +29,7 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import frame_of, program
+from derive.lowering.tangent import tangent
 from derive.module.absent import with_absent
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
@@ -39,8 +40,8 @@ from derive.module.naming import coded
 from derive.notation.given import as_given
 from derive.notation.operation import Choice, Operation
 from derive.notation.split import is_plain, split_axes
-from derive.program.program import Program
-from derive.program.torch_ops import count
+from derive.program.program import Program, Tangent
+from derive.program.torch_ops import count, has_forward_mode
 from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas
 from derive.report.speech import Speech, definitions, formula, steps_of
 
@@ -119,7 +120,7 @@ def _differentiated(
         return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
 
 
-_Made = TypeVar("_Made", Program, Joint)
+_Made = TypeVar("_Made", Program, Joint, Tangent)
 
 
 def _lowered(
@@ -279,7 +280,10 @@ def source(op: Operation) -> str:
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
         programs = {name: program_of(code.operation, name) for name in names}
-        variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
+        variants = [
+            Variant(n, with_absent(chosen[n], p), own_tangent(code.operation, n))
+            for n, p in programs.items()
+        ]
         derivations = [_formulas(op, option) for option in names]
         text = emit(code, variants, tests, document(op, derivations))
         return check_code(op.name, text)
@@ -291,6 +295,21 @@ def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
     derived = derive_option(op, option, None)
     return _lowered(dict(options(op))[option], derived, program)
+
+
+def own_tangent(op: Operation, option: str | None) -> Tangent | None:
+    """The code of the tangents of one option, where torch's own forward mode is not right."""
+    programs = {name: program_of(op, name) for name, _ in options(op)}
+    if all(has_forward_mode(line.code for line in p.forward) for p in programs.values()):
+        return None
+    return tangent_program(op, option)
+
+
+def tangent_program(op: Operation, option: str | None) -> Tangent:
+    """The code of the tangents of one option."""
+    low = program_of(op, option).forward_precision.has_products
+    chosen = dict(options(op))[option]
+    return _lowered(chosen, tangents_of(op, option), partial(tangent, low=low))
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
