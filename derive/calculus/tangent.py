@@ -9,7 +9,7 @@ eliminate but those of the equations themselves. Every tangent is a name of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
@@ -37,15 +37,21 @@ class Tangents(Backward):
     """Tangents in the order in which they are computed, those of the outputs among them.
 
     ``cotangents`` has (input, the name of its tangent), ``adjoints`` the tangents, and ``wanted``
-    names the outputs, whose tangents are results. There are no gradients.
+    names the equations whose tangents are results. There are no gradients.
     """
 
 
-def differentiate_forward(op: Operation, lets: Lets) -> Tangents:
-    """The tangents of all outputs that move, and of the equations that lead to them."""
-    inputs = [t.name for t in op.inputs if t.kind == "float"]
+def differentiate_forward(
+    op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: Sequence[str] | None = None
+) -> Tangents:
+    """The tangents of all outputs that move, and of the equations that lead to them.
+
+    ``wrt`` names the float inputs that move, all of them without it, and ``of`` the equations
+    whose tangents are asked for in place of the outputs'.
+    """
+    inputs = [t.name for t in op.inputs if t.kind == "float" and (wrt is None or t.name in wrt)]
     moving = moving_of(lets, inputs, frozenset())
-    wanted = frozenset(moving.intersection(op.outputs))
+    wanted = frozenset(moving.intersection(op.outputs if of is None else of))
     read = _leading_to(lets, moving, wanted)
     names = {name: _named(lets, name) for name in inputs if name in read}
     given = tuple(names.items())
@@ -80,7 +86,7 @@ def _named(lets: Lets, name: str) -> str:
     return lets.derived_name(name, f"d_{lets.say(name)}")
 
 
-def _leading_to(lets: Lets, moving: set[str], wanted: Sequence[str] | frozenset[str]) -> set[str]:
+def _leading_to(lets: Lets, moving: set[str], wanted: Iterable[str]) -> set[str]:
     """These equations, and the inputs and equations that they depend on smoothly."""
     found = set(wanted)
     for let in reversed(list(lets)):

@@ -11,10 +11,25 @@ from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import COLUMNS, called, indented
-from derive.module.tangent import Forward, forward_of, name_of_forward
+from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
 from derive.program.code import Code
+
+
+@dataclass(frozen=True)
+class _Option:
+    """What the template places for an option."""
+
+    own: Lines
+    duals: tuple[Dual, ...]
+    """Its forward mode, where it has one of its own."""
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from self.own.lines()
+        for dual in self.duals:
+            yield from dual.lines()
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class _Module:
     title: tuple[str, ...]
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
-    functions: tuple[tuple[Lines, tuple[Forward, ...]], ...]
+    functions: tuple[_Option, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
@@ -34,9 +49,8 @@ class _Module:
 def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
-    functions = tuple((function_of(op, v), forward_of(op, v)) for v in variants)
-    lines = [line for own, _ in functions for line in own.lines()]
-    lines += [line for _, more in functions for forward in more for line in forward.lines()]
+    functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
+    lines = [line for f in functions for line in f.lines()]
     whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].program.outputs))
@@ -44,7 +58,7 @@ def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc:
     imports = imports_of([*whole, *lines, *helpers, *signature])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    if any(own.classes for own, _ in functions):
+    if any(f.own.classes for f in functions):
         imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
         title=tuple(docstring(doc.module)),
@@ -92,7 +106,7 @@ def _names(op: Operation, variant: Variant) -> list[str]:
     """The class, the one of forward mode where there is one, and the forward of an option."""
     function, forward = names_of(op, variant.option)
     has = variant.tangent is not None
-    return [function, *([name_of_forward(op, variant.option)] if has else []), forward]
+    return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
 
 
 def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:

@@ -22,14 +22,14 @@ from derive.module.bodies import (
     unpacked,
 )
 from derive.module.checks import constant_text, shape_of_absent
-from derive.module.statements import assigned, called, indented
+from derive.module.statements import assigned, called, indented, stated
 from derive.notation.operation import Operation
 from derive.program.code import names_in, text
 from derive.program.program import Program, Tangent
 
 
 @dataclass(frozen=True)
-class Forward:
+class Dual:
     """What the template places: a function of the tangents, and a class that calls it."""
 
     signature: tuple[str, ...]
@@ -48,12 +48,12 @@ class Forward:
         yield from (*self.body, *self.batched, *self.setup, *self.jvp)
 
 
-def name_of_forward(op: Operation, option: str | None) -> str:
+def name_of_dual(op: Operation, option: str | None) -> str:
     """The class of one option that has tangents."""
-    return f"{names_of(op, option)[0]}Forward"
+    return f"{names_of(op, option)[0]}Dual"
 
 
-def forward_of(op: Operation, variant: Variant) -> tuple[Forward, ...]:
+def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     """Forward mode of one option, where it has its own."""
     if variant.tangent is None:
         return ()
@@ -67,10 +67,10 @@ def forward_of(op: Operation, variant: Variant) -> tuple[Forward, ...]:
     outcome = outcome_of(program)
     every = ["ctx", *(tangent.given.get(n, f"_{n}") for n in arguments(op))]
     return (
-        Forward(
+        Dual(
             signature=tuple(called(f"def {function}(", given, "):", 0)),
             body=indented(body, 4),
-            name=name_of_forward(op, variant.option),
+            name=name_of_dual(op, variant.option),
             base=base,
             batched=indented(called("return _batched(", [plain, "in_dims", "given"], ")", 8), 8),
             setup_base=f"{base}.setup_context(ctx, inputs, {outcome})",
@@ -119,21 +119,26 @@ def _body(op: Operation, tangent: Tangent) -> list[str]:
         whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
         lines += [f"if {name} is None:", f"    {name} = {whole}"]
     lines += taken_in(tangent.precision, 4)
-    lines += [s for line in tangent.lines for s in assigned(line, 4)]
-    return [*lines, *returned([*tangent.results.values()], 4)]
+    results = list(tangent.results.values())
+    *before, last = tangent.lines
+    lines += [s for line in before for s in assigned(line, 4)]
+    if results == [last.name]:
+        return [*lines, *stated("return ", last.code, 4)]
+    return [*lines, *assigned(last, 4), *returned(results, 4)]
 
 
 def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
     """The lines of setup_context after those of the class that it is made of."""
     tensors = _saved(op, program, tangent, read)
     parameters = [p.name for p in op.parameters if p.name in read]
+    new = set(parameters) - set(program.kept_parameters)
     outputs = [name for name in program.outputs if name in tensors]
-    lines = unpacked(arguments(op), {*tensors, *parameters}, "inputs")
+    lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
     if len(program.outputs) > 1:
         lines += unpacked(program.outputs, set(outputs), outcome_of(program))
     elif outputs:
         lines.append(f"{outputs[0]} = {outcome_of(program)}")
-    lines += [f"ctx.{name} = {name}" for name in parameters]
+    lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
     return [*lines, *called("ctx.save_for_forward(", tensors, ")", 8)]
 
 
