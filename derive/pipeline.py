@@ -19,7 +19,7 @@ from derive.calculus.differences import with_centres
 from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
-from derive.calculus.solve import safe_backward
+from derive.calculus.solve import safe_backward, safe_forward
 from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
@@ -81,7 +81,7 @@ def tangents_of(
     with working(op.name), _told_of(chosen, spoken):
         lets = flatten_operation(plain, spoken)
         forward = differentiate_forward(plain, lets, *asked)
-        return Derived(plain, lets, safe_backward(inline_adjoints(forward, pieces)))
+        return Derived(plain, lets, inline_adjoints(forward, pieces))
 
 
 def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str]]:
@@ -334,8 +334,10 @@ def own_tangent(op: Operation, option: str | None) -> Tangent | None:
 def tangent_program(op: Operation, option: str | None) -> Tangent:
     """The code of the tangents of one option."""
     low = program_of(op, option).forward_precision.has_products
-    chosen = dict(options(op))[option]
-    return _lowered(chosen, tangents_of(op, option), partial(tangent, low=low))
+    derived = tangents_of(op, option)
+    safe = safe_forward(derived.backward)
+    guarded = Derived(derived.operation, safe.lets, safe)
+    return _lowered(dict(options(op))[option], guarded, partial(tangent, low=low))
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:

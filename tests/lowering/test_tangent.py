@@ -61,11 +61,20 @@ EDGES = {
     "all alike": lambda x: np.full_like(x, 0.5),
     "far apart": lambda x: np.where(np.arange(x.size).reshape(x.shape) % 3, x, 300 * x),
 }
-SINGULAR = {("branches", "ties"), ("a power", "zeros"), ("a power", "all alike")}
 
 
-@pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("name", INVENTED)
+OUT_OF_RANGE = [("positions from floats", "far apart")]
+THROUGH_TORCH = [("a running logsumexp", "far apart")]
+"""Where what is no output slips, torch's own rule makes its second derivatives."""
+AT_EDGES = [
+    (name, edge)
+    for name in INVENTED
+    for edge in EDGES
+    if (name, edge) not in (*OUT_OF_RANGE, *THROUGH_TORCH)
+]
+
+
+@pytest.mark.parametrize(("name", "edge"), AT_EDGES)
 def test_at_kinks_ties_and_far_values_both_modes_agree(name, edge):
     one = INVENTED[name]
     moved = {
@@ -73,9 +82,7 @@ def test_at_kinks_ties_and_far_values_both_modes_agree(name, edge):
         for n, v in one.tensors.items()
     }
     call, inputs = of_floats(loaded(one.op), moved, one.parameters)
-    found = slopes(call, list(inputs.values()))
-    if np.isfinite([found.reverse, found.twice_reverse]).all():
-        found.assert_alike(1e-8)
+    slopes(call, list(inputs.values())).assert_alike(1e-8)
 
 
 def each_case(op):
@@ -104,7 +111,7 @@ def test_forward_mode_of_the_catalog_is_the_transpose_of_reverse_mode(op, case):
 
 
 def test_what_no_output_depends_on_is_not_given():
-    op = derive.parse("op f(x[n], w[n]) -> y\ny[n] = x[n]*floor(w[n])")
+    op = derive.parse("op f(x[n], w[n]) -> y\ny[n] = x[n]*detach(w[n])")
     made = tangent_program(op, None)
     assert made.given == {"x": "d_x"}
     assert made.results == {"y": "d_y"}
