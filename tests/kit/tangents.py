@@ -159,6 +159,7 @@ INVENTED = {
         "y[n,c] = where(x[n,c] > t, log(x[n,c] - t)*a[c],"
         " where(x[n,c] < -t, sqrt(-x[n,c] - t), a[c]**2))",
         {"x": floats(3, 4), "a": floats(4)},
+        {"t": 0.3},
     ),
     "windows": Invented(
         "op f(x[n,t], w[k]; s=2) -> y\ny[n,u] = sum[k](w[k]*tanh(x[n,s*u+k]))*w[0]",
@@ -200,6 +201,7 @@ INVENTED = {
         "op f(x[n,d], w[d]=1, b[d]=0; eps=0.1) -> y\n"
         "y[n,d] = w[d]*x[n,d]/sqrt(mean[d](x[n,d]**2) + eps) + b[d]",
         {"x": floats(3, 4), "w": None, "b": floats(4)},
+        {"eps": 0.1},
     ),
     "groups and an axis at run time": Invented(
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\n"
@@ -249,6 +251,7 @@ INVENTED = {
     "a power": Invented(
         "op f(x[n,k], w[n]; p=1.25) -> y\ny[n] = w[n]*sum[k](relu(x[n,k])**p)**(1/p)",
         {"x": floats(3, 4), "w": floats(3)},
+        {"p": 1.25},
     ),
 }
 """By what each is about; all sizes differ."""
