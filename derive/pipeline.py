@@ -323,12 +323,11 @@ def program_of(op: Operation, option: str | None) -> Program:
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     """The code of the tangents of one option, where torch's own forward mode slips for any."""
-    if program_of(op, option).rearranges:
+    every = {name: program_of(op, name) for name, _ in options(op)}
+    if all(has_forward_mode(line.code for line in p.forward) for p in every.values()):
         return None
-    forwards = (program_of(op, name).forward for name, _ in options(op))
-    if all(has_forward_mode(line.code for line in lines) for lines in forwards):
-        return None
-    return tangent_program(op, option)
+    still = any(p.rearranges or not tangents_of(op, n).backward.wanted for n, p in every.items())
+    return None if still else tangent_program(op, option)
 
 
 def tangent_program(op: Operation, option: str | None) -> Tangent:

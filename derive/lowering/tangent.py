@@ -60,7 +60,9 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     for output, name in results.items():
         lines, code = leave(border, lines, say(name), say(output), kept=True)
         lines += [Line(say(name), code)] if code is not Name(say(name)) else []
-    lines = [*entered, *sized(border, lines, sources_of(border, lets, tensors))]
+    # Whether an output has the axes that flags keep is not known, so none tells a size.
+    sources = {name: value for name, value in tensors.items() if name not in op.outputs}
+    lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
     inputs = {t.name for t in border.op.inputs}
     lines = own_shapes(lines, {*inputs, *map(say, given.values())} - border.entered)
     lines = [*spoken_lines(entry, lets), *lines]
@@ -73,9 +75,16 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     taken = {*lets.reserved, *(say(let.name) for let in lets)}
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
     lines = for_any_axes(border, lines)
+    lines = [*shapes_before(border, lines), *lines]
+    left = {name for line in lines for name in names_in(line.code)}
+    precision = replace(
+        precision,
+        narrow=tuple(name for name in precision.narrow if name in left),
+        broad=tuple(name for name in precision.broad if name in left),
+    )
     return Tangent(
         given={say(name): say(own) for name, own in given.items()},
-        lines=(*shapes_before(border, lines), *lines),
+        lines=tuple(lines),
         results={say(output): say(name) for output, name in results.items()},
         precision=precision,
     )
