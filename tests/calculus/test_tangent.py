@@ -71,7 +71,7 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("name", some_now(PLAIN, 6))
+@pytest.mark.parametrize("name", some_now(PLAIN, 4))
 def test_tangents_of_invented_operations(name):
     one = INVENTED[name]
     parameters = dict(one.parameters)
@@ -83,7 +83,7 @@ def each_case(op):
     return [(case,) for case in cases(op) if is_plain(op) and case.label in CHOSEN]
 
 
-@each_operation(each_case, share=24)
+@each_operation(each_case, share=70)
 def test_tangents_of_the_catalog(op, case):
     made = sample(op, case)
     parameters = {n: v for n, v in made.parameters.items() if v != case.option}
