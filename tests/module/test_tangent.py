@@ -148,3 +148,16 @@ def test_all_options_have_them_or_none():
     assert all(own_tangent(op, option) for option in ("mean", "sum", "none"))
     assert not program_of(op, "mean").rearranges
     assert "Tangents of sum" in source(op)
+
+
+def test_names_that_the_code_has_for_itself():
+    op = parse(
+        "op still(dual[n], d_dual[n], ctx[n]; given=2, reduction=a|b) -> a: y | b: z\n"
+        "y[n] = dual[n]**given*d_dual[n]*ctx[n]\nz = sum[n](y[n])"
+    )
+    f = loaded(op)
+    x = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    for option in ("a", "b"):
+        moved = jvp(lambda t, o=option: f(t, t, t, reduction=o), (x,), (torch.ones_like(x),))[1]
+        wanted = 4 * x**3
+        assert torch.equal(moved, wanted if option == "a" else wanted.sum())
