@@ -1,4 +1,4 @@
-"""What forward mode is made of."""
+"""What forward mode is made of: read as text by ``derive.module.emit``."""
 
 import torch
 from torch.autograd import forward_ad
