@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from derive.algebra.expr import Composite, Expr, Index, Num
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
-from derive.report.result import Formula, Formulas
+from derive.report.result import Formula, Formulas, Tangents
 
 _COLUMNS = 88
 """Columns that a sentence may take; formulas have lines of their own, of any length."""
@@ -28,7 +28,10 @@ def title(name: str) -> str:
 
 
 def document(
-    op: Operation, derivations: Sequence[Formulas], kernels: Mapping[str, str] | None = None
+    op: Operation,
+    derivations: Sequence[Formulas],
+    tangents: Sequence[Tangents] = (),
+    kernels: Mapping[str, str] | None = None,
 ) -> Doc:
     """What a reader of the module needs to know, formulas first; kernels by their names."""
     equations: dict[str, None] = {}
@@ -38,6 +41,8 @@ def document(
     module += equations
     for d in derivations:
         module += ["", *_gradients(d)]
+    for t in tangents:
+        module += ["", *_tangents(t)]
     if kernels:
         module += ["", "Kernels of torch, and the equations that they compute:", ""]
         module += [f"    {name}: {equation}" for name, equation in kernels.items()]
@@ -74,6 +79,16 @@ def _gradients(d: Formulas) -> list[str]:
     lines += [f"    {f}" for f in d.gradients.values()]
     if d.definitions:
         lines += ["", "where", "", *(f"    {f}" for f in d.definitions)]
+    return lines
+
+
+def _tangents(t: Tangents) -> list[str]:
+    """The tangents of one option and what their names stand for."""
+    along = ", ".join(f"{own} that of {name}" for name, own in t.given)
+    title = "Tangents" if t.option is None else f"Tangents of {t.option}"
+    lines = [*wrap(f"{title}, {along}:", _COLUMNS), "", *(f"    {f}" for f in t.values())]
+    if t.definitions:
+        lines += ["", "where", "", *(f"    {f}" for f in t.definitions)]
     return lines
 
 
