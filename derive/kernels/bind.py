@@ -162,9 +162,14 @@ class Arguments:
         return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """c*number*tensor, of any numbers and one more factor, and what is no argument itself."""
+        """The factors one by one; or c*number*tensor, of any numbers and one more factor.
+
+        What is no argument itself is bound first, to any factor.
+        """
         if pattern.binders:
             return
+        if pattern.coef == target.coef and not target.binders:
+            yield from self._factors(pattern.factors, target.factors, found)
         for f in pattern.factors:
             if self.inside(f) and self.of(base_and_power(f)[0]) is None:
                 for g in target.factors:
@@ -183,6 +188,20 @@ class Arguments:
             for extended in self._bound(numbers[0], number, found):
                 assert own[0] is not None
                 yield from self._bound(own[0], whole, extended)
+
+    def _factors(
+        self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
+    ) -> Iterator[Found]:
+        """Each pattern bound to a target of its own, all targets used, in any order."""
+        if len(patterns) != len(targets):
+            return
+        if not patterns:
+            yield found
+            return
+        first, *rest = patterns
+        for n, target in enumerate(targets):
+            for extended in self.bind(first, target, found):
+                yield from self._factors(rest, [*targets[:n], *targets[n + 1 :]], extended)
 
 
 def _without(t: Term, factor: Expr) -> Poly:

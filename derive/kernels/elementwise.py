@@ -154,7 +154,7 @@ class Elementwise:
                 continue
             cofactor = Term(beside.coef, s.binders, beside.factors)
             whole = _times(cofactor, every)
-            if all(x in p.terms for x in whole.terms) and not _is_half(whole, p):
+            if all(x in p.terms for x in whole.terms) and not _is_half(every, whole, p):
                 cofactors.append((cofactor, whole))
         if not cofactors:
             return
@@ -208,9 +208,9 @@ def _may_be_inside(f: Expr) -> bool:
     return not is_mask(f)
 
 
-def _is_half(part: Poly, p: Poly) -> bool:
-    """Whether the other half of a choice, [c]*a + [not c]*b, is in p alone."""
-    there = {f.condition for t in part.terms for f in t.factors if isinstance(f, Iverson)}
+def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
+    """Whether the other half of a choice, [c]*a + [not c]*b, is in p and not in the equation."""
+    there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, Iverson)}
     rest = (f for t in p.terms if t not in part.terms for f in t.factors)
     return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
 

@@ -49,7 +49,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "along", "views"),
-    *("choices", "functions"),
+    *("choices", "functions", "tangents"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

@@ -12,7 +12,16 @@ from typing import Any
 
 from derive.algebra.poly import ZERO, Poly, mul, scale
 from derive.program import shapes
-from derive.program.code import Binary, Code, Function, Method, Name, Unary
+from derive.program.code import (
+    Binary,
+    Code,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Unary,
+    subexpressions,
+)
 from derive.program.shapes import Shape, along, elements
 
 Flops = Callable[..., Poly]
@@ -117,7 +126,9 @@ class TorchOp:
     operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
     none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
     ``at_positions`` is an error where a position is not on the axis, a ``limited`` one for some
-    numbers. ``before`` has the steps that come before the last.
+    numbers. One that ``slips`` has a rule of its own in forward mode which somewhere is not
+    finite or is off, or whose derivative is, where the tangent is finite. ``before`` has the steps
+    that come before the last.
     """
 
     name: str
@@ -126,6 +137,8 @@ class TorchOp:
     flops: Flops = _each
     stem: str = ""
     """What the engine calls a value of it."""
+    suffix: str = ""
+    """What it calls that of something with a name, after the name."""
     view: bool = False
     overlaps: bool = False
     ends_in_view: bool = False
@@ -136,6 +149,7 @@ class TorchOp:
     keeps: bool = False
     at_positions: bool = False
     limited: bool = False
+    slips: bool = False
     before: Callable[..., Steps] = _no_step
 
 
@@ -153,8 +167,8 @@ def _adds(name: str, source: int) -> TorchOp:
     return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
 
 
-def _reduces(name: str, stem: str = "") -> TorchOp:
-    return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
+def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
+    return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True, slips=slips)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -189,9 +203,9 @@ _ROWS = (
     _view("_no_view", shapes.like),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
-    _reduces("sum", "total"),
-    _reduces("mean", "average"),
-    _reduces("logsumexp", "lse"),
+    _reduces("sum", "total", "sum"),
+    _reduces("mean", "average", "mean"),
+    _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
     TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shapes.expand, _of(0)),
@@ -224,9 +238,20 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
-    TorchOp("exp", stem="e"),
-    TorchOp("rsqrt", stem="inverse"),
-    TorchOp("square", stem="squared"),
+    TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
+    TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
+    TorchOp("atan2", slips=True),  # nan at (0, 0)
+    TorchOp("exp", stem="e", suffix="exp"),
+    TorchOp("rsqrt", stem="inverse_root", suffix="inverse_root"),
+    TorchOp("sqrt", stem="root", suffix="root"),
+    TorchOp("square", stem="squared", suffix="squared"),
+    TorchOp("abs", stem="magnitude", suffix="magnitude"),
+    TorchOp("log", stem="logarithm", suffix="log"),
+    TorchOp("sigmoid", stem="gate", suffix="sigmoid"),
+    TorchOp("tanh", stem="bounded", suffix="tanh"),
+    TorchOp("relu", stem="positive", suffix="positive"),
+    TorchOp("clamp", stem="clamped", suffix="clamped"),
+    TorchOp("sign", stem="sign", suffix="sign"),
     TorchOp("softmax", stem="p"),
     TorchOp("log_softmax", stem="logp"),
     TorchOp("_softmax_of", stem="p"),
@@ -246,6 +271,8 @@ _CAST = _view("to", shapes.like)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
 MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
 ELEMENTWISE = TorchOp("")
+_POWER = TorchOp("pow", slips=True)
+"""With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""
 
 ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
 """By the number of axes: C + c*(A @ B) in one call."""
@@ -258,6 +285,8 @@ def torch_op(code: Code) -> TorchOp:
             return _CAST
         case Binary("@"):
             return MATMUL
+        case Binary("**", _, exponent) if not _is_whole(exponent):
+            return _POWER
         case Method(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
         case Function(name) if name.startswith("torch."):
@@ -265,6 +294,16 @@ def torch_op(code: Code) -> TorchOp:
         case Function(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
     return ELEMENTWISE
+
+
+def _is_whole(code: Code) -> bool:
+    """Whether the code is a whole number, written out."""
+    return isinstance(code, Literal) and code.text.isdigit()
+
+
+def has_forward_mode(codes: Iterable[Code]) -> bool:
+    """Whether torch's own forward mode of this code is right everywhere."""
+    return not any(torch_op(part).slips for code in codes for part in subexpressions(code))
 
 
 def moves(code: Code) -> bool:

@@ -1,51 +1,49 @@
-"""Which arguments make an equation another: by whatever names and in whatever form it is told."""
+"""What arguments have to be for an equation to be another."""
 
-from __future__ import annotations
-
-import numpy as np
 import pytest
-from kit.lines import made, named, run
 
-from derive import source
+from derive import parse
+from derive.calculus.equations import flatten_operation
+from derive.kernels.bind import Arguments
+from derive.kernels.rebuild import as_poly, opened
 
-WRITTEN = {
-    # A number that stands as a divisor, known or not, and as a part of another.
-    "op f(z[n]; a=1.5) -> y\ny[n] = where(z[n] > 0, z[n], a*expm1(z[n]/a))": "torch.celu(z, a)",
-    "op f(z[n]) -> y\ny[n] = where(z[n] > 0, z[n], 2*expm1(z[n]/2))": "torch.celu(z, 2)",
-    "op f(z[n]; a=1.5) -> y\ny[n] = 3*where(z[n] > 0, z[n], (a+1)*expm1(z[n]/(a+1)))": "celu(z, ",
-    "op f(g[n], z[n]) -> y\ny[n] = g[n]*z[n]*clamp(z[n] + 3, 0, 6)/6": "hardswish(z)",
-    "op f(z[n]) -> y\ny[n] = where(z[n] <= 0, 0, where(z[n] >= 6, 6, z[n]))": "hardtanh(z, 0, 6)",
-    # A difference, of sums too.
-    "op f(p[n], q[n], r[n]) -> y\nd[n] = p[n] + q[n] - r[n]\n"
-    "y[n] = where(abs(d[n]) < 2, d[n]**2/4, abs(d[n]) - 1)": "smooth_l1_loss(p + q, r, 0, 2)",
-    # A part of a sum, beside what is no part of it.
-    "op f(z[n], w[n]) -> y\ny[n] = w[n]*z[n] + where(abs(z[n]) <= 1/2, 0, z[n])": (
-        "hardshrink(z, 0.5)"
-    ),
-}
 
-OTHERS = (
-    "op f(z[n]; a=1.5, b=2.5) -> y\ny[n] = where(z[n] > 0, z[n], a*expm1(z[n]/b))",
-    "op f(z[n]) -> y\ny[n] = where(z[n] > 0, z[n], 2*expm1(z[n]/3))",
-    "op f(p[n], q[n]) -> y\nd[n] = p[n] - q[n]\n"
-    "y[n] = where(abs(d[n]) < 2, d[n]**2/2, abs(d[n]) - 1)",
-    "op f(z[n]) -> y\ny[n] = z[n]*clamp(z[n] + 2, 0, 6)/6",
+def flat(text):
+    lets = flatten_operation(parse(text))
+    return opened(lets["y"].body, lets.definition)
+
+
+def bound(pattern, target, numbers=()):
+    """The first arguments found, each as a sum."""
+    arguments = Arguments(frozenset("xz") - frozenset(numbers), frozenset(numbers))
+    found = next(arguments.bind(flat(pattern), flat(target), {}), None)
+    if found is not None:
+        assert as_poly(arguments.instance(flat(pattern), found)) is flat(target)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "target", "solution"),
+    [
+        ("y = erf(x/sqrt(2))", "y[i] = erf(a[i]/sqrt(2))", "y[i] = a[i]"),
+        ("y = erf(x/sqrt(2))", "y[i] = erf(a[i])", "y[i] = sqrt(2)*a[i]"),
+        ("y = exp(3*x - 1)", "y[i] = exp(6*a[i]*b[i] + 2)", "y[i] = 2*a[i]*b[i] + 1"),
+        ("y = x**2", "y[i] = a[i]**2", "y[i] = a[i]"),
+    ],
 )
+def test_an_argument_that_stands_alone_is_solved_for(pattern, target, solution):
+    assert bound(pattern, target)["x"] is flat(solution)
 
 
-@pytest.mark.parametrize("text", WRITTEN, ids=named)
-def test_the_kernel_is_found(text):
-    assert WRITTEN[text] in source(made(text))
-    _run(text)
+def test_what_no_argument_makes_is_not_found():
+    assert bound("y = erf(x)", "y[i] = exp(a[i])") is None
+    assert bound("y = x**2", "y[i] = a[i]**3") is None
+    assert bound("y = erf(x)", "y = erf(2)") is None
 
 
-@pytest.mark.parametrize("text", OTHERS, ids=named)
-def test_what_is_almost_it_is_not(text):
-    forward = source(made(text)).partition("def _f_forward")[2].partition("class")[0]
-    assert not any(name in forward for name in ("celu", "smooth_l1", "hardswish"))
-    _run(text)
-
-
-def _run(text):
-    random = np.random.default_rng(2)
-    run(text, {t.name: 2 * random.normal(size=6) for t in made(text).inputs})
+def test_a_number_is_told_from_a_tensor():
+    text = "op f(x; t=1) -> y\ny = exp(t*x)"
+    arguments = Arguments(frozenset("x"), frozenset("t"))
+    found = next(arguments.bind(flat(text), flat("y[i] = exp(3*a[i])"), {}))
+    assert found["t"] is flat("y = 3")
+    assert found["x"] is flat("y[i] = a[i]")

@@ -50,6 +50,7 @@ ROOMS = (
     ("notation",),
     ("calculus",),
     ("program",),
+    ("kernels",),
     ("lowering/ground",),
     ("lowering/patterns",),
     ("lowering/nodes",),
@@ -169,7 +170,7 @@ def test_files_are_small(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 450
 
 
-HELD = ("algebra", "notation", "calculus", "lowering", "program", "cost")
+HELD = ("algebra", "notation", "calculus", "kernels", "lowering", "program", "cost")
 """The rooms each file of which has a test of its name, in the folder of its name."""
 
 
@@ -461,7 +462,8 @@ def assert_blind(op):
         widths = (*lines, "absent.WIDTH", "axes.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
-        patch.setattr("derive.lowering.program.WIDTH", 10_000)
+        for name in ("program", "tangent"):
+            patch.setattr(f"derive.lowering.{name}.WIDTH", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 
 
