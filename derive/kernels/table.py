@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from derive.kernels.normalise import Normalisation
 from derive.kernels.row import Row
 
 _GELU_TANH = """op gelu(g, x) -> dx
@@ -101,4 +102,52 @@ BACKWARD = (
 )
 """The kernels that a backward may call beside those, where no graph of it is wanted."""
 
-KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD)}
+_LAYER_NORM = """op layer_norm(x[*p,*s], w[*s], b[*s]; eps=1e-5) -> y, mu, rstd
+mu[*p] = mean[*s](x[*p,*s])
+rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps)
+y[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]"""
+
+_LAYER_NORM_BACKWARD = """op layer_norm(g[*p,*s], x[*p,*s], mu[*p], rstd[*p], w[*s]) -> dx, dw, db
+h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]
+v[*p,*s] = g[*p,*s]*w[*s]
+dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s]))
+dw[*s] = sum[*p](g[*p,*s]*h[*p,*s])
+db[*s] = sum[*p](g[*p,*s])"""
+
+_BATCH_NORM = """op batch_norm(x[n,c,*s], w[c], b[c]; eps=1e-5) -> y, mu, rstd
+mu[c] = mean[n,*s](x[n,c,*s])
+rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps)
+y[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]"""
+
+_BATCH_NORM_BACKWARD = """op batch_norm(g[n,c,*s], x[n,c,*s], mu[c], rstd[c], w[c]) -> dx, dw, db
+h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]
+v[n,c,*s] = g[n,c,*s]*w[c]
+dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s]))
+dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s])
+db[c] = sum[n,*s](g[n,c,*s])"""
+
+NORMALISATIONS = (
+    Normalisation(
+        Row("layer_norm", _LAYER_NORM, "_layer_norm(x, along, w, b, eps)"),
+        Row(
+            "layer_norm backward",
+            _LAYER_NORM_BACKWARD,
+            "_layer_norm_backward(g, x, along, mu, rstd, w, wanted)",
+            "g",
+        ),
+    ),
+    Normalisation(
+        Row("batch_norm", _BATCH_NORM, "_batch_norm(x, w, b, eps)"),
+        Row(
+            "batch_norm backward",
+            _BATCH_NORM_BACKWARD,
+            "_batch_norm_backward(g, x, mu, rstd, w, wanted)",
+            "g",
+        ),
+    ),
+)
+"""The kernels of normalisations, forward and backward, which have several results."""
+
+_OF_SEVERAL = tuple(row for kind in NORMALISATIONS for row in (kind.forward, kind.backward))
+
+KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD, *_OF_SEVERAL)}

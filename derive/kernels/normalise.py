@@ -1,0 +1,442 @@
+"""Instances of normalisations, by whose statistics of the forward the backward is computed.
+
+    y = (x - mu)*rstd*w + b                  mu = mean(x), rstd = (mean((x - mu)^2) + eps)^(-1/2)
+    dx = rstd*(v - mean(v) - h*mean(v*h))    v = g*w, h = (x - mu)*rstd
+
+x is looked for under the power -1/2, eps is solved for, and all else has to be the equation. Where
+the mean of squares has another divisor than the number of elements, k times the mean,
+
+    (k*mean + eps)^(-1/2)  =  k^(-1/2) * (mean + eps/k)^(-1/2)
+
+so that w takes the factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from derive.algebra.expr import Access, Expr, Index, Num, Param, Pow, free_indices, tensors, walk
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    base_and_power,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    power,
+    raised,
+    scale,
+    sum_over,
+)
+from derive.algebra.substitution import substitute
+from derive.calculus.lets import Find, Let, layout
+from derive.kernels.elementwise import over
+from derive.kernels.levels import Level
+from derive.kernels.rebuild import as_poly
+from derive.kernels.row import Axes, Part, Row
+from derive.kernels.spread import Spread, matched, segments
+
+_DEEPEST = 6
+"""In how many steps names are opened on the way to what is normalised."""
+_HALF = Fraction(1, 2)
+_ROOT = Param("#root")
+"""Stands for the root of k: what it is squared is a number of the equation."""
+
+Named = Callable[[Poly, str, Axes], Access]
+"""What a statistic of these axes is called, by what it is and what a row calls it."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The rows of a kernel and of its backward, of the same axes."""
+
+    forward: Row
+    backward: Row
+
+    @staticmethod
+    def axes(row: Row) -> Axes:
+        """The axes of what is normalised."""
+        return tuple(i for i in row.operation.inputs[0].axes if isinstance(i, Index))
+
+    def homes(self, axes: Axes, along: frozenset[Index]) -> Iterator[Mapping[str, Axes]]:
+        """What the axes of the rows stand for where x has these."""
+        mean = next(e for e in self.forward.operation.equations if e.name == "mu")
+        own = [(i, i not in mean.axes) for i in self.axes(self.forward)]
+        yield from segments(axes, along, own)
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """The results of a row, of these axes and arguments."""
+
+    row: Row
+    home: Mapping[str, Axes]
+
+    def __call__(self, result: str, **arguments: Poly) -> Poly:
+        said = {spoken: name for name, spoken in self.row.names.items()}
+        extents = {said[extent]: axes for extent, axes in self.home.items()}
+        found = {said[name]: value for name, value in arguments.items()}
+        body, _ = self.row.parts[result]
+        return Spread(extents, found)(body)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is normalised: x along axes, and the power that it is divided by."""
+
+    kind: Normalisation
+    home: Mapping[str, Axes]
+    axes: Axes
+    along: Axes
+    x: Poly
+    eps: Poly
+    k: Poly
+    factor: Expr
+
+    @property
+    def rows(self) -> Axes:
+        """The axes of the statistics."""
+        return tuple(i for i in self.axes if i not in self.along)
+
+    @property
+    def kept(self) -> frozenset[Index]:
+        """The axes of the weight."""
+        (w,) = (t for t in self.kind.forward.operation.inputs if t.name == "w")
+        homes = (self.home[i.extent] for i in w.axes if isinstance(i, Index))
+        return frozenset(i for home in homes for i in home)
+
+    @property
+    def forward(self) -> _Spread:
+        return _Spread(self.kind.forward, self.home)
+
+    @property
+    def backward(self) -> _Spread:
+        own, other = (self.kind.axes(row) for row in (self.kind.backward, self.kind.forward))
+        home = {i.extent: self.home[j.extent] for i, j in zip(own, other, strict=True)}
+        return _Spread(self.kind.backward, home)
+
+    @property
+    def mean(self) -> Poly:
+        return self.forward("mu", x=self.x)
+
+    def statistics(self, named: Named) -> tuple[Access, Access]:
+        """What the kernel's mean and the inverse of its deviation are called."""
+        rstd = self.forward("rstd", x=self.x, eps=self.eps)
+        return named(self.mean, "mu", self.rows), named(rstd, "rstd", self.rows)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A backward of the kernel: all of its results are computed at once."""
+
+    found: _Found
+    args: tuple[Expr, ...]
+    cotangent: Poly
+    weighted: bool
+
+    def part(self, number: int, binders: Axes = ()) -> Poly:
+        """One of its results."""
+        f = self.found
+        name = f.kind.backward.name
+        return atom(Part(name, number, self.args, f.axes, f.along, binders))
+
+
+@dataclass
+class Normalised:
+    """A normalisation and its backward as patterns, in the bodies of one program."""
+
+    kind: Normalisation
+    named: Named
+    backward: bool
+    calls: list[_Call] = field(default_factory=list)
+
+    def look(self, bodies: Sequence[Poly], find: Find) -> None:
+        """Note what the backwards in these bodies compute besides their first result."""
+        for body in bodies:
+            while (made := self._input(body, find)) is not None:
+                body = made
+
+    def replaced(self, body: Poly, find: Find) -> Poly | None:
+        """The body with one part of it as the kernel."""
+        if self.backward:
+            made = self._input(body, find) or self._others(body, find)
+            if made is not None:
+                return made
+        for found in self._found(body, find):
+            made = self._output(found, body, find)
+            if made is not None:
+                return made
+        return None
+
+    # ---------------------------------------------------------------- the forward
+
+    def _output(self, f: _Found, body: Poly, find: Find) -> Poly | None:
+        """The body with y as the kernel."""
+        level = Level(body, _own(find, f.x))
+        divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
+        factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
+        if not factors:
+            return None
+        whole, w = add(ZERO, *(p for _, p in factors)), poly([t for t, _ in factors])
+        inside, outside = _parted(w, f.kept)
+        bias = ZERO
+        if outside is ONE:
+            own = (t for t in level.whole.terms if free_indices(t) == f.kept and _is_plain(t))
+            bias = poly(t for t in own if t not in whole.terms)
+        for b in (bias, ZERO) if bias.terms else (ZERO,):
+            left = level.without(add(whole, b))
+            if left is not None:
+                w = inside if inside is ONE and f.k is ONE else mul(inside, power(f.k, -_HALF))
+                args = (f.x, _lone(w), _lone(b), f.eps)
+                if not free_indices(w) and w is not ONE:
+                    args, outside = (f.x, Num(Fraction(1)), _lone(b), f.eps), mul(outside, w)
+                    if b.terms:
+                        continue
+                name = f.kind.forward.name
+                made = Part(name, 0, args, f.axes, f.along, (), f.statistics(self.named))
+                return add(left, mul(outside, atom(made)))
+        return None
+
+    # ---------------------------------------------------------------- the backward
+
+    def _input(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dx as the kernel."""
+        for f in self._found(body, find):
+            level = Level(body, _own(find, f.x))
+            found = []
+            for s in level.whole.terms:
+                beside = over(s, atom(f.factor).terms[0])
+                if beside is None or f.factor in beside.factors:
+                    continue
+                g = sum_over(poly([make_term(beside.coef, (), beside.factors)]), s.binders)
+                if free_indices(g) <= set(f.axes) and _has(level.whole, self._dx(f, g)):
+                    found.append(g)
+            for g in (add(ZERO, *found), *found) if len(found) > 1 else found:
+                whole = self._dx(f, g)
+                left = level.without(whole) if _has(level.whole, whole) else None
+                if left is not None:
+                    call = self._call(f, g)
+                    if call not in self.calls:
+                        self.calls.append(call)
+                    return add(left, call.part(0))
+        return None
+
+    def _dx(self, f: _Found, v: Poly) -> Poly:
+        """dx where v is the cotangent of what is divided, times k^(-1/2)."""
+        root = atom(_ROOT)
+        made = f.backward(
+            "dx",
+            x=f.x,
+            g=mul(v, power(root, Fraction(-1))) if f.k is not ONE else v,
+            w=ONE,
+            mu=f.mean,
+            rstd=mul(atom(f.factor), root) if f.k is not ONE else atom(f.factor),
+        )
+        return made if f.k is ONE else add(ZERO, *(_squared(t, f.k) for t in made.terms))
+
+    def _call(self, f: _Found, v: Poly) -> _Call:
+        """The kernel's backward of a cotangent that is a product with a weight."""
+        w, g = _parted(v, f.kept)
+        if not tensors(g) or not tensors(w):
+            w, g = ONE, v
+        if f.k is not ONE:
+            scaled = power(f.k, -_HALF)
+            w, g = (w, mul(g, scaled)) if w is ONE else (mul(w, scaled), g)
+        mu, rstd = f.statistics(self.named)
+        return _Call(f, (_lone(g), f.x, mu, rstd, _lone(w)), g, w is not ONE)
+
+    def _others(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dw or db as what such a call computes besides."""
+        for call in self.calls:
+            f, level = call.found, Level(body, _own(find, call.found.x))
+            order = [i for i in f.axes if i in f.kept]
+            rest = tuple(i for i in f.axes if i not in f.kept)
+            divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
+            results = [(2, call.cotangent)]
+            if call.weighted:
+                results.insert(0, (1, mul(call.cotangent, divided)))
+            for number, each in results:
+                own = sum_over(each, rest)
+                for chosen in matched(order, free_indices(body)):
+                    whole = substitute(own, chosen)
+                    left = level.without(whole) if _has(level.whole, whole) else None
+                    if left is not None:
+                        made = substitute(call.part(number, rest), chosen)
+                        if number == 1 and f.k is not ONE:
+                            made = mul(made, power(f.k, -_HALF))
+                        return add(left, made)
+        return None
+
+    # ---------------------------------------------------------------- what is normalised
+
+    def _found(self, body: Poly, find: Find) -> Iterator[_Found]:
+        """Everything that the body divides by a deviation along axes."""
+        for deviation, over_axes in _squares(body, find):
+            for x in _candidates(deviation, over_axes, find):
+                for chosen in matched(over_axes, free_indices(body)):
+                    yield from self._of(substitute(x, chosen), frozenset(chosen.values()), body, find)
+
+    def _of(
+        self, x: Poly, along: frozenset[Index], body: Poly, find: Find
+    ) -> Iterator[_Found]:
+        if any(t.binders for t in x.terms) or not x.terms:
+            return
+        axes = layout(x)
+        own = _own(find, x)
+        for home in self.kind.homes(axes, along):
+            spread = _Spread(self.kind.forward, home)
+            inverse = spread("rstd", x=x, eps=ZERO)
+            (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
+            factors = dict.fromkeys(f for t in Level(body, own).whole.terms for f in t.factors)
+            for f in factors:
+                solved = _solved(f, as_poly(square))
+                if solved is not None:
+                    k, eps = solved
+                    order = tuple(i for i in axes if i in along)
+                    yield _Found(self.kind, home, axes, order, x, eps, k, f)
+
+
+def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
+    """k and eps/k where f is (k*square + eps)^(-1/2)."""
+    if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
+        return None
+    (v,) = square.terms
+    for t in as_poly(f.base).terms:
+        beside = over(t, Term(v.coef, (), v.factors)) if t.binders == v.binders else None
+        if beside is None:
+            continue
+        k = poly([make_term(beside.coef, (), beside.factors)])
+        eps = add(as_poly(f.base), scale(mul(k, square), -1))
+        if not any(tensors(p) or free_indices(p) for p in (k, eps)):
+            return k, eps if k is ONE else mul(eps, power(k, Fraction(-1)))
+    return None
+
+
+def _squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
+    """What is squared and summed on the way from the body down, with the indices of the sum."""
+    pending: list[tuple[Expr, int]] = [(body, 0)]
+    met: set[Expr] = set()
+    while pending:
+        e, depth = pending.pop(0)
+        for part in walk(e):
+            if isinstance(part, Access) and part not in met:
+                met.add(part)
+                let = _plain(find, part.tensor)
+                if let is not None and depth < _DEEPEST and _divides(let.body, find, _DEEPEST):
+                    pending.append((let.body_at(part.positions), depth + 1))
+            elif isinstance(part, Term) and part.binders:
+                for f in part.factors:
+                    base, exponent = base_and_power(f)
+                    own = tuple(i for i in part.binders if i in free_indices(base))
+                    if exponent == 2 and own == part.binders:
+                        yield base, own
+
+
+def _divides(body: Poly, find: Find, depth: int) -> bool:
+    """Whether a square is summed in the body, or in what it is defined by."""
+    for part in walk(body):
+        if isinstance(part, Term) and part.binders:
+            if any(base_and_power(f)[1] == 2 for f in part.factors):
+                return True
+    names = sorted(tensors(body)) if depth else ()
+    lets = (let for name in names if (let := _plain(find, name)) is not None)
+    return any(_divides(let.body, find, depth - 1) for let in lets)
+
+
+def _candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
+    """What may be x where e is x - mean(x): all of it that has the axes."""
+    met = set()
+    for _ in range(_DEEPEST):
+        p = as_poly(e)
+        own = poly(t for t in p.terms if free_indices(t) & set(along))
+        if own.terms and own not in met and len(p.terms) > 1:
+            met.add(own)
+            yield own
+        lone = as_atom(p)
+        let = _plain(find, lone.tensor) if isinstance(lone, Access) else None
+        if let is None:
+            return
+        assert isinstance(lone, Access)
+        e = let.body_at(lone.positions)
+
+
+def _plain(find: Find, name: str) -> Let | None:
+    let = find(name)
+    return let if let is not None and let.kind == "sum" and let.dtype == "float" else None
+
+
+def _own(find: Find, x: Poly) -> Find:
+    """The definitions of what is made of x alone."""
+    stops = tensors(x)
+    known: dict[str, bool] = {}
+
+    def made(name: str, depth: int) -> bool:
+        if name in stops:
+            return True
+        if name not in known:
+            let = _plain(find, name) if depth else None
+            read = tensors(let.body) if let is not None else frozenset()
+            known[name] = bool(read) and all(made(n, depth - 1) for n in read)
+        return known[name]
+
+    def of(name: str) -> Let | None:
+        return _plain(find, name) if name not in stops and made(name, _DEEPEST) else None
+
+    return of
+
+
+def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[Term, Poly]]:
+    """Every c of c*divided in p, and that."""
+    (part,) = mul(poly([first]), atom(factor)).terms
+    found = []
+    for s in p.terms:
+        c = None if s.binders else over(s, part)
+        if c is None or factor in c.factors:
+            continue
+        whole = mul(poly([make_term(c.coef, (), c.factors)]), divided)
+        if _has(p, whole):
+            found.append((make_term(c.coef, (), c.factors), whole))
+    return found
+
+
+def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
+    """The part of a product or a sum that has just these axes, and what stands beside it."""
+    if p.terms and all(free_indices(t) == axes and _is_plain(t) for t in p.terms):
+        return p, ONE
+    first, *others = p.terms
+    if first.binders or others:
+        return ONE, p
+    inside = [f for f in first.factors if free_indices(f) == axes and not is_mask(f)]
+    outside = [f for f in first.factors if f not in inside]
+    if not inside:
+        return ONE, p
+    return poly([make_term(Fraction(1), (), inside)]), poly([make_term(first.coef, (), outside)])
+
+
+def _is_plain(t: Term) -> bool:
+    return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
+
+
+def _has(p: Poly, part: Poly) -> bool:
+    return bool(part.terms) and all(t in p.terms for t in part.terms)
+
+
+def _squared(t: Term, k: Poly) -> Poly:
+    """The term with the square of the root as that number."""
+    powers = dict(map(base_and_power, t.factors))
+    n = powers.pop(_ROOT, Fraction(0))
+    rest = [raised(base, e) for base, e in powers.items()]
+    return mul(poly([make_term(t.coef, t.binders, rest)]), power(k, n / 2))
+
+
+def _lone(p: Poly) -> Expr:
+    return as_atom(p)
+
