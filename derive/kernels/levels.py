@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,11 +18,12 @@ class Level:
 
     body: Poly
     names: Find
+    form: Callable[[Poly], Poly] = lambda p: p  # noqa: E731
 
     @cached_property
     def own(self) -> list[Poly]:
         """What each term is."""
-        return [opened(poly([t]), self.names) for t in self.body.terms]
+        return [self.form(opened(poly([t]), self.names)) for t in self.body.terms]
 
     @cached_property
     def whole(self) -> Poly:

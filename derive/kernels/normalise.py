@@ -27,6 +27,7 @@ from derive.algebra.poly import (
     as_atom,
     atom,
     base_and_power,
+    constant,
     is_mask,
     make_term,
     mul,
@@ -180,7 +181,7 @@ class Normalised:
 
     def _output(self, f: _Found, body: Poly, find: Find) -> Poly | None:
         """The body with y as the kernel."""
-        level = Level(body, _own(find, f.x))
+        level = Level(body, _own(find, f.x), _expanded)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
         factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
         if not factors:
@@ -210,11 +211,11 @@ class Normalised:
     def _input(self, body: Poly, find: Find) -> Poly | None:
         """The body with dx as the kernel."""
         for f in self._found(body, find):
-            level = Level(body, _own(find, f.x))
+            level = Level(body, _own(find, f.x), _expanded)
             found = []
             for s in level.whole.terms:
                 beside = over(s, atom(f.factor).terms[0])
-                if beside is None or f.factor in beside.factors:
+                if beside is None or not _is_rid(beside, f.factor):
                     continue
                 g = sum_over(poly([make_term(beside.coef, (), beside.factors)]), s.binders)
                 if free_indices(g) <= set(f.axes) and _has(level.whole, self._dx(f, g)):
@@ -240,7 +241,9 @@ class Normalised:
             mu=f.mean,
             rstd=mul(atom(f.factor), root) if f.k is not ONE else atom(f.factor),
         )
-        return made if f.k is ONE else add(ZERO, *(_squared(t, f.k) for t in made.terms))
+        if f.k is not ONE:
+            made = add(ZERO, *(_squared(t, f.k) for t in made.terms))
+        return _expanded(made)
 
     def _call(self, f: _Found, v: Poly) -> _Call:
         """The kernel's backward of a cotangent that is a product with a weight."""
@@ -256,7 +259,7 @@ class Normalised:
     def _others(self, body: Poly, find: Find) -> Poly | None:
         """The body with dw or db as what such a call computes besides."""
         for call in self.calls:
-            f, level = call.found, Level(body, _own(find, call.found.x))
+            f, level = call.found, Level(body, _own(find, call.found.x), _expanded)
             order = [i for i in f.axes if i in f.kept]
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
@@ -295,7 +298,7 @@ class Normalised:
             spread = _Spread(self.kind.forward, home)
             inverse = spread("rstd", x=x, eps=ZERO)
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
-            factors = dict.fromkeys(f for t in Level(body, own).whole.terms for f in t.factors)
+            factors = dict.fromkeys(f for t in Level(body, own, _expanded).whole.terms for f in t.factors)
             for f in factors:
                 solved = _solved(f, as_poly(square))
                 if solved is not None:
@@ -308,16 +311,23 @@ def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
     """k and eps/k where f is (k*square + eps)^(-1/2)."""
     if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
         return None
-    (v,) = square.terms
+    number, v = _in_two(square.terms[0])
     for t in as_poly(f.base).terms:
-        beside = over(t, Term(v.coef, (), v.factors)) if t.binders == v.binders else None
-        if beside is None:
+        own, rest = _in_two(t)
+        if rest is not v:
             continue
-        k = poly([make_term(beside.coef, (), beside.factors)])
+        k = mul(own, power(number, Fraction(-1)))
         eps = add(as_poly(f.base), scale(mul(k, square), -1))
         if not any(tensors(p) or free_indices(p) for p in (k, eps)):
             return k, eps if k is ONE else mul(eps, power(k, Fraction(-1)))
     return None
+
+
+def _in_two(t: Term) -> tuple[Poly, Term]:
+    """The numbers of a term, and the rest of it."""
+    numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
+    rest = [f for f in t.factors if f not in numbers]
+    return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
 
 
 def _squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
@@ -393,13 +403,19 @@ def _own(find: Find, x: Poly) -> Find:
     return of
 
 
+def _is_rid(t: Term, factor: Expr) -> bool:
+    """Whether no power of what the factor is one of is left."""
+    base, _ = base_and_power(factor)
+    return all(base_and_power(f)[0] is not base for f in t.factors)
+
+
 def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[Term, Poly]]:
     """Every c of c*divided in p, and that."""
     (part,) = mul(poly([first]), atom(factor)).terms
     found = []
     for s in p.terms:
         c = None if s.binders else over(s, part)
-        if c is None or factor in c.factors:
+        if c is None or not _is_rid(c, factor):
             continue
         whole = mul(poly([make_term(c.coef, (), c.factors)]), divided)
         if _has(p, whole):
@@ -423,6 +439,22 @@ def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
 
 def _is_plain(t: Term) -> bool:
     return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
+
+
+def _expanded(p: Poly) -> Poly:
+    """The sum with squares of sums multiplied out."""
+    return add(ZERO, *map(_expanded_term, p.terms))
+
+
+def _expanded_term(t: Term) -> Poly:
+    factors = []
+    for f in t.factors:
+        base, n = base_and_power(f)
+        whole = isinstance(base, Poly) and n > 1 and n.denominator == 1
+        factors += [as_poly(base)] * int(n) if whole else [atom(f)]
+    if len(factors) == len(t.factors):
+        return poly([t])
+    return sum_over(mul(constant(t.coef), *factors), t.binders)
 
 
 def _has(p: Poly, part: Poly) -> bool:
