@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
@@ -28,7 +28,8 @@ from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
-from derive.lowering.program import frame_of, program
+from derive.lowering.lines import Given, frame_of
+from derive.lowering.program import program
 from derive.module.absent import with_absent
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
@@ -101,12 +102,9 @@ def _differentiated(
         return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
 
 
-_Made = TypeVar("_Made", Program, Joint)
-
-
 def _lowered(
-    op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], _Made]
-) -> _Made:
+    op: Operation, derived: Derived, lower: Callable[[Operation, Lets, Backward, Border], Joint]
+) -> Joint:
     """The code of what was derived from op: with the axes as given, or each group as one axis."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
@@ -278,7 +276,17 @@ def _kernels(programs: Iterable[Program]) -> dict[str, str]:
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
     derived = derive_option(op, option, None)
-    return _lowered(dict(options(op))[option], derived, program)
+    with working(op.name):
+        lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    own = dict(options(op))[option]
+
+    def given(flat: bool) -> Given:
+        made = derived.operation, lets, backward
+        made = with_flat_groups(*made) if flat else made
+        return Given(made[0], made[1].apart(), made[2], Border.of(own, flat=flat))
+
+    with working(op.name), _told_of(op, lets.spoken):
+        return program(given(False), lambda: given(True))
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:

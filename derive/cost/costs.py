@@ -110,7 +110,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
     forward = forward_trace(op)
     forward.run(program.forward, known)
-    outputs = {name: forward.values[name] for name in program.outputs}
+    outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
     at_hand = forward_trace(op).values | outputs
     backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.backward]

@@ -18,7 +18,7 @@ class Level:
 
     body: Poly
     names: Find
-    form: Callable[[Poly], Poly] = lambda p: p  # noqa: E731
+    form: Callable[[Poly], Poly] = lambda p: p
 
     @cached_property
     def own(self) -> list[Poly]:

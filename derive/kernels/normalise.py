@@ -131,7 +131,7 @@ class _Found:
     def statistics(self, named: Named) -> tuple[Access, Access]:
         """What the kernel's mean and the inverse of its deviation are called."""
         rstd = self.forward("rstd", x=self.x, eps=self.eps)
-        return named(self.mean, "mu", self.rows), named(rstd, "rstd", self.rows)
+        return named(self.mean, "mean", self.rows), named(rstd, "rstd", self.rows)
 
 
 @dataclass(frozen=True)
@@ -285,11 +285,11 @@ class Normalised:
         for deviation, over_axes in _squares(body, find):
             for x in _candidates(deviation, over_axes, find):
                 for chosen in matched(over_axes, free_indices(body)):
-                    yield from self._of(substitute(x, chosen), frozenset(chosen.values()), body, find)
+                    yield from self._of(
+                        substitute(x, chosen), frozenset(chosen.values()), body, find
+                    )
 
-    def _of(
-        self, x: Poly, along: frozenset[Index], body: Poly, find: Find
-    ) -> Iterator[_Found]:
+    def _of(self, x: Poly, along: frozenset[Index], body: Poly, find: Find) -> Iterator[_Found]:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
@@ -298,7 +298,9 @@ class Normalised:
             spread = _Spread(self.kind.forward, home)
             inverse = spread("rstd", x=x, eps=ZERO)
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
-            factors = dict.fromkeys(f for t in Level(body, own, _expanded).whole.terms for f in t.factors)
+            factors = dict.fromkeys(
+                f for t in Level(body, own, _expanded).whole.terms for f in t.factors
+            )
             for f in factors:
                 solved = _solved(f, as_poly(square))
                 if solved is not None:
@@ -471,4 +473,3 @@ def _squared(t: Term, k: Poly) -> Poly:
 
 def _lone(p: Poly) -> Expr:
     return as_atom(p)
-

@@ -19,7 +19,6 @@ from derive.notation.operation import Operation
 from derive.notation.text_form import parse
 from derive.program.code import Attribute, Code, Function, Keyword, Literal, Method, Name, replaced
 
-
 Axes = tuple[Index, ...]
 
 
@@ -70,6 +69,8 @@ class Row:
     equation: str
     call: str
     cotangent: str = ""
+    statistics: tuple[str, ...] = ()
+    """The arguments that are results of another kernel, in the form that it gives them in."""
 
     @cached_property
     def operation(self) -> Operation:

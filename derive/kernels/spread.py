@@ -1,6 +1,6 @@
 """Equations of groups of axes, told of other axes: a group stands for any number of them.
 
-    mean[*s](x[*p,*s])   of  *p = n  and  *s = c, t:   Sum_c,t x[n,c,t] / (size(c)*size(t))
+mean[*s](x[*p,*s])   of  *p = n  and  *s = c, t:   Sum_c,t x[n,c,t] / (size(c)*size(t))
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Spread:
 
     def _term(self, t: Term, now: Mapping[Index, Axes]) -> Poly:
         taken = {i for own in (*self.home.values(), *now.values()) for i in own}
-        inside, binders = dict(now), []
+        inside = dict(now)
+        binders: list[Index] = []
         for b in t.binders:
             inside[b] = apart(self.home[b.extent], taken)
             taken.update(inside[b])

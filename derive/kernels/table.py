@@ -128,21 +128,23 @@ db[c] = sum[n,*s](g[n,c,*s])"""
 
 NORMALISATIONS = (
     Normalisation(
-        Row("layer_norm", _LAYER_NORM, "_layer_norm(x, along, w, b, eps)"),
+        Row("layer_norm", _LAYER_NORM, "_layer_normed(x, along, w, b, eps)"),
         Row(
             "layer_norm backward",
             _LAYER_NORM_BACKWARD,
-            "_layer_norm_backward(g, x, along, mu, rstd, w, wanted)",
+            "_layer_normed_gradients(g, x, along, mu, rstd, w, wanted)",
             "g",
+            ("mu", "rstd"),
         ),
     ),
     Normalisation(
-        Row("batch_norm", _BATCH_NORM, "_batch_norm(x, w, b, eps)"),
+        Row("batch_norm", _BATCH_NORM, "_batch_normed(x, w, b, eps)"),
         Row(
             "batch_norm backward",
             _BATCH_NORM_BACKWARD,
-            "_batch_norm_backward(g, x, mu, rstd, w, wanted)",
+            "_batch_normed_gradients(g, x, mu, rstd, w, wanted)",
             "g",
+            ("mu", "rstd"),
         ),
     ),
 )

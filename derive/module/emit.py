@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import Check, refused, steps
-from derive.module.bodies import Lines, Variant, arguments, function_of, names_of, unpacked_call
+from derive.module.bodies import (
+    Lines,
+    Variant,
+    arguments,
+    function_of,
+    names_of,
+    smooth_name,
+    unpacked_call,
+)
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
@@ -73,18 +81,14 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
+    smooth = any(v.program.smooth for v in variants)
     for v in variants:
-        function, forward = names_of(op, v.option)
-        entry = f'    "{v.option}": ({function}, {forward}),'
+        names = [*names_of(op, v.option), *([smooth_name(op, v)] if smooth else [])]
+        entry = f'    "{v.option}": ({", ".join(names)}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
         else:
-            lines += [
-                f'    "{v.option}": (',
-                f"        {function},",
-                f"        {forward},",
-                "    ),",
-            ]
+            lines += [f'    "{v.option}": (', *(f"        {name}," for name in names), "    ),"]
     return [*lines, "}", "", ""]
 
 
@@ -99,7 +103,8 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
             message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
             lines += checked([code.said(refused(op, test, message))])
-            lines.append(f"function, forward = _OPTIONS[{p.name}]")
+            smooth = ", smooth" if any(v.program.smooth for v in variants) else ""
+            lines.append(f"function, forward{smooth} = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     given = arguments(op)
     if variants[0].program.rearranges:
@@ -108,7 +113,29 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
-    lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
-    lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
-    lines += called("return _applied(", [function, *given], ")", 4)
+    silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
+    if any(v.program.smooth for v in variants):
+        smooth = "smooth" if function == "function" else smooth_name(op, variants[0])
+        lines.append(f"if {tangents}:")
+        lines += [f"    {line}" for line in called(f"return {smooth}(", given, ")", 8)]
+        tests = [silent]
+    else:
+        tests = [silent, tangents]
+    lines.append(f"if {' or '.join(tests)}:")
+    lines += [f"    {line}" for line in _results(variants, forward, given, 8)]
+    lines += _results(variants, "_applied", [function, *given], 4)
     return lines
+
+
+def _results(
+    variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
+) -> list[str]:
+    """Lines that return the outputs of a call, which may give more."""
+    more = [bool(v.program.statistics) for v in variants]
+    if all(more):
+        n = len(variants[0].program.outputs)
+        return called(f"return {function}(", given, ")[0]" if n == 1 else f")[:{n}]", indent)
+    if not any(more):
+        return called(f"return {function}(", given, ")", indent)
+    lines = called(f"result = {function}(", given, ")", indent)
+    return [*lines, "return result[0] if isinstance(result, tuple) else result"]

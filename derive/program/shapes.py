@@ -361,3 +361,17 @@ def conv_input(shape: Shape, w: Shape, y: Shape, **_: Any) -> Shape:
 
 def conv_weight(x: Shape, shape: Shape, y: Shape, **_: Any) -> Shape:
     return shape
+
+
+# -------------------------------------------------------------------- several results
+
+
+def normalised(x: Shape, *_: Any, **__: Any) -> Any:
+    """y, and two numbers of every row: of how many axes is nobody's concern."""
+    return x, x[:1], x[:1]
+
+
+def normalised_backward(g: Shape, x: Shape, *given: Any, **__: Any) -> Any:
+    """dx, and what has the axes of the weight: those along which is normalised, or the second."""
+    first = given[0] if isinstance(given[0], tuple) and len(given) > 4 else x[1:2]
+    return x, first, first

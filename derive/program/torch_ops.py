@@ -76,6 +76,11 @@ def _recurrence(result: Shape, *_: Any) -> Poly:
     return scale(elements(result), 5)
 
 
+def _normalised(result: Shape, *_: Any, **__: Any) -> Poly:
+    """A difference, two sums, a product and what is added, for each element."""
+    return scale(elements(result), 5)
+
+
 # -------------------------------------------------------------------- steps before the last
 
 
@@ -131,6 +136,10 @@ class TorchOp:
     contracts: bool = False
     keeps: bool = False
     at_positions: bool = False
+    several: bool = False
+    """It gives a tuple, and ``shape`` the shapes of what that has."""
+    absent: tuple[tuple[int, int], ...] = ()
+    """The places of arguments that may be None, and the number that it stands for."""
     before: Callable[..., Steps] = _no_step
 
 
@@ -150,6 +159,15 @@ def _adds(name: str, source: int) -> TorchOp:
 
 def _reduces(name: str, stem: str = "") -> TorchOp:
     return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
+
+
+def _norm(name: str, absent: tuple[tuple[int, int], ...]) -> TorchOp:
+    return TorchOp(name, shapes.normalised, _normalised, "normed", several=True, absent=absent)
+
+
+def _norm_gradients(name: str, absent: tuple[tuple[int, int], ...]) -> TorchOp:
+    shape = shapes.normalised_backward
+    return TorchOp(name, shape, _normalised, "grads", several=True, absent=absent)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -216,6 +234,10 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
+    _norm("_layer_normed", ((2, 1), (3, 0))),
+    _norm("_batch_normed", ((1, 1), (2, 0))),
+    _norm_gradients("_layer_normed_gradients", ((5, 1),)),
+    _norm_gradients("_batch_normed_gradients", ((4, 1),)),
     TorchOp("exp", stem="e"),
     TorchOp("rsqrt", stem="inverse"),
     TorchOp("square", stem="squared"),
@@ -290,6 +312,8 @@ def is_float32_under_autocast(code: Code) -> bool:
             return name in _FLOAT32
         case Function(name) if name.startswith("torch."):
             return name.rpartition(".")[2] in _FLOAT32
+        case Function() if torch_op(code).several:
+            return True
     return False
 
 
