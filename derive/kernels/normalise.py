@@ -14,20 +14,20 @@ so that w takes the factor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Expr, Index, Num, Param, Pow, free_indices, tensors, walk
+from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors
 from derive.algebra.poly import (
     ONE,
     ZERO,
+    Group,
     Poly,
     Term,
     add,
     as_atom,
     atom,
     base_and_power,
-    constant,
     is_mask,
     make_term,
     mul,
@@ -38,21 +38,20 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.substitution import substitute
-from derive.calculus.lets import Find, Let, layout
+from derive.calculus.lets import Find, layout
+from derive.kernels.deviations import candidates, made_of, multiplied_out, squares
 from derive.kernels.elementwise import over
 from derive.kernels.levels import Level
 from derive.kernels.rebuild import as_poly
 from derive.kernels.row import Axes, Part, Row
 from derive.kernels.spread import Spread, matched, segments
 
-_DEEPEST = 6
-"""In how many steps names are opened on the way to what is normalised."""
 _HALF = Fraction(1, 2)
 _ROOT = Param("#root")
 """Stands for the root of k: what it is squared is a number of the equation."""
 
-Named = Callable[[Poly, str, Axes], Access]
-"""What a statistic of these axes is called, by what it is and what a row calls it."""
+Named = Callable[[Poly, str, Axes, str], Access]
+"""What a statistic of these axes is called, by what it is, a stem, and the kernel it is of."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,13 @@ class _Found:
         return frozenset(i for home in homes for i in home)
 
     @property
+    def root(self) -> Poly:
+        """k^(-1/2)"""
+        if self.k is ONE:
+            return ONE
+        return atom(raised(Group(power(self.k, Fraction(-1))), _HALF))
+
+    @property
     def forward(self) -> _Spread:
         return _Spread(self.kind.forward, self.home)
 
@@ -131,7 +137,8 @@ class _Found:
     def statistics(self, named: Named) -> tuple[Access, Access]:
         """What the kernel's mean and the inverse of its deviation are called."""
         rstd = self.forward("rstd", x=self.x, eps=self.eps)
-        return named(self.mean, "mean", self.rows), named(rstd, "rstd", self.rows)
+        of = self.kind.forward.name
+        return named(self.mean, "mean", self.rows, of), named(rstd, "rstd", self.rows, of)
 
 
 @dataclass(frozen=True)
@@ -139,22 +146,54 @@ class _Call:
     """A backward of the kernel: all of its results are computed at once."""
 
     found: _Found
-    args: tuple[Expr, ...]
     cotangent: Poly
-    weighted: bool
+    weight: Poly
+    statistics: tuple[Access, ...] = ()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it has a weight."""
+        return self.weight is not ONE
+
+    def naming(self, named: Named) -> _Call:
+        """The same, its statistics having names."""
+        return replace(self, statistics=self.found.statistics(named))
 
     def part(self, number: int, binders: Axes = ()) -> Poly:
         """One of its results."""
         f = self.found
-        name = f.kind.backward.name
-        return atom(Part(name, number, self.args, f.axes, f.along, binders))
+        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight))
+        return atom(Part(f.kind.backward.name, number, args, f.axes, f.along, binders))
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A body with y as the kernel: what is left of it, and what stands beside the kernel."""
+
+    found: _Found
+    left: Poly
+    outside: Poly
+    weight: Poly
+    bias: Poly
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the kernel has the weight."""
+        return self.weight is not ONE
+
+    def made(self, named: Named) -> Poly:
+        """The whole."""
+        f, args = self.found, (self.found.x, _lone(self.weight), _lone(self.bias), self.found.eps)
+        known = f.statistics(named)
+        kernel = Part(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
+        return add(self.left, mul(self.outside, atom(kernel)))
 
 
 @dataclass
 class Normalised:
     """A normalisation and its backward as patterns, in the bodies of one program."""
 
-    kind: Normalisation
+    kinds: Sequence[Normalisation]
     named: Named
     backward: bool
     calls: list[_Call] = field(default_factory=list)
@@ -171,17 +210,15 @@ class Normalised:
             made = self._input(body, find) or self._others(body, find)
             if made is not None:
                 return made
-        for found in self._found(body, find):
-            made = self._output(found, body, find)
-            if made is not None:
-                return made
-        return None
+        found = [y for f in self._found(body, find) if (y := self._output(f, body, find))]
+        chosen = next((y for y in found if y.weighted), found[0] if found else None)
+        return None if chosen is None else chosen.made(self.named)
 
     # ---------------------------------------------------------------- the forward
 
-    def _output(self, f: _Found, body: Poly, find: Find) -> Poly | None:
+    def _output(self, f: _Found, body: Poly, find: Find) -> _Output | None:
         """The body with y as the kernel."""
-        level = Level(body, _own(find, f.x), _expanded)
+        level = Level(body, made_of(find, f.x), multiplied_out)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
         factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
         if not factors:
@@ -195,23 +232,19 @@ class Normalised:
         for b in (bias, ZERO) if bias.terms else (ZERO,):
             left = level.without(add(whole, b))
             if left is not None:
-                w = inside if inside is ONE and f.k is ONE else mul(inside, power(f.k, -_HALF))
-                args = (f.x, _lone(w), _lone(b), f.eps)
-                if not free_indices(w) and w is not ONE:
-                    args, outside = (f.x, Num(Fraction(1)), _lone(b), f.eps), mul(outside, w)
-                    if b.terms:
-                        continue
-                name = f.kind.forward.name
-                made = Part(name, 0, args, f.axes, f.along, (), f.statistics(self.named))
-                return add(left, mul(outside, atom(made)))
+                if inside is not ONE:
+                    return _Output(f, left, outside, mul(inside, f.root), b)
+                if f.k is ONE or not b.terms:
+                    return _Output(f, left, mul(outside, f.root), ONE, b)
         return None
 
     # ---------------------------------------------------------------- the backward
 
     def _input(self, body: Poly, find: Find) -> Poly | None:
-        """The body with dx as the kernel."""
+        """The body with dx as the kernel, by preference one that has the weight."""
+        made: list[tuple[Poly, _Call]] = []
         for f in self._found(body, find):
-            level = Level(body, _own(find, f.x), _expanded)
+            level = Level(body, made_of(find, f.x), multiplied_out)
             found = []
             for s in level.whole.terms:
                 beside = over(s, atom(f.factor).terms[0])
@@ -225,10 +258,15 @@ class Normalised:
                 left = level.without(whole) if _has(level.whole, whole) else None
                 if left is not None:
                     call = self._call(f, g)
-                    if call not in self.calls:
-                        self.calls.append(call)
-                    return add(left, call.part(0))
-        return None
+                    made.append((left, call))
+                    break
+        if not made:
+            return None
+        left, call = next((entry for entry in made if entry[1].weighted), made[0])
+        call = call.naming(self.named)
+        if call not in self.calls:
+            self.calls.append(call)
+        return add(left, call.part(0))
 
     def _dx(self, f: _Found, v: Poly) -> Poly:
         """dx where v is the cotangent of what is divided, times k^(-1/2)."""
@@ -243,23 +281,19 @@ class Normalised:
         )
         if f.k is not ONE:
             made = add(ZERO, *(_squared(t, f.k) for t in made.terms))
-        return _expanded(made)
+        return multiplied_out(made)
 
     def _call(self, f: _Found, v: Poly) -> _Call:
         """The kernel's backward of a cotangent that is a product with a weight."""
         w, g = _parted(v, f.kept)
         if not tensors(g) or not tensors(w):
             w, g = ONE, v
-        if f.k is not ONE:
-            scaled = power(f.k, -_HALF)
-            w, g = (w, mul(g, scaled)) if w is ONE else (mul(w, scaled), g)
-        mu, rstd = f.statistics(self.named)
-        return _Call(f, (_lone(g), f.x, mu, rstd, _lone(w)), g, w is not ONE)
+        return _Call(f, mul(g, f.root), ONE) if w is ONE else _Call(f, g, mul(w, f.root))
 
     def _others(self, body: Poly, find: Find) -> Poly | None:
         """The body with dw or db as what such a call computes besides."""
         for call in self.calls:
-            f, level = call.found, Level(body, _own(find, call.found.x), _expanded)
+            f, level = call.found, Level(body, made_of(find, call.found.x), multiplied_out)
             order = [i for i in f.axes if i in f.kept]
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
@@ -274,7 +308,7 @@ class Normalised:
                     if left is not None:
                         made = substitute(call.part(number, rest), chosen)
                         if number == 1 and f.k is not ONE:
-                            made = mul(made, power(f.k, -_HALF))
+                            made = mul(made, f.root)
                         return add(left, made)
         return None
 
@@ -282,8 +316,8 @@ class Normalised:
 
     def _found(self, body: Poly, find: Find) -> Iterator[_Found]:
         """Everything that the body divides by a deviation along axes."""
-        for deviation, over_axes in _squares(body, find):
-            for x in _candidates(deviation, over_axes, find):
+        for deviation, over_axes in squares(body, find):
+            for x in candidates(deviation, over_axes, find):
                 for chosen in matched(over_axes, free_indices(body)):
                     yield from self._of(
                         substitute(x, chosen), frozenset(chosen.values()), body, find
@@ -293,20 +327,20 @@ class Normalised:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
-        own = _own(find, x)
-        for home in self.kind.homes(axes, along):
-            spread = _Spread(self.kind.forward, home)
+        own = made_of(find, x)
+        for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
+            spread = _Spread(kind.forward, home)
             inverse = spread("rstd", x=x, eps=ZERO)
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
             factors = dict.fromkeys(
-                f for t in Level(body, own, _expanded).whole.terms for f in t.factors
+                f for t in Level(body, own, multiplied_out).whole.terms for f in t.factors
             )
             for f in factors:
                 solved = _solved(f, as_poly(square))
                 if solved is not None:
                     k, eps = solved
                     order = tuple(i for i in axes if i in along)
-                    yield _Found(self.kind, home, axes, order, x, eps, k, f)
+                    yield _Found(kind, home, axes, order, x, eps, k, f)
 
 
 def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
@@ -330,79 +364,6 @@ def _in_two(t: Term) -> tuple[Poly, Term]:
     numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
     rest = [f for f in t.factors if f not in numbers]
     return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
-
-
-def _squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
-    """What is squared and summed on the way from the body down, with the indices of the sum."""
-    pending: list[tuple[Expr, int]] = [(body, 0)]
-    met: set[Expr] = set()
-    while pending:
-        e, depth = pending.pop(0)
-        for part in walk(e):
-            if isinstance(part, Access) and part not in met:
-                met.add(part)
-                let = _plain(find, part.tensor)
-                if let is not None and depth < _DEEPEST and _divides(let.body, find, _DEEPEST):
-                    pending.append((let.body_at(part.positions), depth + 1))
-            elif isinstance(part, Term) and part.binders:
-                for f in part.factors:
-                    base, exponent = base_and_power(f)
-                    own = tuple(i for i in part.binders if i in free_indices(base))
-                    if exponent == 2 and own == part.binders:
-                        yield base, own
-
-
-def _divides(body: Poly, find: Find, depth: int) -> bool:
-    """Whether a square is summed in the body, or in what it is defined by."""
-    for part in walk(body):
-        if isinstance(part, Term) and part.binders:
-            if any(base_and_power(f)[1] == 2 for f in part.factors):
-                return True
-    names = sorted(tensors(body)) if depth else ()
-    lets = (let for name in names if (let := _plain(find, name)) is not None)
-    return any(_divides(let.body, find, depth - 1) for let in lets)
-
-
-def _candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
-    """What may be x where e is x - mean(x): all of it that has the axes."""
-    met = set()
-    for _ in range(_DEEPEST):
-        p = as_poly(e)
-        own = poly(t for t in p.terms if free_indices(t) & set(along))
-        if own.terms and own not in met and len(p.terms) > 1:
-            met.add(own)
-            yield own
-        lone = as_atom(p)
-        let = _plain(find, lone.tensor) if isinstance(lone, Access) else None
-        if let is None:
-            return
-        assert isinstance(lone, Access)
-        e = let.body_at(lone.positions)
-
-
-def _plain(find: Find, name: str) -> Let | None:
-    let = find(name)
-    return let if let is not None and let.kind == "sum" and let.dtype == "float" else None
-
-
-def _own(find: Find, x: Poly) -> Find:
-    """The definitions of what is made of x alone."""
-    stops = tensors(x)
-    known: dict[str, bool] = {}
-
-    def made(name: str, depth: int) -> bool:
-        if name in stops:
-            return True
-        if name not in known:
-            let = _plain(find, name) if depth else None
-            read = tensors(let.body) if let is not None else frozenset()
-            known[name] = bool(read) and all(made(n, depth - 1) for n in read)
-        return known[name]
-
-    def of(name: str) -> Let | None:
-        return _plain(find, name) if name not in stops and made(name, _DEEPEST) else None
-
-    return of
 
 
 def _is_rid(t: Term, factor: Expr) -> bool:
@@ -441,22 +402,6 @@ def _parted(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
 
 def _is_plain(t: Term) -> bool:
     return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
-
-
-def _expanded(p: Poly) -> Poly:
-    """The sum with squares of sums multiplied out."""
-    return add(ZERO, *map(_expanded_term, p.terms))
-
-
-def _expanded_term(t: Term) -> Poly:
-    factors = []
-    for f in t.factors:
-        base, n = base_and_power(f)
-        whole = isinstance(base, Poly) and n > 1 and n.denominator == 1
-        factors += [as_poly(base)] * int(n) if whole else [atom(f)]
-    if len(factors) == len(t.factors):
-        return poly([t])
-    return sum_over(mul(constant(t.coef), *factors), t.binders)
 
 
 def _has(p: Poly, part: Poly) -> bool:

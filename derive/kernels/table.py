@@ -102,50 +102,47 @@ BACKWARD = (
 )
 """The kernels that a backward may call beside those, where no graph of it is wanted."""
 
-_LAYER_NORM = """op layer_norm(x[*p,*s], w[*s], b[*s]; eps=1e-5) -> y, mu, rstd
-mu[*p] = mean[*s](x[*p,*s])
-rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps)
-y[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]"""
 
-_LAYER_NORM_BACKWARD = """op layer_norm(g[*p,*s], x[*p,*s], mu[*p], rstd[*p], w[*s]) -> dx, dw, db
-h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]
-v[*p,*s] = g[*p,*s]*w[*s]
-dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s]))
-dw[*s] = sum[*p](g[*p,*s]*h[*p,*s])
-db[*s] = sum[*p](g[*p,*s])"""
+def _norm(
+    name: str, axes: str, along: str, weight: str, call: str, gradients: str
+) -> Normalisation:
+    """Rows for x[axes] normalised along some of the axes, of a weight and a bias with others."""
+    rows = ",".join(i for i in axes.split(",") if i not in along.split(","))
+    x, row = f"[{axes}]", f"[{rows}]" if rows else ""
+    forward = f"""op {name}(x{x}, w[{weight}], b[{weight}]; eps=1e-5) -> y, mu, rstd
+mu{row} = mean[{along}](x{x})
+rstd{row} = rsqrt(mean[{along}]((x{x} - mu{row})**2) + eps)
+y{x} = (x{x} - mu{row})*rstd{row}*w[{weight}] + b[{weight}]"""
+    rest = ",".join(i for i in axes.split(",") if i not in weight.split(","))
+    backward = f"""op {name}(g{x}, x{x}, mu{row}, rstd{row}, w[{weight}]) -> dx, dw, db
+h{x} = (x{x} - mu{row})*rstd{row}
+v{x} = g{x}*w[{weight}]
+dx{x} = rstd{row}*(v{x} - mean[{along}](v{x}) - h{x}*mean[{along}](v{x}*h{x}))
+dw[{weight}] = sum[{rest}](g{x}*h{x})
+db[{weight}] = sum[{rest}](g{x})"""
+    known = ("mu", "rstd")
+    return Normalisation(
+        Row(name, forward, call), Row(f"{name} backward", backward, gradients, "g", known)
+    )
 
-_BATCH_NORM = """op batch_norm(x[n,c,*s], w[c], b[c]; eps=1e-5) -> y, mu, rstd
-mu[c] = mean[n,*s](x[n,c,*s])
-rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps)
-y[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]"""
-
-_BATCH_NORM_BACKWARD = """op batch_norm(g[n,c,*s], x[n,c,*s], mu[c], rstd[c], w[c]) -> dx, dw, db
-h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]
-v[n,c,*s] = g[n,c,*s]*w[c]
-dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s]))
-dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s])
-db[c] = sum[n,*s](g[n,c,*s])"""
 
 NORMALISATIONS = (
-    Normalisation(
-        Row("layer_norm", _LAYER_NORM, "_layer_normed(x, along, w, b, eps)"),
-        Row(
-            "layer_norm backward",
-            _LAYER_NORM_BACKWARD,
-            "_layer_normed_gradients(g, x, along, mu, rstd, w, wanted)",
-            "g",
-            ("mu", "rstd"),
-        ),
+    _norm(
+        *("layer_norm", "*p,*s", "*s", "*s"),
+        *("_layer_normed(x, along, w, b, eps)",),
+        *("_layer_normed_gradients(g, x, along, mu, rstd, w, wanted)",),
     ),
-    Normalisation(
-        Row("batch_norm", _BATCH_NORM, "_batch_normed(x, w, b, eps)"),
-        Row(
-            "batch_norm backward",
-            _BATCH_NORM_BACKWARD,
-            "_batch_normed_gradients(g, x, mu, rstd, w, wanted)",
-            "g",
-            ("mu", "rstd"),
-        ),
+    _norm(
+        *("group_norm", "n,k,c,*s", "c,*s", "k,c"),
+        *("_group_normed(x, w, b, eps)", "_group_normed_gradients(g, x, mu, rstd, w, wanted)"),
+    ),
+    _norm(
+        *("instance_norm", "n,c,*s", "*s", "c"),
+        *("_channel_normed(x, w, b, eps)", "_channel_normed_gradients(g, x, mu, rstd, w, wanted)"),
+    ),
+    _norm(
+        *("batch_norm", "n,c,*s", "n,*s", "c"),
+        *("_batch_normed(x, w, b, eps)", "_batch_normed_gradients(g, x, mu, rstd, w, wanted)"),
     ),
 )
 """The kernels of normalisations, forward and backward, which have several results."""

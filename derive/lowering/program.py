@@ -80,14 +80,14 @@ def _program(given: Given, every: Given) -> Program:
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
-    norms = [[Normalised(kind, named, back) for kind in NORMALISATIONS] for back in (False, True)]
-    forward = forward_of(given, [*norms[0], *patterns(backward=False)])
+    norms = [Normalised(NORMALISATIONS, named, back) for back in (False, True)]
+    forward = forward_of(given, [norms[0], *patterns(backward=False)])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
-        kernels = [*norms[1], *patterns(backward=True)]
+        kernels = [norms[1], *patterns(backward=True)]
         return _backward(given, lines, precision.has_products, kernels, outputs, statistics)
 
     def plain(outputs: Collection[str]) -> Program:

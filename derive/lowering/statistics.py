@@ -25,21 +25,22 @@ class Statistics:
     """What the results of kernels are called beside their first."""
 
     lets: Lets
-    made: list[Let] = field(default_factory=list)
+    made: dict[str, tuple[str, Let]] = field(default_factory=dict)
 
-    def named(self, p: Poly, stem: str, axes: Sequence[Index]) -> Access:
+    def named(self, p: Poly, stem: str, axes: Sequence[Index], kernel: str) -> Access:
         """The name of p with these axes, the same each time."""
         own = tuple(axes)
-        for let in self.made:
-            alike = [(i.extent, i.group) for i in let.formals] == [(i.extent, i.group) for i in own]
+        for of, let in self.made.values():
+            alike = of == kernel and [(i.extent, i.group) for i in let.formals] == [
+                (i.extent, i.group) for i in own
+            ]
             if alike and let.body_at(own) is p:
                 return Access(let.name, own)
-        of = min(tensors(p))
-        name = numbered(f"{of}~{stem}", self.lets.by_name)
+        name = numbered(f"{min(tensors(p))}~{stem}", self.lets.by_name)
         self.lets.spoken[name] = self.lets.fresh_name(stem)
         self.lets.reserved.add(self.lets.spoken[name])
         self.lets.by_name[name] = Let(name, own, p, internal=True)
-        self.made.append(self.lets.by_name[name])
+        self.made[name] = kernel, self.lets.by_name[name]
         return Access(name, own)
 
 

@@ -235,9 +235,12 @@ _ROWS = (
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
     _norm("_layer_normed", ((2, 1), (3, 0))),
-    _norm("_batch_normed", ((1, 1), (2, 0))),
+    *(_norm(f"_{name}_normed", ((1, 1), (2, 0))) for name in ("batch", "group", "channel")),
     _norm_gradients("_layer_normed_gradients", ((5, 1),)),
-    _norm_gradients("_batch_normed_gradients", ((4, 1),)),
+    *(
+        _norm_gradients(f"_{name}_normed_gradients", ((4, 1),))
+        for name in ("batch", "group", "channel")
+    ),
     TorchOp("exp", stem="e"),
     TorchOp("rsqrt", stem="inverse"),
     TorchOp("square", stem="squared"),

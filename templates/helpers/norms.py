@@ -1,5 +1,7 @@
 """Kernels of normalisations: their results, then what the backward reads."""
 
+import math
+
 import torch
 
 
@@ -37,3 +39,48 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted):
         call = torch.ops.aten.native_batch_norm_backward
         return call(G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _group_normed(x, weight, bias, eps):
+    """x normalised in each group of channels, its second axis, and their statistics."""
+    n, g, c = x.shape[:3]
+    if not x.numel():
+        return torch.empty_like(x), x.new_full((n, g), math.nan), x.new_full((n, g), math.nan)
+    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
+    size = math.prod(x.shape[3:])
+    given = (x.flatten(1, 2).contiguous(), weight, bias, n, g * c, size, g, eps)
+    y, mean, rstd = torch.native_group_norm(*given)
+    return y.view(x.shape), mean, rstd
+
+
+def _group_normed_gradients(G, x, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    n, g, c = x.shape[:3]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((g, c)), x.new_zeros((g, c))
+    weight = None if weight is None else weight.flatten()
+    call, size = torch.ops.aten.native_group_norm_backward, math.prod(x.shape[3:])
+    given = (mean, rstd, weight, n, g * c, size, g, wanted)
+    G, x2 = (t.flatten(1, 2).contiguous() for t in (G, x))
+    grads, shapes = call(G, x2, *given), (x.shape, (g, c), (g, c))
+    pairs = zip(grads, shapes, strict=True)
+    return [None if t is None else t.reshape(shape) for t, shape in pairs]
+
+
+def _channel_normed(x, weight, bias, eps):
+    """x normalised in each channel of each example, and their statistics."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_full((n, c), math.nan), x.new_full((n, c), math.nan)
+    given = (weight, bias, n, c, math.prod(x.shape[2:]), c, eps)
+    return torch.native_group_norm(x.contiguous(), *given)
+
+
+def _channel_normed_gradients(G, x, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), c, wanted)
+    call = torch.ops.aten.native_group_norm_backward
+    return call(G.contiguous(), x.contiguous(), *given)
