@@ -91,9 +91,9 @@ class Row:
 
     @cached_property
     def along(self) -> tuple[Index, ...]:
-        """The indices of the result, all of which the kernel sums over."""
+        """The indices of the first result, all of which the kernel sums over."""
         op = self.operation
-        (output,) = (e for e in op.equations if e.name in op.outputs)
+        output = next(e for e in op.equations if e.name == op.outputs[0])
         return tuple(i for i in output.axes if isinstance(i, Index))
 
     @cached_property

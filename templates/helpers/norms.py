@@ -58,6 +58,8 @@ def _group_normed_gradients(G, x, mean, rstd, weight, wanted):
     n, g, c = x.shape[:3]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((g, c)), x.new_zeros((g, c))
+    if weight is None and wanted[2]:
+        weight = x.new_ones((g, c))
     weight = None if weight is None else weight.flatten()
     call, size = torch.ops.aten.native_group_norm_backward, math.prod(x.shape[3:])
     given = (mean, rstd, weight, n, g * c, size, g, wanted)
@@ -81,6 +83,8 @@ def _channel_normed_gradients(G, x, mean, rstd, weight, wanted):
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    if weight is None and wanted[2]:
+        weight = x.new_ones(c)
     given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), c, wanted)
     call = torch.ops.aten.native_group_norm_backward
     return call(G.contiguous(), x.contiguous(), *given)
