@@ -134,7 +134,11 @@ def _results(
     more = [bool(v.program.statistics) for v in variants]
     if all(more):
         n = len(variants[0].program.outputs)
-        return called(f"return {function}(", given, ")[0]" if n == 1 else f")[:{n}]", indent)
+        end = "[0]" if n == 1 else f"[:{n}]"
+        whole = f"return {function}({', '.join(given)}){end}"
+        if len(whole) + indent <= COLUMNS:
+            return [whole]
+        return [*called(f"result = {function}(", given, ")", indent), f"return result{end}"]
     if not any(more):
         return called(f"return {function}(", given, ")", indent)
     lines = called(f"result = {function}(", given, ")", indent)

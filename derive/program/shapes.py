@@ -366,12 +366,17 @@ def conv_weight(x: Shape, shape: Shape, y: Shape, **_: Any) -> Shape:
 # -------------------------------------------------------------------- several results
 
 
-def normalised(x: Shape, *_: Any, **__: Any) -> Any:
-    """y, and two numbers of every row: of how many axes is nobody's concern."""
-    return x, x[:1], x[:1]
+def rows_normalised(x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
+    """y, and two numbers of every row."""
+    row = x[: len(x) - len(shape)]
+    return x, row, row
 
 
-def normalised_backward(g: Shape, x: Shape, *given: Any, **__: Any) -> Any:
-    """dx, and what has the axes of the weight: those along which is normalised, or the second."""
-    first = given[0] if isinstance(given[0], tuple) and len(given) > 4 else x[1:2]
-    return x, first, first
+def row_gradients(g: Shape, x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
+    """dx, and what has the axes of a row."""
+    return x, shape, shape
+
+
+def normalised(start: int, stop: int) -> Callable[..., Any]:
+    """A tensor like the first argument, and two with some of its axes."""
+    return lambda x, *_, **__: (x, x[start:stop], x[start:stop])

@@ -161,13 +161,10 @@ def _reduces(name: str, stem: str = "") -> TorchOp:
     return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
 
 
-def _norm(name: str, absent: tuple[tuple[int, int], ...]) -> TorchOp:
-    return TorchOp(name, shapes.normalised, _normalised, "normed", several=True, absent=absent)
-
-
-def _norm_gradients(name: str, absent: tuple[tuple[int, int], ...]) -> TorchOp:
-    shape = shapes.normalised_backward
-    return TorchOp(name, shape, _normalised, "grads", several=True, absent=absent)
+def _several(
+    name: str, shape: Callable[..., Any], *absent: tuple[int, int], stem: str = "normed"
+) -> TorchOp:
+    return TorchOp(name, shape, _normalised, stem, several=True, absent=absent)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -234,13 +231,14 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
-    _norm("_layer_normed", ((2, 1), (3, 0))),
-    *(_norm(f"_{name}_normed", ((1, 1), (2, 0))) for name in ("batch", "group", "channel")),
-    _norm_gradients("_layer_normed_gradients", ((5, 1),)),
-    *(
-        _norm_gradients(f"_{name}_normed_gradients", ((4, 1),))
-        for name in ("batch", "group", "channel")
-    ),
+    _several("_layer_normed", shapes.rows_normalised, (2, 1), (3, 0)),
+    _several("_batch_normed", shapes.normalised(1, 2), (1, 1), (2, 0)),
+    _several("_group_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_channel_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_layer_normed_gradients", shapes.row_gradients, (5, 1), stem="grads"),
+    _several("_batch_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
+    _several("_group_normed_gradients", shapes.normalised(1, 3), (4, 1), stem="grads"),
+    _several("_channel_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
     TorchOp("exp", stem="e"),
     TorchOp("rsqrt", stem="inverse"),
     TorchOp("square", stem="squared"),

@@ -29,8 +29,7 @@ def _batch_normed(x, weight, bias, eps):
     """x normalised along all axes but the second, and its mean and inverse deviation there."""
     if x.numel():
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
-    nothing = x.new_full((x.shape[1],), math.nan)
-    return torch.empty_like(x), nothing, nothing.clone()
+    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
 
 def _batch_normed_gradients(G, x, mean, rstd, weight, wanted):
@@ -45,7 +44,7 @@ def _group_normed(x, weight, bias, eps):
     """x normalised in each group of channels, its second axis, and their statistics."""
     n, g, c = x.shape[:3]
     if not x.numel():
-        return torch.empty_like(x), x.new_full((n, g), math.nan), x.new_full((n, g), math.nan)
+        return torch.empty_like(x), x.new_zeros((n, g)), x.new_zeros((n, g))
     weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
     size = math.prod(x.shape[3:])
     given = (x.flatten(1, 2).contiguous(), weight, bias, n, g * c, size, g, eps)
@@ -73,7 +72,7 @@ def _channel_normed(x, weight, bias, eps):
     """x normalised in each channel of each example, and their statistics."""
     n, c = x.shape[:2]
     if not x.numel():
-        return torch.empty_like(x), x.new_full((n, c), math.nan), x.new_full((n, c), math.nan)
+        return torch.empty_like(x), x.new_zeros((n, c)), x.new_zeros((n, c))
     given = (weight, bias, n, c, math.prod(x.shape[2:]), c, eps)
     return torch.native_group_norm(x.contiguous(), *given)
 
