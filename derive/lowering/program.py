@@ -99,8 +99,8 @@ def _program(given: Given, every: Given) -> Program:
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
         made = replace(made, forward=lines)
     if forward.scope.results:
-        smooth, exact, _ = forward_of(every, patterns(backward=False)).lines()
-        made = replace(made, smooth=smooth, smooth_precision=exact)
+        composed, exact, _ = forward_of(every, patterns(backward=False)).lines()
+        made = replace(made, composed=composed, composed_precision=exact)
     views = rearranges(given.border.op, lines)
     recognised = tuple(dict.fromkeys((*found, *made.recognised)))
     return replace(made, recognised=recognised, rearranges=views, forward_precision=precision)

@@ -42,7 +42,7 @@ class Lines:
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
-    smooth: tuple[str, ...]
+    composed: tuple[str, ...]
     """The function of the forward that torch itself differentiates, if that is another."""
     first_order: tuple[str, ...]
     """The function of the backward where no graph of it is wanted, if that is another."""
@@ -50,7 +50,7 @@ class Lines:
 
     def lines(self) -> Iterator[str]:
         """All that is computed."""
-        yield from (*self.forward, *self.smooth, *self.first_order)
+        yield from (*self.forward, *self.composed, *self.first_order)
         for c in self.classes:
             yield from (*c.setup, *c.backward)
 
@@ -79,7 +79,7 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     return Lines(
         signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
         forward=forward,
-        smooth=_smooth(op, variant),
+        composed=_composed(op, variant),
         first_order=_first_order(op, variant),
         classes=() if program.rearranges else (_class(op, variant),),
     )
@@ -101,22 +101,22 @@ def _forward(
     return indented(forward, 4)
 
 
-def _smooth(op: Operation, variant: Variant) -> tuple[str, ...]:
+def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
     """The function of the forward that torch itself differentiates."""
     program = variant.program
-    if not program.smooth:
+    if not program.composed:
         return ()
-    start = called(f"def {smooth_name(op, variant)}(", arguments(op), "):", 0)
-    own = _forward(op, program.smooth, program.smooth_precision, program.outputs)
+    start = called(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
+    own = _forward(op, program.composed, program.composed_precision, program.outputs)
     return (*start, *own, "", "")
 
 
-def smooth_name(op: Operation, variant: Variant) -> str:
+def composed_name(op: Operation, variant: Variant) -> str:
     """The name of the function that is called where torch itself differentiates."""
     _, forward = names_of(op, variant.option)
-    if not variant.program.smooth:
+    if not variant.program.composed:
         return forward
-    return forward.removesuffix("forward") + "smooth"
+    return forward.removesuffix("forward") + "composed"
 
 
 def _floats(op: Operation) -> list[str]:

@@ -10,9 +10,9 @@ from derive.module.bodies import (
     Lines,
     Variant,
     arguments,
+    composed_name,
     function_of,
     names_of,
-    smooth_name,
     unpacked_call,
 )
 from derive.module.document import Doc
@@ -81,9 +81,9 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
-    smooth = any(v.program.smooth for v in variants)
+    composed = any(v.program.composed for v in variants)
     for v in variants:
-        names = [*names_of(op, v.option), *([smooth_name(op, v)] if smooth else [])]
+        names = [*names_of(op, v.option), *([composed_name(op, v)] if composed else [])]
         entry = f'    "{v.option}": ({", ".join(names)}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
@@ -103,8 +103,8 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
             message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
             lines += checked([code.said(refused(op, test, message))])
-            smooth = ", smooth" if any(v.program.smooth for v in variants) else ""
-            lines.append(f"function, forward{smooth} = _OPTIONS[{p.name}]")
+            composed = ", composed" if any(v.program.composed for v in variants) else ""
+            lines.append(f"function, forward{composed} = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     given = arguments(op)
     if variants[0].program.rearranges:
@@ -114,10 +114,10 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
-    if any(v.program.smooth for v in variants):
-        smooth = "smooth" if function == "function" else smooth_name(op, variants[0])
+    if any(v.program.composed for v in variants):
+        composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append(f"if {tangents}:")
-        lines += [f"    {line}" for line in called(f"return {smooth}(", given, ")", 8)]
+        lines += [f"    {line}" for line in called(f"return {composed}(", given, ")", 8)]
         tests = [silent]
     else:
         tests = [silent, tangents]

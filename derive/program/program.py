@@ -66,8 +66,8 @@ class Program:
     first_order_precision: Precision = PLAIN
     statistics: tuple[str, ...] = ()
     """What the forward gives beside the outputs, for the backward alone."""
-    smooth: tuple[Line, ...] = ()
+    composed: tuple[Line, ...] = ()
     """The forward that torch itself differentiates, if that is another."""
-    smooth_precision: Precision = PLAIN
+    composed_precision: Precision = PLAIN
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""
