@@ -99,6 +99,40 @@ def made_of(find: Find, x: Poly) -> Find:
     return of
 
 
+def openings(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
+    """What may be opened to see a normalisation of x: more and more of what the body reads.
+
+    First what is made of x alone; then what is that times anything else, as y = w*h is; then
+    the adjoints of such names, which a backward keeps where they are short.
+    """
+    own = made_of(find, x)
+    yield own
+    stops = tensors(x)
+
+    def is_own(name: str) -> bool:
+        return name in stops or own(name) is not None
+
+    def product(name: str) -> Let | None:
+        let = _plain(find, name) if name not in stops else None
+        if let is None or len(let.body.terms) != 1 or let.body.terms[0].binders:
+            return None
+        return let if any(map(is_own, tensors(let.body))) else None
+
+    def more(name: str) -> Let | None:
+        return own(name) or product(name)
+
+    read = tensors(body)
+    if any(product(name) for name in read):
+        yield more
+    adjoints = {}
+    for name in read:
+        let = _plain(find, name) if name.startswith("@") else None
+        if let is not None and any(is_own(n) or more(n) for n in tensors(let.body)):
+            adjoints[name] = let
+    if adjoints:
+        yield lambda name: more(name) or adjoints.get(name)
+
+
 def multiplied_out(p: Poly) -> Poly:
     """The sum with squares of sums multiplied out."""
     return add(ZERO, *map(_expanded_term, p.terms))

@@ -39,7 +39,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
-from derive.kernels.deviations import candidates, made_of, multiplied_out, squares
+from derive.kernels.deviations import candidates, multiplied_out, openings, squares
 from derive.kernels.elementwise import over
 from derive.kernels.levels import Level
 from derive.kernels.rebuild import as_poly
@@ -100,6 +100,8 @@ class _Found:
     eps: Poly
     k: Poly
     factor: Expr
+    names: Find = field(compare=False)
+    """The names that are opened to see it."""
 
     @property
     def rows(self) -> Axes:
@@ -218,7 +220,7 @@ class Normalised:
 
     def _output(self, f: _Found, body: Poly, find: Find) -> _Output | None:
         """The body with y as the kernel."""
-        level = Level(body, made_of(find, f.x), multiplied_out)
+        level = Level(body, f.names, multiplied_out)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
         factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
         if not factors:
@@ -244,7 +246,7 @@ class Normalised:
         """The body with dx as the kernel, by preference one that has the weight."""
         made: list[tuple[Poly, _Call]] = []
         for f in self._found(body, find):
-            level = Level(body, made_of(find, f.x), multiplied_out)
+            level = Level(body, f.names, multiplied_out)
             found = []
             for s in level.whole.terms:
                 beside = over(s, atom(f.factor).terms[0])
@@ -293,23 +295,30 @@ class Normalised:
     def _others(self, body: Poly, find: Find) -> Poly | None:
         """The body with dw or db as what such a call computes besides."""
         for call in self.calls:
-            f, level = call.found, Level(body, made_of(find, call.found.x), multiplied_out)
-            order = [i for i in f.axes if i in f.kept]
+            f = call.found
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
-            results = [(2, call.cotangent)]
+            results = [(2, ONE, call.cotangent)]
             if call.weighted:
-                results.insert(0, (1, mul(call.cotangent, divided)))
-            for number, each in results:
-                own = sum_over(each, rest)
-                for chosen in matched(order, free_indices(body)):
-                    whole = substitute(own, chosen)
-                    left = level.without(whole) if _has(level.whole, whole) else None
-                    if left is not None:
-                        made = substitute(call.part(number, rest), chosen)
-                        if number == 1 and f.k is not ONE:
-                            made = mul(made, f.root)
-                        return add(left, made)
+                results.insert(0, (1, f.root, mul(call.cotangent, divided)))
+            for number, scaled, each in results:
+                part = call.part(number, rest)
+                for names in openings(find, f.x, body):
+                    whole, made = sum_over(each, rest), mul(part, scaled)
+                    new = self._moved(Level(body, names, multiplied_out), whole, made, f)
+                    if new is not None:
+                        return new
+        return None
+
+    @staticmethod
+    def _moved(level: Level, whole: Poly, made: Poly, f: _Found) -> Poly | None:
+        """The body with one of the results of f, whatever its axes are called there."""
+        order = [i for i in f.axes if i in f.kept]
+        for chosen in matched(order, free_indices(level.body)):
+            here = substitute(whole, chosen)
+            left = level.without(here) if _has(level.whole, here) else None
+            if left is not None:
+                return add(left, substitute(made, chosen))
         return None
 
     # ---------------------------------------------------------------- what is normalised
@@ -327,20 +336,17 @@ class Normalised:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
-        own = made_of(find, x)
+        wholes = [(own, Level(body, own, multiplied_out).whole) for own in openings(find, x, body)]
+        order = tuple(i for i in axes if i in along)
         for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
-            spread = _Spread(kind.forward, home)
-            inverse = spread("rstd", x=x, eps=ZERO)
+            inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO)
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
-            factors = dict.fromkeys(
-                f for t in Level(body, own, multiplied_out).whole.terms for f in t.factors
-            )
-            for f in factors:
-                solved = _solved(f, as_poly(square))
-                if solved is not None:
-                    k, eps = solved
-                    order = tuple(i for i in axes if i in along)
-                    yield _Found(kind, home, axes, order, x, eps, k, f)
+            for own, whole in wholes:
+                for f in dict.fromkeys(f for t in whole.terms for f in t.factors):
+                    solved = _solved(f, as_poly(square))
+                    if solved is not None:
+                        k, eps = solved
+                        yield _Found(kind, home, axes, order, x, eps, k, f, own)
 
 
 def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:

@@ -44,10 +44,10 @@ def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:
     large = {t.name for t in row.operation.inputs if len(t.axes) == whole}
     codes: dict[str, Code] = {"along": shape_of(e.along), "wanted": wanted(len(row.parts))}
     for name, a in zip(row.arguments, e.args, strict=True):
-        if isinstance(a, Num):
-            codes[name] = Literal("None")
-        elif name in numbers:
+        if name in numbers:
             codes[name] = scope.as_float(scope.lower(a, ())).code
+        elif isinstance(a, Num):
+            codes[name] = Literal("None")
         elif name in row.statistics:
             assert isinstance(a, Access)
             codes[name] = scope.tensor(a.tensor).code
