@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.algebra.expr import Access, Index
-from derive.algebra.poly import Poly, add, atom, scale, sum_over
+from derive.algebra.poly import ONE, Poly, add, atom, scale, sum_over
 from derive.kernels.row import Row
 from derive.kernels.spread import Spread, matched, segments
 
@@ -14,12 +14,13 @@ P, S = Index("p", "ep", True), Index("s", "es", True)
 def told(equation: str, home: dict[str, tuple[Index, ...]], x: Poly) -> Poly:
     row = Row("", equation, "f(x)")
     said = {spoken: name for name, spoken in row.names.items()}
-    return Spread({said[name]: axes for name, axes in home.items()}, {said["x"]: x})(row.body)
+    given = {said[t.name]: x if t.name == "x" else ONE for t in row.operation.inputs}
+    return Spread({said[name]: axes for name, axes in home.items()}, given)(row.body)
 
 
 def test_a_group_stands_for_several_axes():
     x = atom(Access("X", (N, C, T)))
-    groups = "op f(x[*p,*s], w[*s]) -> y; y[*p] = mean[*s](x[*p,*s])"
+    groups = "op f(x[*p,*s], w[*s]) -> y; y[*p] = mean[*s](x[*p,*s]*w[*s])"
     axes = "op f(x[p,i,j]) -> y; y[p] = mean[i,j](x[p,i,j])"
     found = told(groups, {"p": (N,), "s": (C, T)}, x)
     wanted = told(axes, {"p": (N,), "i": (C,), "j": (T,)}, x)
