@@ -29,7 +29,8 @@ from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
-from derive.lowering.program import frame_of, program
+from derive.lowering.lines import Given, frame_of
+from derive.lowering.program import program
 from derive.lowering.tangent import tangent
 from derive.module.absent import with_absent
 from derive.module.bodies import Variant
@@ -104,7 +105,7 @@ def _differentiated(
         return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
 
 
-_Made = TypeVar("_Made", Program, Joint, Tangent)
+_Made = TypeVar("_Made", Joint, Tangent)
 
 
 def _lowered(
@@ -326,13 +327,24 @@ def _kernels(programs: Iterable[Program]) -> dict[str, str]:
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
     derived = derive_option(op, option, None)
-    return _lowered(dict(options(op))[option], derived, program)
+    with working(op.name):
+        lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
+    own = dict(options(op))[option]
+
+    def given(flat: bool) -> Given:
+        made = derived.operation, lets, backward
+        made = with_flat_groups(*made) if flat else made
+        return Given(made[0], made[1].apart(), made[2], Border.of(own, flat=flat))
+
+    with working(op.name), _told_of(op, lets.spoken):
+        return program(given(False), lambda: given(True))
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     """The code of the tangents of one option, where torch's own forward mode slips for any."""
     every = {name: program_of(op, name) for name, _ in options(op)}
-    if all(has_forward_mode(line.code for line in p.forward) for p in every.values()):
+    bodies = (p.composed or p.forward for p in every.values())
+    if all(has_forward_mode(line.code for line in body) for body in bodies):
         return None
     still = any(p.rearranges or not tangents_of(op, n).backward.wanted for n, p in every.items())
     return None if still else tangent_program(op, option)

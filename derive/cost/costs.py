@@ -108,9 +108,10 @@ def costs_of(op: Operation, program: Program) -> Costs:
     sizes, letters = _Sizes(op), _letters(op)
     inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
+    kinds |= dict.fromkeys(program.statistics, "float")
     forward = forward_trace(op)
     forward.run(program.forward, known)
-    outputs = {name: forward.values[name] for name in program.outputs}
+    outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
     at_hand = forward_trace(op).values | outputs
     backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.first_order or program.backward]
@@ -128,7 +129,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
         _work(forward, program.outputs, full, letters),
         _work(backward, gradients, full, letters),
         tuple((name, Amount(scale(n, _BYTES[kinds[name]]), letters)) for name, n in held.items()),
-        tuple(name for name in held if name not in (*inputs, *outputs)),
+        tuple(name for name in held if name not in (*inputs, *program.outputs)),
         () if op.stable else tuple(dict.fromkeys(wide)),
         tuple((name, Amount(size, letters)) for name, size in sizes.defined.items()),
     )

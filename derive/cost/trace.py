@@ -173,12 +173,17 @@ class Trace:
                 return elements(first.shape)
         return self._made(op, values, given)
 
-    def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Tensor:
+    def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
         """The result of an operation, noted as a step."""
         tensors = [x for x in flat((*args, *given.values())) if isinstance(x, Tensor)]
         reads = () if op.makes else tuple(x.shape for x in tensors)
         plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
         made = broadcast(*reads) if op.shape is None else op.shape(*plain, **named)
+        if op.several:
+            results: Any = made
+            first, *others = map(self._lettered, results)
+            done = self._did(reads, first, op.flops(first, *plain, **named))
+            return (done, *(replace(done, shape=shape) for shape in others))
         shape = self._lettered(made)
         if op.view:
             return replace(tensors[0], shape=shape)

@@ -7,8 +7,7 @@ alone: what else such a name is part of stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import islice
 
 from derive.algebra.expr import Access, Expr, Where, num, tensors
@@ -16,11 +15,12 @@ from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
 from derive.kernels.elementwise import Elementwise, kinds_of
-from derive.kernels.rebuild import opened
+from derive.kernels.levels import Level
+from derive.kernels.normalise import Normalised
 from derive.kernels.row import Kernel
 from derive.kernels.table import BACKWARD, FORWARD
 
-Pattern = Elementwise | Along
+Pattern = Elementwise | Along | Normalised
 
 _MOST_OPENED = 5
 """In how many steps names are opened."""
@@ -67,12 +67,15 @@ def _inside(e: Expr, rows: Sequence[Pattern], find: Find) -> Expr:
 
 def _replaced(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly | None:
     """The body with one part of it as a kernel."""
+    for row in rows:
+        if isinstance(row, Normalised) and (made := row.replaced(body, find)) is not None:
+            return made
     kinds = _kinds(body, find)
-    rows = [row for row in rows if row.may_be_in(kinds)]
-    if not rows:
+    plain = [row for row in rows if not isinstance(row, Normalised) and row.may_be_in(kinds)]
+    if not plain:
         return None
     levels = list(islice(_levels(body, find), _MOST_OPENED))
-    for row in rows:
+    for row in plain:
         for level in levels:
             if not row.may_be_in(level.kinds):
                 continue
@@ -83,43 +86,11 @@ def _replaced(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Level:
-    """A body with some names opened: each of its terms by itself."""
-
-    body: Poly
-    names: dict[str, Let]
-
-    @cached_property
-    def own(self) -> list[Poly]:
-        """What each term is."""
-        return [opened(poly([t]), self.names.get) for t in self.body.terms]
-
-    @cached_property
-    def whole(self) -> Poly:
-        """What all terms are."""
-        return add(ZERO, *self.own)
-
-    @cached_property
-    def kinds(self) -> frozenset[object]:
-        """What stands in all terms."""
-        return kinds_of(self.whole)
-
-    def without(self, part: Poly) -> Poly | None:
-        """The terms of the body but for those that are this part; None where no terms are."""
-        those = set(part.terms)
-        touched = [not those.isdisjoint(p.terms) for p in self.own]
-        used = [p for p, own in zip(self.own, touched, strict=True) if own]
-        if add(ZERO, *used) is not part:
-            return None
-        return poly(t for t, own in zip(self.body.terms, touched, strict=True) if not own)
-
-
-def _levels(body: Poly, find: Find) -> Iterator[_Level]:
+def _levels(body: Poly, find: Find) -> Iterator[Level]:
     """Which names are opened: none, those of parts of equations, then also others one by one."""
     names: dict[str, Let] = {}
     while True:
-        level = _Level(body, names)
+        level = Level(body, names.get)
         yield level
         there = tensors(level.whole)
         reads = {name: let for name in there if (let := _elementwise(find, name)) is not None}

@@ -30,6 +30,8 @@ from derive.program.code import (
     replaced,
 )
 
+Axes = tuple[Index, ...]
+
 
 @node
 class Kernel(Expr):
@@ -42,6 +44,27 @@ class Kernel(Expr):
     name: str
     args: tuple[Expr, ...]
     along: tuple[Index, ...] = ()
+
+
+@node
+class Part(Expr):
+    """One result of the kernel of a row that has several.
+
+    ``axes`` are those of its first argument, in order, ``along`` the ones that the kernel sums
+    over; ``binders`` are those that this result lacks. ``others`` are what the other results are
+    called.
+    """
+
+    name: str
+    number: int
+    args: tuple[Expr, ...]
+    axes: tuple[Index, ...]
+    along: tuple[Index, ...]
+    binders: tuple[Index, ...] = ()
+    others: tuple[Expr, ...] = ()
+
+    def bound(self) -> tuple[Index, ...]:
+        return self.binders
 
 
 @dataclass(frozen=True)
@@ -59,6 +82,8 @@ class Row:
     call: str
     cotangent: str = ""
     domain: str = ""
+    statistics: tuple[str, ...] = ()
+    """The arguments that are results of another kernel, in the form that it gives them in."""
 
     @cached_property
     def operation(self) -> Operation:
@@ -89,9 +114,9 @@ class Row:
 
     @cached_property
     def along(self) -> tuple[Index, ...]:
-        """The indices of the result, all of which the kernel sums over."""
+        """The indices of the first result, all of which the kernel sums over."""
         op = self.operation
-        (output,) = (e for e in op.equations if e.name in op.outputs)
+        output = next(e for e in op.equations if e.name == op.outputs[0])
         return tuple(i for i in output.axes if isinstance(i, Index))
 
     @cached_property
@@ -101,17 +126,23 @@ class Row:
         return tuple(x.name for x in (*op.inputs, *op.parameters))
 
     @cached_property
-    def _read(self) -> tuple[Poly, Mapping[str, str], tuple[Index, ...]]:
+    def _read(self) -> tuple[Mapping[str, tuple[Poly, Axes]], Mapping[str, str]]:
         op, spoken = canonical(self.operation)
         lets: Lets = flatten_operation(op, spoken)
-        (output,) = op.outputs
-        let = lets[output]
-        return opened(let.body, lets.definition), spoken, let.formals
+        found = (lets[name] for name in op.outputs)
+        return {
+            spoken[let.name]: (opened(let.body, lets.definition), let.formals) for let in found
+        }, spoken
+
+    @property
+    def parts(self) -> Mapping[str, tuple[Poly, Axes]]:
+        """The flat form and the indices of each result."""
+        return self._read[0]
 
     @property
     def body(self) -> Poly:
         """The flat form of the equation."""
-        return self._read[0]
+        return next(iter(self.parts.values()))[0]
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -121,7 +152,7 @@ class Row:
     @property
     def formals(self) -> tuple[Index, ...]:
         """The indices of the flat form."""
-        return self._read[2]
+        return next(iter(self.parts.values()))[1]
 
     def code(self, arguments: Mapping[str, Code]) -> Code:
         """The call of these arguments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from derive.kernels.normalise import Normalisation
 from derive.kernels.row import Row
 
 _GELU_TANH = """op gelu(g, x) -> dx
@@ -185,4 +186,50 @@ BACKWARD = (
 )
 """The kernels that a backward may call beside those, where no graph of it is wanted."""
 
-KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD)}
+
+def _norm(
+    name: str, axes: str, along: str, weight: str, call: str, gradients: str
+) -> Normalisation:
+    """Rows for x[axes] normalised along some of the axes, of a weight and a bias with others."""
+    rows = ",".join(i for i in axes.split(",") if i not in along.split(","))
+    x, row = f"[{axes}]", f"[{rows}]" if rows else ""
+    forward = f"""op {name}(x{x}, w[{weight}], b[{weight}]; eps=1e-5) -> y, mu, rstd
+mu{row} = mean[{along}](x{x})
+rstd{row} = rsqrt(mean[{along}]((x{x} - mu{row})**2) + eps)
+y{x} = (x{x} - mu{row})*rstd{row}*w[{weight}] + b[{weight}]"""
+    rest = ",".join(i for i in axes.split(",") if i not in weight.split(","))
+    backward = f"""op {name}(g{x}, x{x}, mu{row}, rstd{row}, w[{weight}]) -> dx, dw, db
+h{x} = (x{x} - mu{row})*rstd{row}
+v{x} = g{x}*w[{weight}]
+dx{x} = rstd{row}*(v{x} - mean[{along}](v{x}) - h{x}*mean[{along}](v{x}*h{x}))
+dw[{weight}] = sum[{rest}](g{x}*h{x})
+db[{weight}] = sum[{rest}](g{x})"""
+    known = ("mu", "rstd")
+    pulled_back = Row(f"{name} backward", backward, gradients, "g", statistics=known)
+    return Normalisation(Row(name, forward, call), pulled_back)
+
+
+NORMALISATIONS = (
+    _norm(
+        *("layer_norm", "*p,*s", "*s", "*s"),
+        *("_layer_normed(x, along, w, b, eps)",),
+        *("_layer_normed_gradients(g, x, along, mu, rstd, w, wanted)",),
+    ),
+    _norm(
+        *("group_norm", "n,k,c,*s", "c,*s", "k,c"),
+        *("_group_normed(x, w, b, eps)", "_group_normed_gradients(g, x, mu, rstd, w, wanted)"),
+    ),
+    _norm(
+        *("instance_norm", "n,c,*s", "*s", "c"),
+        *("_channel_normed(x, w, b, eps)", "_channel_normed_gradients(g, x, mu, rstd, w, wanted)"),
+    ),
+    _norm(
+        *("batch_norm", "n,c,*s", "n,*s", "c"),
+        *("_batch_normed(x, w, b, eps)", "_batch_normed_gradients(g, x, mu, rstd, w, wanted)"),
+    ),
+)
+"""The kernels of normalisations, forward and backward, which have several results."""
+
+_OF_SEVERAL = tuple(row for kind in NORMALISATIONS for row in (kind.forward, kind.backward))
+
+KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD, *_OF_SEVERAL)}

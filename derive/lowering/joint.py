@@ -23,8 +23,7 @@ from derive.lowering.border import (
 )
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.kept import added_axes, entered_axes
-from derive.lowering.nodes.lower import Lowering
-from derive.lowering.program import (
+from derive.lowering.lines import (
     WIDTH,
     frame_of,
     input_values,
@@ -35,6 +34,7 @@ from derive.lowering.program import (
     statements,
     tensors_of,
 )
+from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.code import Attribute, Code, Conditional, Method, Name, names_in
 from derive.program.tidy import Line, tidy

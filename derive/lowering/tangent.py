@@ -17,23 +17,23 @@ from derive.lowering.border import (
     sized,
     store,
 )
+from derive.lowering.forward import keep_axes
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.kept import entered_axes
-from derive.lowering.nodes.lower import Lowering
-from derive.lowering.program import (
+from derive.lowering.lines import (
     WIDTH,
     float_outputs,
-    for_any_axes,
     frame_of,
     input_values,
     integers_of,
-    keep_axes,
+    placed,
     sources_of,
     spoken_lines,
     statements,
     tensors_of,
     vectors_of,
 )
+from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.code import Conditional, Method, Name, names_in
 from derive.program.precision import NAMES, all_wide, in_precision
@@ -74,7 +74,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
         lines, precision = all_wide(lines, floats)
     taken = {*lets.reserved, *(say(let.name) for let in lets)}
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-    lines = for_any_axes(border, lines)
+    lines = placed(border, lines)
     lines = [*shapes_before(border, lines), *lines]
     left = {name for line in lines for name in names_in(line.code)}
     precision = replace(

@@ -71,10 +71,12 @@ def with_absent(op: Operation, program: Program) -> Program:
     made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
     trace = forward_trace(op)
     forward = _Body(op, trace, equations, floats, program.forward_precision, program.outputs)
+    composed = replace(forward, trace=forward_trace(op), precision=program.composed_precision)
+    second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
     trace = replace(trace, values=dict(trace.values))
     trace.run(program.forward, equations)
-    outputs = {name: trace.values[name] for name in program.outputs}
+    outputs = {name: trace.values[name] for name in (*program.outputs, *program.statistics)}
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     cotangents = [name for _, name in program.cotangents if name is not None]
     filled: list[Tensor] = []
@@ -97,6 +99,7 @@ def with_absent(op: Operation, program: Program) -> Program:
     return replace(
         program,
         forward=tuple(line for line, _ in first),
+        composed=tuple(line for line, _ in second_forward),
         backward=second,
         first_order=first_order,
         setup=(*program.setup, *shapes),

@@ -12,6 +12,7 @@ from derive.program.code import names_in
 from derive.program.needs import conditions
 from derive.program.precision import Precision
 from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.tidy import Line
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,15 @@ class Lines:
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
+    composed: tuple[str, ...]
+    """The function of the forward that torch itself differentiates, if that is another."""
     first_order: tuple[str, ...]
     """The function of the backward where no graph of it is wanted, if that is another."""
     classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
         """All that is computed."""
-        yield from (*self.forward, *self.first_order)
+        yield from (*self.forward, *self.composed, *self.first_order)
         for c in self.classes:
             yield from (*c.setup, *c.backward)
 
@@ -72,23 +75,50 @@ def arguments(op: Operation) -> list[str]:
 
 def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
-    forward = _dtypes(op, program.forward_precision)
-    forward += taken_in(program.forward_precision, 4)
-    forward += [s for line in program.forward[:-1] for s in assigned(line, 4)]
-    results = list(program.outputs)
-    last = program.forward[-1] if program.forward else None
-    if last is not None and results == [last.name]:
+    results = (*program.outputs, *program.statistics)
+    _, name = names_of(op, variant.option)
+    forward = _forward(op, program.forward, program.forward_precision, results)
+    return Lines(
+        signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
+        forward=forward,
+        composed=_composed(op, variant),
+        first_order=_first_order(op, variant),
+        classes=() if program.rearranges else (_class(op, variant),),
+    )
+
+
+def _forward(
+    op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
+) -> tuple[str, ...]:
+    """The body of a function that computes these."""
+    forward = _dtypes(op, precision)
+    forward += taken_in(precision, 4)
+    forward += [s for line in body[:-1] for s in assigned(line, 4)]
+    last = body[-1] if body else None
+    if last is not None and list(results) == [last.name]:
         forward += stated("return ", last.code, 4)
     else:
         forward += assigned(last, 4) if last is not None else []
         forward += returned(results, 4)
-    _, name = names_of(op, variant.option)
-    return Lines(
-        signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
-        forward=indented(forward, 4),
-        first_order=_first_order(op, variant),
-        classes=() if program.rearranges else (_class(op, variant),),
-    )
+    return indented(forward, 4)
+
+
+def _composed(op: Operation, variant: Variant) -> tuple[str, ...]:
+    """The function of the forward that torch itself differentiates."""
+    program = variant.program
+    if not program.composed:
+        return ()
+    start = called(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
+    own = _forward(op, program.composed, program.composed_precision, program.outputs)
+    return (*start, *own, "", "")
+
+
+def composed_name(op: Operation, variant: Variant) -> str:
+    """The name of the function that is called where torch itself differentiates."""
+    _, forward = names_of(op, variant.option)
+    if not variant.program.composed:
+        return forward
+    return forward.removesuffix("forward") + "composed"
 
 
 def floats_of(op: Operation) -> list[str]:
@@ -168,10 +198,8 @@ def _class(op: Operation, variant: Variant) -> _Class:
 
 def _cotangents(program: Program) -> list[str]:
     """The names of the cotangents of all outputs; of one that has none, a name that is not read."""
-    return [
-        f"_grad_{output}" if cotangent is None else cotangent
-        for output, cotangent in program.cotangents
-    ]
+    given = (*program.cotangents, *((name, None) for name in program.statistics))
+    return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
 
 
 def returned(values: Sequence[str], indent: int) -> list[str]:
@@ -182,7 +210,7 @@ def returned(values: Sequence[str], indent: int) -> list[str]:
 
 def outcome_of(program: Program) -> str:
     """What setup_context calls the outputs all together: no output has the name."""
-    return "result" if "output" in program.outputs else "output"
+    return "result" if "output" in (*program.outputs, *program.statistics) else "output"
 
 
 def _setup(op: Operation, program: Program) -> list[str]:
@@ -193,10 +221,12 @@ def _setup(op: Operation, program: Program) -> list[str]:
     product = program.backward_precision.has_products or program.first_order_precision.has_products
     read |= set(floats_of(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
+    silent += program.statistics
+    results = (*program.outputs, *program.statistics)
     lines = unpacked(arguments(op), read, "inputs")
     wanted = {*saved, *silent}
-    if len(program.outputs) > 1:
-        lines += unpacked(program.outputs, wanted, outcome_of(program))
+    if len(results) > 1:
+        lines += unpacked(results, wanted, outcome_of(program))
     elif wanted.intersection(program.outputs):
         lines.append(f"{program.outputs[0]} = {outcome_of(program)}")
     if silent:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import Check, refused, steps
-from derive.module.bodies import Lines, Variant, arguments, function_of, names_of, unpacked_call
+from derive.module.bodies import (
+    Lines,
+    Variant,
+    arguments,
+    composed_name,
+    function_of,
+    names_of,
+    unpacked_call,
+)
 from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
@@ -91,8 +99,9 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
+    composed = any(v.program.composed for v in variants)
     for v in variants:
-        names = _names(op, v)
+        names = [*_names(op, v), *([composed_name(op, v)] if composed else [])]
         entry = f'    "{v.option}": ({", ".join(names)}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
@@ -120,9 +129,10 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
             message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
             lines += checked([code.said(refused(op, test, message))])
-            function, forward, own = "function", "forward", ["dual"] if own else []
-            names = ", ".join([function, *own, forward])
-            lines.append(f"{names} = _OPTIONS[{p.name}]")
+            own = ["dual"] if own else []
+            other = ["composed"] if any(v.program.composed for v in variants) else []
+            function, forward = "function", "forward"
+            lines.append(f"{', '.join([function, *own, forward, *other])} = _OPTIONS[{p.name}]")
     given = arguments(op)
     if variants[0].program.rearranges:
         return lines + called(f"return {forward}(", given, ")", 4)
@@ -133,7 +143,33 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     for name in own:
         lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in called(f"return {name}.apply(", given, ")", 8)]
-    lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
-    lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
-    lines += called("return _applied(", [function, *given], ")", 4)
+    silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
+    if any(v.program.composed for v in variants):
+        composed = "composed" if function == "function" else composed_name(op, variants[0])
+        lines.append(f"if {tangents}:")
+        lines += [f"    {line}" for line in called(f"return {composed}(", given, ")", 8)]
+        tests = [silent]
+    else:
+        tests = [silent, tangents]
+    lines.append(f"if {' or '.join(tests)}:")
+    lines += [f"    {line}" for line in _results(variants, forward, given, 8)]
+    lines += _results(variants, "_applied", [function, *given], 4)
     return lines
+
+
+def _results(
+    variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
+) -> list[str]:
+    """Lines that return the outputs of a call, which may give more."""
+    more = [bool(v.program.statistics) for v in variants]
+    if all(more):
+        n = len(variants[0].program.outputs)
+        end = "[0]" if n == 1 else f"[:{n}]"
+        whole = f"return {function}({', '.join(given)}){end}"
+        if len(whole) + indent <= COLUMNS:
+            return [whole]
+        return [*called(f"result = {function}(", given, ")", indent), f"return result{end}"]
+    if not any(more):
+        return called(f"return {function}(", given, ")", indent)
+    lines = called(f"result = {function}(", given, ")", indent)
+    return [*lines, "return result[0] if isinstance(result, tuple) else result"]

@@ -126,11 +126,25 @@ class Absence:
                 return self._counted(chosen, args, dims)
             case Function(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
                 return self._added(code, total, Binary("@", a, b), more)
+            case Function(_, args) if torch_op(code).several:
+                return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
                 return self._either(self.without(then), self.without(other))
             case Function("torch.where", (test, then, other)):
                 return self._chosen(code, test, self.without(then), self.without(other))
         return self._shown(code) if _shows(code) else None
+
+    def _of_kernel(self, code: Function, args: tuple[Code, ...]) -> Code | None:
+        """A call that takes None itself for the number that it stands for."""
+        takes = dict(torch_op(code).absent)
+
+        def stays(n: int, argument: Code) -> bool:
+            known = isinstance(argument, Name) and self.numbers.get(argument.id) == takes.get(n)
+            return n in takes and known
+
+        if any(self.reads(a) and not stays(n, a) for n, a in enumerate(args)):
+            return None
+        return code
 
     def _shown(self, code: Code) -> Uniform | None:
         """A view and the like of a number is the number."""

@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from derive.program.code import Attribute, Code, Conditional, Function, Method, Name, Subscript
+from derive.program.code import (
+    Attribute,
+    Code,
+    Conditional,
+    Function,
+    Method,
+    Name,
+    Subscript,
+    text,
+)
 from derive.program.tidy import Line
 from derive.program.torch_ops import torch_op
 
@@ -24,6 +33,8 @@ class _Memory:
     owners: frozenset[str | int]
     view: bool = False
     overlaps: bool = False
+    several: bool = False
+    """It is a tuple of tensors, none of which is a view."""
 
 
 def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
@@ -81,8 +92,13 @@ def _memory(code: Code, known: dict[str, _Memory], n: int) -> _Memory:
         case Method(obj, "to"):
             return _memory(obj, known, n)
         case Attribute(obj, "mT" | "T") | Subscript(obj):
-            return replace(_memory(obj, known, n), view=True)
+            inside = _memory(obj, known, n)
+            if inside.several:
+                return _Memory(frozenset({n, text(code)}))
+            return replace(inside, view=True)
     op = torch_op(code)
+    if op.several:
+        return _Memory(frozenset({n}), several=True)
     if op.view:
         inside = _memory(code.parts()[0], known, n)
         return replace(inside, view=True, overlaps=inside.overlaps or op.overlaps)

@@ -20,6 +20,7 @@ def with_first_order(program: Program, first: Program) -> Program:
         setup=tuple({line.name: line for line in (*program.setup, *first.setup)}.values()),
         kept_groups=tuple(dict.fromkeys((*program.kept_groups, *first.kept_groups))),
         recognised=_together(program.recognised, first.recognised),
+        statistics=first.statistics,
         first_order=first.backward,
         first_order_precision=first.backward_precision,
     )
@@ -30,7 +31,7 @@ def _saved(program: Program, first: Program) -> tuple[Saved, ...]:
     needs: dict[str, set[str]] = {}
     for s in (*program.saved, *first.saved):
         needs.setdefault(s.name, set()).update(s.needs)
-    order = (*program.inputs, *program.outputs)
+    order = (*program.inputs, *program.outputs, *first.statistics)
     return tuple(
         Saved(name, tuple(t for t in program.differentiable if t in needs[name]))
         for name in order

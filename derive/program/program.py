@@ -64,6 +64,11 @@ class Program:
     first_order: tuple[BackwardLine, ...] = ()
     """What runs backward where no graph of it is wanted, if that is anything else."""
     first_order_precision: Precision = PLAIN
+    statistics: tuple[str, ...] = ()
+    """What the forward gives beside the outputs, for the backward alone."""
+    composed: tuple[Line, ...] = ()
+    """The forward that torch itself differentiates, if that is another."""
+    composed_precision: Precision = PLAIN
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""
 

@@ -89,6 +89,11 @@ def _recurrence(result: Shape, *_: Any) -> Poly:
     return scale(elements(result), 5)
 
 
+def _normalised(result: Shape, *_: Any, **__: Any) -> Poly:
+    """A difference, two sums, a product and what is added, for each element."""
+    return scale(elements(result), 5)
+
+
 # -------------------------------------------------------------------- steps before the last
 
 
@@ -150,6 +155,10 @@ class TorchOp:
     at_positions: bool = False
     limited: bool = False
     slips: bool = False
+    several: bool = False
+    """It gives a tuple, and ``shape`` the shapes of what that has."""
+    absent: tuple[tuple[int, int], ...] = ()
+    """The places of arguments that may be None, and the number that it stands for."""
     before: Callable[..., Steps] = _no_step
 
 
@@ -169,6 +178,12 @@ def _adds(name: str, source: int) -> TorchOp:
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
     return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True, slips=slips)
+
+
+def _several(
+    name: str, shape: Callable[..., Any], *absent: tuple[int, int], stem: str = "normed"
+) -> TorchOp:
+    return TorchOp(name, shape, _normalised, stem, several=True, absent=absent)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -238,6 +253,14 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
+    _several("_layer_normed", shapes.rows_normalised, (2, 1), (3, 0)),
+    _several("_batch_normed", shapes.normalised(1, 2), (1, 1), (2, 0)),
+    _several("_group_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_channel_normed", shapes.normalised(0, 2), (1, 1), (2, 0)),
+    _several("_layer_normed_gradients", shapes.row_gradients, (5, 1), stem="grads"),
+    _several("_batch_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
+    _several("_group_normed_gradients", shapes.normalised(1, 3), (4, 1), stem="grads"),
+    _several("_channel_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
     TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     TorchOp("atan2", slips=True),  # nan at (0, 0)
@@ -340,6 +363,8 @@ def is_float32_under_autocast(code: Code) -> bool:
             return name in _FLOAT32
         case Function(name) if name.startswith("torch."):
             return name.rpartition(".")[2] in _FLOAT32
+        case Function() if torch_op(code).several:
+            return True
     return False
 
 

@@ -21,16 +21,18 @@ def _softmax_slope(g, y, dim):
     """The gradient of a softmax y along an axis, which may be the last but for axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._softmax_backward_data(g, y, dim, y.dtype)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (g, y))
-    return torch._softmax_backward_data(*flat, dim, y.dtype).reshape(y.shape)
+    flat = y.shape[: dim + 1]
+    dx = torch._softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
+    return dx.reshape(y.shape)
 
 
 def _logsoftmax_slope(g, y, dim):
     """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (g, y))
-    return torch._log_softmax_backward_data(*flat, dim, y.dtype).reshape(y.shape)
+    flat = y.shape[: dim + 1]
+    dx = torch._log_softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
+    return dx.reshape(y.shape)
 
 
 def _gathered(x, dim, index):

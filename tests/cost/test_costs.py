@@ -24,6 +24,7 @@ from derive.algebra.functions import FUNCTIONS  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
 from derive.cost.amount import Amount, covers, size_of  # noqa: E402
 from derive.kernels.table import KERNELS  # noqa: E402
+from derive.module.naming import coded  # noqa: E402
 from derive.program.code import Function, Method, subexpressions  # noqa: E402
 from derive.program.torch_ops import TORCH_OPS  # noqa: E402
 from derive.report import result  # noqa: E402
@@ -143,7 +144,7 @@ def test_formulas_are_what_torch_does(text):
     assert cost.forward.contracted.at(sizes) == flops.get_total_flops()
     assert largest(cost.forward.largest, sizes) == seen.largest([output])
     assert cost.saved_bytes.at(sizes) == sum(t.numel() * t.element_size() for t in saved)
-    assert str(cost.own_bytes) == "0"
+    assert 2 * cost.own_bytes.at(sizes) <= cost.saved_bytes.at(sizes)
 
     leaves = [t for t in tensors if t.requires_grad]
     cotangent = torch.ones_like(output)
@@ -255,7 +256,8 @@ def test_every_function_of_the_catalog_is_known_or_elementwise():
 def test_every_catalog_operation_has_a_cost():
     for op in catalog.operations():
         for option, cost in pipeline.costs(op):
-            assert str(cost.own_bytes) == "0", option
+            kept = pipeline.program_of(coded(op).operation, option).statistics
+            assert set(cost.own) <= set(kept), option
             assert cost.forward.flops.value is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from derive.check import oracle
-from derive.kernels.table import BACKWARD, FORWARD, KERNELS
+from derive.kernels.table import BACKWARD, FORWARD, KERNELS, NORMALISATIONS
+from derive.module.templating import helpers_in
 from derive.program.code import Literal, Name, text
 from derive.program.torch_ops import torch_op
 
@@ -37,7 +39,7 @@ def called(row, tensors, parameters):
     return eval(code, {"torch": torch, **{n: torch.as_tensor(t) for n, t in tensors.items()}})
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD)])
 def test_the_kernel_is_the_equation(name):
     row = KERNELS[name]
     for seed in range(3):
@@ -72,8 +74,64 @@ def test_a_cotangent_spreads_over_the_axes_of_the_others(name):
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
+def results(row, tensors, **more):
+    """What the call of a row with several results gives, its helpers being at hand."""
+    source = "\n".join(helpers_in([text(row.code({}))]))
+    own = {"torch": torch, "math": math}
+    exec(source, own)
+    numbers = {p.name: Literal(repr(float(p.default))) for p in row.operation.parameters}
+    given = {n: None if t is None else torch.as_tensor(t) for n, t in tensors.items()}
+    return eval(text(row.code(numbers)), {**own, **given, **more})
+
+
+def shapes_of(kind, group):
+    """Tensors for the rows, each group being of these axes."""
+    sizes = {"n": (3,), "k": (2,), "c": (4,), "p": (5, 2), "s": group}
+    random = np.random.default_rng(0)
+    found = {}
+    for row in (kind.backward, kind.forward):
+        for t in row.operation.inputs:
+            shape = sum((sizes[i.name] for i in t.axes), ())
+            found[t.name] = random.normal(size=shape)
+    return found, sum((sizes[i.name] for i in kind.forward.operation.inputs[1].axes), ())
+
+
+@pytest.mark.parametrize("group", [(), (3,), (3, 2), (0,)])
+@pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
+def test_the_kernel_of_a_normalisation_is_its_equations(kind, group):
+    if group == (0,) and kind.forward.name in ("layer_norm", "instance_norm"):
+        pytest.skip("a mean of nothing")
+    tensors, shape = shapes_of(kind, group)
+    wanted = oracle.outputs(kind.forward.operation, tensors, {"eps": 1e-5})
+    y, mu, rstd = results(kind.forward, tensors, along=shape)
+    torch.testing.assert_close(y, torch.as_tensor(wanted["y"]), rtol=1e-9, atol=1e-11)
+    tensors |= {name: wanted[name] for name in ("mu", "rstd")}
+    wanted = oracle.outputs(kind.backward.operation, tensors, {})
+    found = results(
+        kind.backward, {**tensors, "mu": mu, "rstd": rstd}, along=shape, wanted=(True,) * 3
+    )
+    for got, expected in zip(found, wanted.values(), strict=True):
+        torch.testing.assert_close(got, torch.as_tensor(expected), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
+def test_none_is_a_weight_of_ones_and_a_bias_of_zeros(kind):
+    tensors, shape = shapes_of(kind, (3,))
+    tensors |= {"w": np.ones_like(tensors["w"]), "b": np.zeros_like(tensors["b"])}
+    bare = tensors | {"w": None, "b": None}
+    whole, alone = (results(kind.forward, t, along=shape) for t in (tensors, bare))
+    for a, b in zip(whole, alone, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    given = {"along": shape, "wanted": (True, False, True)}
+    given |= {"mu": whole[1], "rstd": whole[2]}
+    for n in (0, 2):
+        a, b = (results(kind.backward, t, **given)[n] for t in (tensors, bare))
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
 def test_what_a_row_calls_is_known_by_its_name():
-    names = [row.name for row in (*FORWARD, *BACKWARD)]
+    several = [row for kind in NORMALISATIONS for row in (kind.forward, kind.backward)]
+    names = [row.name for row in (*FORWARD, *BACKWARD, *several)]
     assert len(names) == len(set(names)) == len(KERNELS)
     for row in KERNELS.values():
         assert torch_op(row.code({})).flops is not None

@@ -19,7 +19,7 @@ def test_every_helper_has_a_row_and_a_function():
     folder = ROOT / "templates" / "helpers"
     written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
     rows = {name for name in TORCH_OPS if name[0] == "_"}
-    rooms = ("positions", "scans", "along", "views", "choices")
+    rooms = ("positions", "scans", "along", "views", "choices", "norms")
     called = "".join(written[room] for room in rooms).splitlines()
     assert rows == {line[4:].split("(")[0] for line in called if line.startswith("def ")}
     calls = [line[4:].split("(")[0] for line in written["scans"].splitlines() if "def " in line]

@@ -462,7 +462,7 @@ def assert_blind(op):
         widths = (*lines, "absent.WIDTH", "axes.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
-        for name in ("program", "tangent"):
+        for name in ("forward", "program", "tangent"):
             patch.setattr(f"derive.lowering.{name}.WIDTH", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 

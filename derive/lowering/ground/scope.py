@@ -63,6 +63,8 @@ class Scope(ABC):
 
     noted: dict[tuple[str, str, str], None] = field(default_factory=dict)
     """(equation, pattern that its code was made by, what that states), in the order of the code."""
+    results: dict[str, Value] = field(default_factory=dict)
+    """What kernels have computed besides what was asked for, by name."""
     _defining: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Index
-from derive.kernels.row import Kernel
+from derive.algebra.expr import Access, Expr, Index, Num, free_indices
+from derive.kernels.row import Kernel, Part
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.scope import Scope
-from derive.lowering.ground.value import Value, broadcast
-from derive.program.code import Code
+from derive.lowering.ground.value import Value, broadcast, shape_of
+from derive.program.code import Code, Literal, Subscript, literal
+from derive.program.several import wanted
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
@@ -33,3 +34,38 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     places = {i.name: scope.frame.place(made, k) for i, k in zip(row.along, e.along, strict=True)}
     scope.note(e.name, row.states)
     return Value(row.code({**codes, **places}), axes)
+
+
+def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:
+    """One of the results of the call; its other results are at hand from then on."""
+    row = KERNELS[e.name]
+    numbers = {p.name for p in row.operation.parameters}
+    whole = len(row.operation.inputs[0].axes)
+    large = {t.name for t in row.operation.inputs if len(t.axes) == whole}
+    codes: dict[str, Code] = {"along": shape_of(e.along), "wanted": wanted(len(row.parts))}
+    for name, a in zip(row.arguments, e.args, strict=True):
+        if name in numbers:
+            codes[name] = scope.as_float(scope.lower(a, ())).code
+        elif isinstance(a, Num):
+            codes[name] = Literal("None")
+        elif name in row.statistics:
+            assert isinstance(a, Access)
+            codes[name] = scope.tensor(a.tensor).code
+        else:
+            codes[name] = _tensor(scope, a, e.axes, name in large).code
+    call = row.code(codes)
+    for n, other in enumerate(e.others, 1):
+        assert isinstance(other, Access)
+        axes = tuple(i for i in other.positions if isinstance(i, Index))
+        scope.results[other.tensor] = Value(Subscript(call, (literal(n),)), axes)
+    scope.note(e.name, row.states)
+    lost = frozenset(e.binders)
+    axes = tuple(i for i in e.axes if i not in lost)
+    return Value(Subscript(call, (literal(e.number),)), axes)
+
+
+def _tensor(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
+    """An argument with each of the axes that it has, or with all of them."""
+    own = axes if large else [i for i in axes if i in free_indices(e)]
+    value = scope.as_tensor(scope.as_float(scope.lower(e, list(axes))))
+    return scope.frame.expand(value, own, scope.like)

@@ -1,0 +1,142 @@
+"""The forward of one operation as lines, and what else of it a backward may read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.calculus.lets import Let
+from derive.kernels.recognise import Pattern
+from derive.lowering.border import (
+    enter,
+    leave,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.kept import added_axes
+from derive.lowering.lines import (
+    WIDTH,
+    Given,
+    float_outputs,
+    frame_of,
+    input_values,
+    integers_of,
+    like_input,
+    noted,
+    placed,
+    sources_of,
+    spoken_lines,
+    statements,
+    vectors_of,
+)
+from derive.lowering.nodes.lower import Lowering
+from derive.lowering.statistics import offered
+from derive.notation.operation import Choice, Operation
+from derive.program.apart import apart, is_rearrangement
+from derive.program.code import (
+    Attribute,
+    Code,
+    Conditional,
+    Function,
+    Keyword,
+    Method,
+    Name,
+    names_in,
+)
+from derive.program.precision import NAMES, Precision, in_precision, rounded
+from derive.program.program import Recognised
+from derive.program.tidy import Line, tidy
+from derive.program.torch_ops import torch_op
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The statements of a forward.
+
+    ``offered`` are the statistics that it has computed, which the backward may read.
+    """
+
+    given: Given
+    scope: Lowering
+    offered: Mapping[str, Value]
+
+    def lines(
+        self, statistics: Collection[str] = ()
+    ) -> tuple[tuple[Line, ...], Precision, tuple[Recognised, ...]]:
+        """Its lines, these statistics being results too."""
+        op, lets, border = self.given.op, self.given.lets, self.given.border.again()
+        taken, said = self.given.taken(), [lets.say(name) for name in statistics]
+        lines = [replace(x, kept=x.kept or x.name in statistics) for x in statements(self.scope)]
+        for name in op.outputs:
+            lines = keep_axes(op, lets[name], frame_of(op), lines)
+        made = self.scope.results
+        lines += [Line(name, made[name].code) for name in statistics if name in made]
+        lines = spoken_lines(lines, lets)
+        read = {name for x in lines for name in names_in(x.code)}
+        tensors = input_values(op)
+        inputs, outputs = ([lets.say(name) for name in names] for names in (tensors, op.outputs))
+        lines, entry = enter(border, lines, {t: t for t in inputs if t in read})
+        inside = (e.name for e in border.op.equations if e.name not in outputs)
+        lines = store(border, lines, {name: name for name in inside})
+        for name in outputs:
+            lines, code = leave(border, lines, name, name, kept=True)
+            lines += [Line(name, code)] if code is not Name(name) else []
+        lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
+        lines = own_shapes(lines, set(inputs) - border.entered)
+        floats = [t.name for t in border.op.inputs if t.kind == "float"]
+        returned = float_outputs(border.op)
+        lines, precision = in_precision(lines, floats, returned, vectors_of(border.op))
+        lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
+        lines = rounded(placed(border, lines), precision.returned, WIDTH)
+        if not rearranges(border.op, lines):
+            lines = apart(lines, [*outputs, *said], inputs)
+        return (*shapes_before(border, lines), *lines), precision, noted(self.scope, lets)
+
+
+def forward_of(given: Given, kernels: Sequence[Pattern]) -> Forward:
+    """The forward, computed with these kernels."""
+    op, lets = given.op, given.lets
+    tensors = input_values(op)
+    parts = (lets.get, frame_of(op), dict(tensors), like_input(op), integers_of(op))
+    scope = Lowering(*parts, kernels=kernels)
+    for name in op.outputs:
+        scope.tensor(name)
+    return Forward(given, scope, offered(given, scope))
+
+
+def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
+    """Whether the forward makes nothing but views, for all options of a choice."""
+    chosen = any(isinstance(p, Choice) for p in op.parameters)
+    return not chosen and is_rearrangement(forward, op.outputs, [t.name for t in op.inputs])
+
+
+def keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:
+    """The output with each axis kept where its flag says so."""
+    added = added_axes(op, let.formals, frame)
+    if len(added) == 1:
+        ((flag, place),) = added
+        n = next(n for n, line in enumerate(lines) if line.name == let.name)
+        kept = _with_keepdim(lines[n].code, place, flag)
+        if kept is not None and not any(let.name in set(names_in(x.code)) for x in lines):
+            return [*lines[:n], replace(lines[n], code=kept), *lines[n + 1 :]]
+    name = Name(let.name)
+    wide = (Conditional(flag, Method(name, "unsqueeze", (at,)), name) for flag, at in added)
+    return [*lines, *(Line(let.name, code) for code in wide)]
+
+
+def _with_keepdim(code: Code, place: Code, flag: Code) -> Code | None:
+    """The reduction over one axis that keeps it where the flag says so."""
+    keyword = Keyword("keepdim", flag)
+    match code:
+        case Method(obj, name, args) if torch_op(code).keeps and args == (place,):
+            return Method(obj, name, (*args, keyword))
+        case Function(name, (*before, at)) if torch_op(code).keeps and at is place:
+            return Function(name, (*before, at, keyword))
+        case Attribute(inner, ("values" | "indices") as which):
+            kept = _with_keepdim(inner, place, flag)
+            return None if kept is None else Attribute(kept, which)
+    return None

@@ -1,0 +1,47 @@
+"""What is normalised is found through the names that it is told in."""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Access, Index, tensors
+from derive.algebra.poly import add, atom, mul, power, scale, sum_over
+from derive.calculus.lets import Let
+from derive.kernels.deviations import candidates, made_of, multiplied_out, openings, squares
+
+N, I = Index("n", "en"), Index("i", "ei")  # noqa: E741
+X, W, MU, U, Y = (
+    atom(Access(name, axes))
+    for name, axes in zip("XWMUY", [(N, I), (I,), (N,), (N, I), (N, I)], strict=True)
+)
+LETS = {
+    "M": Let("M", (N,), sum_over(X, (I,))),
+    "U": Let("U", (N, I), add(X, scale(MU, -1))),
+    "V": Let("V", (N,), sum_over(power(U, 2), (I,))),
+    "Y": Let("Y", (N, I), mul(U, W)),
+    "@X": Let("@X", (N,), sum_over(mul(Y, atom(Access("G", (N, I)))), (I,))),
+}
+V = atom(Access("V", (N,)))
+
+
+def test_a_square_that_is_summed_is_found_below_names():
+    ((base, axes),) = squares(mul(Y, V), LETS.get)
+    (own,) = candidates(base, axes, LETS.get)
+    assert tensors(own) == {"X"} and [i.extent for i in axes] == ["ei"]
+
+
+def test_what_is_made_of_x_alone_is_opened():
+    find = made_of(LETS.get, X)
+    assert [name for name in (*LETS, "X", "W") if find(name)] == ["M", "U", "V"]
+
+
+def test_more_is_opened_step_by_step():
+    steps = list(openings(LETS.get, X, add(atom(Access("@X", (N,))), Y)))
+    assert [[name for name in LETS if find(name)] for find in steps] == [
+        ["M", "U", "V"],
+        ["M", "U", "V", "Y"],
+        ["M", "U", "V", "Y", "@X"],
+    ]
+
+
+def test_a_square_of_a_sum_is_multiplied_out():
+    p = add(X, scale(sum_over(X, (I,)), -1))
+    assert multiplied_out(mul(W, power(p, 2))) is mul(W, p, p)

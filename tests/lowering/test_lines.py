@@ -1,0 +1,31 @@
+"""What forward and backward have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+import derive
+from derive.errors import LoweringError
+from derive.lowering.lines import float_outputs, input_values, integers_of, like_input, vectors_of
+from derive.program.code import Name
+
+OP = derive.parse(
+    "op f(x[n,k], T[n], w[k]=1; p=2, m=size(k)) -> y, s; s = sum[n](x[n,T[n]]); y[k] = w[k]*s**p"
+)
+
+
+def test_tensors_at_hand_have_the_axes_of_the_equations():
+    values = input_values(OP)
+    assert [len(v.axes) for v in values.values()] == [2, 1, 1]
+    assert values["T"].kind == "int" and values["x"].code is Name("x")
+
+
+def test_new_tensors_are_like_an_input_that_is_no_none():
+    assert like_input(OP) is Name("x")
+    with pytest.raises(LoweringError, match="no floating-point tensor"):
+        like_input(derive.parse("op f(T[n]: int) -> y; y[n] = T[n] + 1"))
+
+
+def test_what_outputs_and_parameters_are():
+    assert set(float_outputs(OP)) == {"y", "s"} and "m" in integers_of(OP)
+    assert {"T", "w", "y", "s"} <= vectors_of(OP)

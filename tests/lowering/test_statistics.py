@@ -1,0 +1,63 @@
+"""What the forward has computed is read by the backward where no graph of it is wanted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+
+RMS = """
+op f(x[n,i], w[i]; eps=1e-6) -> y
+r[n] = 1/sqrt(mean[i](x[n,i]**2) + eps)
+y[n,i] = w[i]*r[n]*x[n,i]
+"""
+NORM = "op f(x[n,k]) -> y\ns[n] = sqrt(sum[k](x[n,k]**2) + 1)\ny[n,k] = x[n,k]/s[n]**2"
+
+
+def kept(f, *tensors):
+    """What is saved that is none of these."""
+    saved = []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t)
+    with hooks:
+        y = f(*tensors)
+    own = {t.data_ptr() for t in (*tensors, y)}
+    return y, [tuple(t.shape) for t in saved if t.data_ptr() not in own]
+
+
+def test_a_statistic_is_kept_and_is_no_output():
+    f = derive.load(derive.parse(RMS))
+    x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, requires_grad=True)
+    y, others = kept(f, x, w)
+    assert isinstance(y, torch.Tensor) and others == [(3,)]
+    with torch.no_grad():
+        torch.testing.assert_close(f(x, w), y)
+
+
+def test_the_backward_that_is_differentiated_computes_it_again():
+    op = derive.parse(NORM)
+    first, every = derive.source(op).split("class _F")
+    assert "s, " in first.split("_f_backward")[1] or " s" in first.split("_f_backward")[1]
+    assert ".square().sum(1)" in every
+    f = derive.load(op)
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(f, x) and torch.autograd.gradgradcheck(f, x)
+
+
+@pytest.mark.parametrize("text", [RMS, NORM])
+def test_statistics_may_be_mapped_over(text):
+    op = derive.parse(text)
+    f = derive.load(op)
+    tensors = [torch.randn(2, *s, dtype=torch.float64) for s in [(3, 5), (5,)][: len(op.inputs)]]
+
+    def loss(*one):
+        return f(*one).sin().sum()
+
+    mapped = torch.func.vmap(torch.func.grad(loss))(*tensors)
+    alone = [torch.func.grad(loss)(*(t[n] for t in tensors)) for n in range(2)]
+    torch.testing.assert_close(mapped, torch.stack(alone))
+
+
+def test_what_saves_no_operation_is_not_kept():
+    f = derive.load(derive.parse("op f(x[n,k]) -> y; y[n,k] = exp(x[n,k])/sum[j](exp(x[n,j]))"))
+    assert kept(f, torch.randn(3, 4, requires_grad=True))[1] == []
