@@ -50,13 +50,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -96,14 +89,12 @@ class _AvgPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        product = stride * _positions(G.shape[2], G)
-        position = _positions(kernel_size, G)
-        added = (position + product.unsqueeze(1)).flatten()
-        zeros = G.new_zeros(input_shape)
-        part = G.unsqueeze(3)
-        part2 = part.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))
-        part3 = part2.reshape((G.shape[0], G.shape[1], G.shape[2] * kernel_size))
-        grad_input = zeros.index_add(2, added, part3) / kernel_size
+        part = G.unsqueeze(-2)
+        part2 = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, input_shape[2]))
+        part3 = torch.ops.aten.avg_pool2d_backward(
+            part, part2, (1, kernel_size), (1, stride), (0, 0), False, True, 1
+        )
+        grad_input = part3.squeeze(-2) / kernel_size
         return grad_input, None, None
 
 

@@ -50,13 +50,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _positions(size, x):
-    """0, 1, .. along an axis of that size; distributed where x is."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -95,26 +88,18 @@ class _AvgPool2d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        position = _positions(kernel_height, G).unsqueeze(1)
-        added = position + stride * _positions(G.shape[2], G)
-        position2 = _positions(kernel_width, G).unsqueeze(1)
-        added2 = position2 + stride * _positions(G.shape[3], G)
-        part = added.unsqueeze(1).unsqueeze(3)
-        part2 = G.permute(2, 3, 0, 1)
-        part3 = input_shape[2]
-        zeros = G.new_zeros((part3, input_shape[3], G.shape[0], G.shape[1]))
-        part4 = part2.expand(
-            (
-                kernel_height,
-                kernel_width,
-                G.shape[2],
-                G.shape[3],
-                G.shape[0],
-                G.shape[1],
-            ),
+        zeros = G.new_zeros(()).expand(input_shape)
+        part = torch.ops.aten.avg_pool2d_backward(
+            G,
+            zeros,
+            (kernel_height, kernel_width),
+            (stride, stride),
+            (0, 0),
+            False,
+            True,
+            1,
         )
-        part5 = zeros.index_put((part, added2.unsqueeze(1)), part4, accumulate=True)
-        grad_input = part5.permute(2, 3, 0, 1) / (kernel_height * kernel_width)
+        grad_input = part / (kernel_height * kernel_width)
         return grad_input, None, None, None
 
 

@@ -10,6 +10,11 @@ Gradients, G the cotangent of output:
     grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − xhat[n,c,*q]/(size(n)·size(q) − correction)·Σ[n′,*q′] G[n′,c,*q′]·xhat[n′,c,*q′] − 1/(size(n)·size(q))·Σ[n′,*q′] G[n′,c,*q′])/√(var[c] + eps)
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
+
+Kernels of torch, and the equations that they compute:
+
+    batch_norm: mu[c] = mean[n,*s](x[n,c,*s]); rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps); y[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
+    batch_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]; v[n,c,*s] = g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s])); dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 
@@ -79,6 +84,15 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _ieee(function, *numbers):
+    """A function of Python's math, where that is no error; else what torch says of it."""
+    try:
+        return function(*numbers)
+    except (ValueError, OverflowError):
+        tensors = (torch.tensor(n, dtype=torch.float64) for n in numbers)
+        return getattr(torch, function.__name__)(*tensors).item()
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -91,7 +105,39 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _batch_normed(x, weight, bias, eps):
+    """x normalised along all axes but the second, and its mean and inverse deviation there."""
+    if x.numel():
+        return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
+    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _batch_normed_gradients(G, x, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    if x.numel():
+        call = torch.ops.aten.native_batch_norm_backward
+        return call(G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
+    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
 def _batch_norm_forward(input, weight, bias, eps, correction):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
+    full_weight = (
+        input.new_full((), 1).expand((input.shape[1],)) if weight is None else weight
+    )
+    product = input.shape[0] * math.prod(input.shape[2:])
+    difference = product - correction
+    part = product or math.nan
+    product2 = _ieee(math.sqrt, difference / part) * full_weight
+    normed = _batch_normed(input, product2, bias, difference * eps / part)
+    output = normed[0].to(dtype)
+    mean = normed[1]
+    rstd = normed[2]
+    return output, mean, rstd
+
+
+def _batch_norm_composed(input, weight, bias, eps, correction):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
     q_shape = input.shape[2:]
@@ -107,6 +153,28 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
+def _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+    input, weight, mean, rstd = ctx.saved_tensors
+    correction = ctx.correction
+    weight_shape = ctx.weight_shape
+    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    grad_input = grad_weight = grad_bias = None
+    product = input.shape[0] * math.prod(input.shape[2:])
+    ratio = (product - correction) / (product or math.nan)
+    full_weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
+    product2 = _ieee(math.sqrt, ratio) * full_weight
+    grads = _batch_normed_gradients(
+        G, input, mean, rstd, product2, ctx.needs_input_grad[:3]
+    )
+    if ctx.needs_input_grad[0]:
+        grad_input = grads[0]
+    if ctx.needs_input_grad[1]:
+        grad_weight = _ieee(math.sqrt, ratio) * grads[1]
+    if ctx.needs_input_grad[2]:
+        grad_bias = grads[2]
+    return grad_input, grad_weight, grad_bias, None, None
+
+
 class _BatchNorm(Function):
     generate_vmap_rule = True
 
@@ -117,19 +185,22 @@ class _BatchNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, _, eps, correction = inputs
+        _, mean, rstd = result
+        ctx.mark_non_differentiable(mean, rstd)
         q_shape = input.shape[2:]
+        weight_shape = (input.shape[1],)
         ctx.eps = eps
         ctx.correction = correction
         ctx.q_shape = q_shape
+        ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] else None,
-        )
+        ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    def backward(ctx, G):
-        input, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_mean, _grad_rstd):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+        input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         correction = ctx.correction
         q_shape = ctx.q_shape
@@ -246,6 +317,8 @@ def batch_norm(
             )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _batch_norm_forward(input, weight, bias, eps, correction)
-    return _applied(_BatchNorm, input, weight, bias, eps, correction)
+    if forward_ad._current_level >= 0:
+        return _batch_norm_composed(input, weight, bias, eps, correction)
+    if not torch.is_grad_enabled():
+        return _batch_norm_forward(input, weight, bias, eps, correction)[0]
+    return _applied(_BatchNorm, input, weight, bias, eps, correction)[0]

@@ -148,16 +148,14 @@ class _BinaryCrossEntropyMean(Function):
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
-        logarithm = difference.log()
-        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = logarithm.clamp(min=-100)
-            clamped2 = input_log.clamp(min=-100)
+            clamped = difference.log().clamp(min=-100)
+            clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = logarithm >= -100
-            mask2 = input_log >= -100
+            mask = difference >= math.exp(-100)
+            mask2 = input >= math.exp(-100)
             part = G * target if weight is None else G * target * weight
             ratio = part / torch.where(mask2, input, 1)
             part2 = G * u if weight is None else G * weight * u
@@ -207,18 +205,16 @@ class _BinaryCrossEntropySum(Function):
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
-        logarithm = difference.log()
-        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = logarithm.clamp(min=-100)
-            clamped2 = input_log.clamp(min=-100)
+            clamped = difference.log().clamp(min=-100)
+            clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = logarithm >= -100
-            mask2 = input_log >= -100
+            mask = difference >= math.exp(-100)
+            mask2 = input >= math.exp(-100)
             chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
             ratio = part / torch.where(mask2, input, 1)
@@ -261,18 +257,16 @@ class _BinaryCrossEntropyNone(Function):
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
-        logarithm = difference.log()
-        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = logarithm.clamp(min=-100)
-            clamped2 = input_log.clamp(min=-100)
+            clamped = difference.log().clamp(min=-100)
+            clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = logarithm >= -100
-            mask2 = input_log >= -100
+            mask = difference >= math.exp(-100)
+            mask2 = input >= math.exp(-100)
             chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
             ratio = part / torch.where(mask2, input, 1)

@@ -92,7 +92,28 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    return (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
+    K = (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
+    return K, centre
+
+
+def _cauchy_kernel_backward(ctx, G, _grad_centre):
+    x1, x2, K, centre = ctx.saved_tensors
+    gamma = ctx.gamma
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, K, centre, G = _cast(wide, x1, x2, K, centre, G)
+    grad_x1 = grad_x2 = None
+    x2_centred = x2 - centre.unsqueeze(-2)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    product = G * K.square()
+    product2 = 2 * gamma
+    if ctx.needs_input_grad[0]:
+        product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = product2 * (product3 - product.sum(-1, keepdim=True) * x1_centred)
+    if ctx.needs_input_grad[1]:
+        product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
+        grad_x2 = product2 * (product4 - product.sum(-2).unsqueeze(-1) * x2_centred)
+    return grad_x1, grad_x2, None
 
 
 class _CauchyKernel(Function):
@@ -105,14 +126,17 @@ class _CauchyKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma = inputs
-        K = output
+        K, centre = output
+        ctx.mark_non_differentiable(centre)
         ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
-        ctx.save_for_backward(x1, x2, K)
+        ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
-    def backward(ctx, G):
-        x1, x2, K = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cauchy_kernel_backward(ctx, G, _grad_centre)
+        x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -190,5 +214,5 @@ def cauchy_kernel(
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _cauchy_kernel_forward(x1, x2, gamma)
-    return _applied(_CauchyKernel, x1, x2, gamma)
+        return _cauchy_kernel_forward(x1, x2, gamma)[0]
+    return _applied(_CauchyKernel, x1, x2, gamma)[0]

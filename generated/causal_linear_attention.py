@@ -108,7 +108,40 @@ def _causal_linear_attention_forward(query, key, value):
     mask = _positions(key.shape[-2], query) <= position
     S = torch.where(mask, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
-    return ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
+    output = ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
+    return output, total
+
+
+def _causal_linear_attention_backward(ctx, G, _grad_total):
+    query, key, value, output, total = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    value = _cast(low, value)[0]
+    query, key, output, total, G = _cast(wide, query, key, output, total, G)
+    grad_query = grad_key = grad_value = None
+    e2 = key.clamp(max=0).exp()
+    mask = key > 0
+    position = _positions(query.shape[-2], G).unsqueeze(1)
+    mask2 = _positions(key.shape[-2], G) <= position
+    e3 = query.clamp(max=0).exp()
+    mask3 = query > 0
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        total2 = (G * output).sum(-1, keepdim=True)
+        grad_S = ((G.to(low) @ value.mT).to(wide) - total2) / total.unsqueeze(-1)
+        chosen = torch.where(mask2, grad_S, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        psi = _where(mask, 1 + key, e2)
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        phi = _where(mask3, 1 + query, e3)
+        part = phi.to(low)
+    if ctx.needs_input_grad[0]:
+        grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask3, 1, e3)
+    if ctx.needs_input_grad[1]:
+        grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask, 1, e2)
+    if ctx.needs_input_grad[2]:
+        S = torch.where(mask2, (part @ psi.mT.to(low)).to(wide), 0)
+        grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+    return grad_query, grad_key, grad_value
 
 
 class _CausalLinearAttention(Function):
@@ -121,18 +154,22 @@ class _CausalLinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output = result
+        output, total = result
+        ctx.mark_non_differentiable(total)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            total,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        query, key, value, output = ctx.saved_tensors
+    def backward(ctx, G, _grad_total):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _causal_linear_attention_backward(ctx, G, _grad_total)
+        query, key, value, output, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]
@@ -266,5 +303,5 @@ def causal_linear_attention(
     if torch.compiler.is_compiling():
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _causal_linear_attention_forward(query, key, value)
-    return _applied(_CausalLinearAttention, query, key, value)
+        return _causal_linear_attention_forward(query, key, value)[0]
+    return _applied(_CausalLinearAttention, query, key, value)[0]

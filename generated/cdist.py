@@ -100,7 +100,32 @@ def _cdist_forward(x1, x2):
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
     squared = difference.clamp_min(0)
     mask = squared > 0
-    return _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
+    D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
+    return D, centre
+
+
+def _cdist_backward(ctx, G, _grad_centre):
+    x1, x2, D, centre = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
+    grad_x1 = grad_x2 = None
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    part = x1_centred.to(low)
+    product = 2 * (part @ x2_centred.mT.to(low)).to(wide)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    squared = difference.clamp_min(0)
+    mask = squared > 0
+    grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
+    if ctx.needs_input_grad[0]:
+        product2 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product2)
+    if ctx.needs_input_grad[1]:
+        product3 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
+        grad_x2 = 2 * (product3 - (grad_squared.mT.to(low) @ part).to(wide))
+    return grad_x1, grad_x2
 
 
 class _Cdist(Function):
@@ -113,13 +138,16 @@ class _Cdist(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
-        D = output
+        D, centre = output
+        ctx.mark_non_differentiable(centre)
         ctx.low = _of_product(x1, x2)
-        ctx.save_for_backward(x1, x2, D)
+        ctx.save_for_backward(x1, x2, D, centre)
 
     @staticmethod
-    def backward(ctx, G):
-        x1, x2, D = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cdist_backward(ctx, G, _grad_centre)
+        x1, x2, D, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)
@@ -192,5 +220,5 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _cdist_forward(x1, x2)
-    return _applied(_Cdist, x1, x2)
+        return _cdist_forward(x1, x2)[0]
+    return _applied(_Cdist, x1, x2)[0]

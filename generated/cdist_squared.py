@@ -79,7 +79,25 @@ def _cdist_squared_forward(x1, x2):
     product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    return difference.clamp_min(0).to(dtype)
+    D = difference.clamp_min(0).to(dtype)
+    return D, centre
+
+
+def _cdist_squared_backward(ctx, G, _grad_centre):
+    x1, x2, centre = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, centre, G = _cast(wide, x1, x2, centre, G)
+    grad_x1 = grad_x2 = None
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    if ctx.needs_input_grad[0]:
+        product = (G.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - product)
+    if ctx.needs_input_grad[1]:
+        product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+        grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - product2)
+    return grad_x1, grad_x2
 
 
 class _CdistSquared(Function):
@@ -92,12 +110,16 @@ class _CdistSquared(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
+        _, centre = output
+        ctx.mark_non_differentiable(centre)
         ctx.low = _of_product(x1, x2)
-        ctx.save_for_backward(x1, x2)
+        ctx.save_for_backward(x1, x2, centre)
 
     @staticmethod
-    def backward(ctx, G):
-        x1, x2 = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cdist_squared_backward(ctx, G, _grad_centre)
+        x1, x2, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = _cast(wide, x1, x2, G)
@@ -167,5 +189,5 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _cdist_squared_forward(x1, x2)
-    return _applied(_CdistSquared, x1, x2)
+        return _cdist_squared_forward(x1, x2)[0]
+    return _applied(_CdistSquared, x1, x2)[0]

@@ -9,6 +9,7 @@ Gradients, G the cotangent of output:
 Kernels of torch, and the equations that they compute:
 
     celu: y = where(x > 0, x, alpha*expm1(x/alpha))
+    celu backward: dx = g*where(x > 0, 1, exp(x/alpha))
 """
 # mypy: ignore-errors
 
@@ -89,6 +90,14 @@ def _celu_forward(input, alpha):
     return torch.celu(input, alpha).to(dtype)
 
 
+def _celu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    alpha = ctx.alpha
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1 / alpha, False, input)
+    return grad_input, None
+
+
 class _Celu(Function):
     generate_vmap_rule = True
 
@@ -104,6 +113,8 @@ class _Celu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _celu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
         input, G = _wide(input, G)

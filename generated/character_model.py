@@ -146,62 +146,60 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     h = hpreact.tanh()
     logits = h.to(low) @ W2 + b2
     logprobs = torch.log_softmax(logits.to(wide), 1)
-    return (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
+    loss = (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
+    return loss, hprebn, bnmeani, bnvar
 
 
-def _character_model_backward(ctx, G):
-    C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = ctx.saved_tensors
+def _character_model_backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
+    C, W1, _, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar = ctx.saved_tensors
     eps = ctx.eps
+    b1_shape = ctx.b1_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
-    bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
+    C, W1, W2, b2 = _cast(low, C, W1, W2, b2)
+    given = _cast(wide, bngain, bnbias, hprebn, bnmeani, bnvar, G)
+    bngain, bnbias, hprebn, bnmeani, bnvar, G = given
     needs = ctx.needs_input_grad
-    needs_part5 = needs[0] or needs[1]
-    needs_total = needs_part5 or needs[5]
+    needs_part4 = needs[0] or needs[1]
+    needs_total = needs_part4 or needs[5]
     needs_grad_hpreact = needs_total or needs[6]
-    needs_part4 = needs_grad_hpreact or needs[3]
-    needs_grad_logits = needs_part4 or needs[4]
+    needs_part2 = needs_grad_hpreact or needs[3]
+    needs_grad_logits = needs_part2 or needs[4]
     grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = grad_bnbias = None
     if needs_grad_logits:
-        part = Xb.flatten()
-        emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
-        embcat = _flatten(emb, 1, 2)
-        hprebn = embcat @ W1 + b1
-        part2 = hprebn.to(wide)
-        bnmeani = part2.mean(0)
-        bndiff = part2 - bnmeani
-        bndiff2 = bndiff.square()
-        bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)
         bnvar_inv = (bnvar + eps).rsqrt()
+        bndiff = hprebn - bnmeani
         bnraw = bnvar_inv * bndiff
         hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
         h = hpreact.tanh()
         logits = h.to(low) @ W2 + b2
         probs = torch.softmax(logits.to(wide), 1)
-        part3 = G.new_full(Yb.shape, -1).unsqueeze(1)
-        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part3)
-    if needs_part4:
-        part4 = grad_logits.to(low)
+        part = G.new_full(Yb.shape, -1).unsqueeze(1)
+        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
+    if needs_part2:
+        part2 = grad_logits.to(low)
     if needs_grad_hpreact:
-        grad_hpreact = torch.ops.aten.tanh_backward((part4 @ W2.mT).to(wide), h)
+        grad_hpreact = torch.ops.aten.tanh_backward((part2 @ W2.mT).to(wide), h)
     if needs_total:
         total = (grad_hpreact * bnraw).sum(0)
-    if needs_part5:
+    if needs_part4:
         difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
         difference2 = difference - grad_hpreact.mean(0)
         grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
-        part5 = grad_hprebn.to(low)
+        part3 = grad_hprebn.to(low)
+        part4 = Xb.flatten()
     if needs[0]:
-        grad_embcat = part5 @ W1.mT
-        part6 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-        grad_C = G.new_zeros(C.shape).index_add(0, part, part6.to(wide))
+        grad_embcat = part3 @ W1.mT
+        part5 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
+        grad_C = G.new_zeros(C.shape).index_add(0, part4, part5.to(wide))
     if needs[1]:
-        grad_W1 = embcat.mT @ part5
+        emb = _unflatten(C.index_select(0, part4), 0, Xb.shape)
+        embcat = _flatten(emb, 1, 2)
+        grad_W1 = embcat.mT @ part3
     if needs[2]:
-        grad_b1 = G.new_zeros(b1.shape)
+        grad_b1 = G.new_zeros(b1_shape)
     if needs[3]:
-        grad_W2 = h.mT.to(low) @ part4
+        grad_W2 = h.mT.to(low) @ part2
     if needs[4]:
         grad_b2 = grad_logits.sum(0)
     if needs[5]:
@@ -232,15 +230,35 @@ class _CharacterModel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps = inputs
+        _, hprebn, bnmeani, bnvar = output
+        ctx.mark_non_differentiable(hprebn, bnmeani, bnvar)
         ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
-        ctx.save_for_backward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
+        ctx.b1_shape = b1.shape
+        ctx.save_for_backward(
+            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar
+        )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _character_model_backward(ctx, G)
-        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = ctx.saved_tensors
+            return _character_model_backward(
+                ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar
+            )
+        (
+            C,
+            W1,
+            b1,
+            W2,
+            b2,
+            bngain,
+            bnbias,
+            Xb,
+            Yb,
+            hprebn,
+            bnmeani,
+            bnvar,
+        ) = ctx.saved_tensors
         eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -523,5 +541,8 @@ def character_model(
         given = _distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
-    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
+        result = _character_model_forward(
+            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps
+        )
+        return result[0]
+    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]

@@ -133,7 +133,33 @@ def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     square2 = 1e-12 + input2.square().sum(1)
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, square1, square2, cosine
+
+
+def _cosine_embedding_loss_mean_backward(
+    ctx, G, _grad_square1, _grad_square2, _grad_cosine
+):
+    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+    margin = ctx.margin
+    given = _wide(input1, input2, target, square1, square2, cosine, G)
+    input1, input2, target, square1, square2, cosine, G = given
+    grad_input1 = grad_input2 = grad_target = None
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+        grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
+        product = -0.5 * grad_cosine * cosine
+        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+        product2 = grad_cosine.unsqueeze(1) * inverse_root
+    if ctx.needs_input_grad[0]:
+        grad_square1 = product / square1
+        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+    if ctx.needs_input_grad[1]:
+        grad_square2 = product / square2
+        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+    if ctx.needs_input_grad[2]:
+        grad_target = G.new_zeros(target.shape)
+    return grad_input1, grad_input2, grad_target, None
 
 
 class _CosineEmbeddingLossMean(Function):
@@ -146,16 +172,25 @@ class _CosineEmbeddingLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input1, input2, target, margin = inputs
+        _, square1, square2, cosine = output
+        ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             target,
+            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
+    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cosine_embedding_loss_mean_backward(
+                ctx, G, _grad_square1, _grad_square2, _grad_cosine
+            )
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
@@ -186,7 +221,33 @@ def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
     square2 = 1e-12 + input2.square().sum(1)
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, square1, square2, cosine
+
+
+def _cosine_embedding_loss_sum_backward(
+    ctx, G, _grad_square1, _grad_square2, _grad_cosine
+):
+    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+    margin = ctx.margin
+    given = _wide(input1, input2, target, square1, square2, cosine, G)
+    input1, input2, target, square1, square2, cosine, G = given
+    grad_input1 = grad_input2 = grad_target = None
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+        grad_cosine = chosen - torch.where(target == 1, G, 0)
+        product = -0.5 * grad_cosine * cosine
+        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+        product2 = grad_cosine.unsqueeze(1) * inverse_root
+    if ctx.needs_input_grad[0]:
+        grad_square1 = product / square1
+        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+    if ctx.needs_input_grad[1]:
+        grad_square2 = product / square2
+        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+    if ctx.needs_input_grad[2]:
+        grad_target = G.new_zeros(target.shape)
+    return grad_input1, grad_input2, grad_target, None
 
 
 class _CosineEmbeddingLossSum(Function):
@@ -199,16 +260,25 @@ class _CosineEmbeddingLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input1, input2, target, margin = inputs
+        _, square1, square2, cosine = output
+        ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             target,
+            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
+    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cosine_embedding_loss_sum_backward(
+                ctx, G, _grad_square1, _grad_square2, _grad_cosine
+            )
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
@@ -239,7 +309,33 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     square2 = 1e-12 + input2.square().sum(1)
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.to(dtype)
+    loss = loss.to(dtype)
+    return loss, square1, square2, cosine
+
+
+def _cosine_embedding_loss_none_backward(
+    ctx, G, _grad_square1, _grad_square2, _grad_cosine
+):
+    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+    margin = ctx.margin
+    given = _wide(input1, input2, target, square1, square2, cosine, G)
+    input1, input2, target, square1, square2, cosine, G = given
+    grad_input1 = grad_input2 = grad_target = None
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+        grad_cosine = chosen - torch.where(target == 1, G, 0)
+        product = -0.5 * grad_cosine * cosine
+        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+        product2 = grad_cosine.unsqueeze(1) * inverse_root
+    if ctx.needs_input_grad[0]:
+        grad_square1 = product / square1
+        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+    if ctx.needs_input_grad[1]:
+        grad_square2 = product / square2
+        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+    if ctx.needs_input_grad[2]:
+        grad_target = G.new_zeros(target.shape)
+    return grad_input1, grad_input2, grad_target, None
 
 
 class _CosineEmbeddingLossNone(Function):
@@ -252,16 +348,25 @@ class _CosineEmbeddingLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input1, input2, target, margin = inputs
+        _, square1, square2, cosine = output
+        ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             target,
+            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
+    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cosine_embedding_loss_none_backward(
+                ctx, G, _grad_square1, _grad_square2, _grad_cosine
+            )
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
@@ -395,5 +500,5 @@ def cosine_embedding_loss(
     if torch.compiler.is_compiling():
         input1, input2, target = _distinct(input1, input2, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input1, input2, target, margin)
-    return _applied(function, input1, input2, target, margin)
+        return forward(input1, input2, target, margin)[0]
+    return _applied(function, input1, input2, target, margin)[0]

@@ -115,7 +115,37 @@ def _cosine_similarity_forward(x1, x2, dim, eps):
     norm1 = x1.square().sum(dim).sqrt()
     norm2 = x2.square().sum(dim).sqrt()
     output = (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
-    return output.to(dtype)
+    output = output.to(dtype)
+    return output, norm1, norm2
+
+
+def _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2):
+    x1, x2, output, norm1, norm2 = ctx.saved_tensors
+    dim = ctx.dim
+    eps = ctx.eps
+    x1, x2, output, norm1, norm2, G = _wide(x1, x2, output, norm1, norm2, G)
+    grad_x1 = grad_x2 = None
+    product = -G * output
+    norm1_clamped = norm1.clamp(min=eps)
+    norm2_clamped = norm2.clamp(min=eps)
+    product2 = norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+    ratio = G.unsqueeze(dim) / product2
+    if ctx.needs_input_grad[0]:
+        mask = norm1 >= eps
+        grad_norm1 = _where(mask, product / torch.where(mask, norm1_clamped, 1), 0)
+        mask2 = mask.unsqueeze(dim)
+        chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
+        chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
+        grad_x1 = chosen2 + ratio * x2
+    if ctx.needs_input_grad[1]:
+        mask3 = norm2 >= eps
+        ratio2 = product / torch.where(mask3, norm2_clamped, 1)
+        grad_norm2 = _where(mask3, ratio2, 0)
+        mask4 = mask3.unsqueeze(dim)
+        chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
+        chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
+        grad_x2 = chosen4 + ratio * x1
+    return grad_x1, grad_x2, None, None
 
 
 class _CosineSimilarity(Function):
@@ -128,14 +158,17 @@ class _CosineSimilarity(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x1, x2, dim, eps = inputs
-        output = result
+        output, norm1, norm2 = result
+        ctx.mark_non_differentiable(norm1, norm2)
         ctx.dim = dim
         ctx.eps = eps
-        ctx.save_for_backward(x1, x2, output)
+        ctx.save_for_backward(x1, x2, output, norm1, norm2)
 
     @staticmethod
-    def backward(ctx, G):
-        x1, x2, output = ctx.saved_tensors
+    def backward(ctx, G, _grad_norm1, _grad_norm2):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2)
+        x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
         x1, x2, output, G = _wide(x1, x2, output, G)
@@ -245,5 +278,5 @@ def cosine_similarity(
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _cosine_similarity_forward(x1, x2, dim, eps)
-    return _applied(_CosineSimilarity, x1, x2, dim, eps)
+        return _cosine_similarity_forward(x1, x2, dim, eps)[0]
+    return _applied(_CosineSimilarity, x1, x2, dim, eps)[0]

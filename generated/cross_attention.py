@@ -80,6 +80,15 @@ def _softmax_of(x, dim):
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
+def _softmax_slope(g, y, dim):
+    """The gradient of a softmax y along an axis, which may be the last but for axes of size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._softmax_backward_data(g, y, dim, y.dtype)
+    flat = y.shape[: dim + 1]
+    dx = torch._softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
+    return dx.reshape(y.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -150,7 +159,7 @@ def _cross_attention_backward(ctx, G):
         V = memory @ Wv.mT
     if needs_grad_S:
         grad_P = grad_context @ V.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
+        grad_S = _softmax_slope(grad_P.to(wide), P, 2)
     if needs_grad_Q:
         grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
     if needs_grad_K:

@@ -111,6 +111,22 @@ def _logsoftmax(x, dim):
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -147,7 +163,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     )
     part = F.mT.sum(-1) if weight is None else F.mT @ weight
     product = label_smoothing / (input.shape[1] or math.nan) * part
-    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
     part2 = (
         (1 - label_smoothing) * picked2
         if weight is None
@@ -237,13 +253,13 @@ class _CrossEntropyMean(Function):
                 if weight is None
                 else product.unsqueeze(1)
             )
-            placed = product2.scatter_add(1, chosen3, part2)
+            placed = _scatter_added(product2, 1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             product3 = G / total * (added * p - placed)
             grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
-            product5 = difference * F.gather(1, chosen3).squeeze(1)
+            product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
             size2 = input.shape[0] * input.shape[2]
             chosen4 = torch.where(mask, product5, 0).reshape((size2,))
             chosen5 = torch.where(mask, average, 0).reshape((size2,))
@@ -270,7 +286,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     )
     part = F.mT.sum(-1) if weight is None else F.mT @ weight
     product = label_smoothing / (input.shape[1] or math.nan) * part
-    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
     part2 = (
         (1 - label_smoothing) * picked2
         if weight is None
@@ -348,13 +364,13 @@ class _CrossEntropySum(Function):
                 if weight is None
                 else product.unsqueeze(1)
             )
-            placed = product2.scatter_add(1, chosen3, part2)
+            placed = _scatter_added(product2, 1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             product3 = G * (added * p - placed)
             grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
-            product5 = difference * F.gather(1, chosen3).squeeze(1)
+            product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
             size2 = input.shape[0] * input.shape[2]
             chosen4 = torch.where(mask, product5, 0).reshape((size2,))
             grad_weight = -G * product4.index_add(0, chosen2, chosen4)
@@ -379,7 +395,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     )
     part = F.mT.sum(-1) if weight is None else F.mT @ weight
     product = label_smoothing / (input.shape[1] or math.nan) * part
-    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
     part2 = (
         (1 - label_smoothing) * picked2
         if weight is None
@@ -458,12 +474,12 @@ class _CrossEntropyNone(Function):
                 if weight is None
                 else product.unsqueeze(1)
             )
-            placed = product2.scatter_add(1, chosen3, part2)
+            placed = _scatter_added(product2, 1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             product3 = G.unsqueeze(1) * (added * p - placed)
             grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product4 = difference * G * F.gather(1, chosen3).squeeze(1)
+            product4 = difference * G * _gathered(F, 1, chosen3).squeeze(1)
             chosen4 = torch.where(mask, G, 0).unsqueeze(1)
             product5 = ratio * (chosen4 * torch.where(mask2, F, 0)).sum((0, 2))
             size2 = input.shape[0] * input.shape[2]

@@ -113,6 +113,15 @@ def _logsoftmax(x, dim):
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
+def _logsoftmax_slope(g, y, dim):
+    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
+    flat = y.shape[: dim + 1]
+    dx = torch._log_softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
+    return dx.reshape(y.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -163,7 +172,7 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
             if weight is None
             else part * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
         )
-        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        part2 = _logsoftmax_slope(grad_F, F, 1)
         grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
         part3 = -difference * G
@@ -272,7 +281,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
         part = -G
     if ctx.needs_input_grad[0]:
         grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        part2 = _logsoftmax_slope(grad_F, F, 1)
         grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
         product = (
@@ -385,7 +394,7 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
             if weight is None
             else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
         )
-        part = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        part = _logsoftmax_slope(grad_F, F, 1)
         grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
         product = (

@@ -117,27 +117,26 @@ def _dice_loss_mean_forward(input, target, smooth):
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
     loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, found, both
 
 
-def _dice_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both):
+    input, target, found, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    input, target, found, both, G = _wide(input, target, found, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
-    both = target.sum(1) + probability.sum(1)
-    found = (target * probability).sum(1)
     added = both + smooth
     grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
     product = input.shape[0] * added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product2 = -2 * G / product * target
         part = torch.ops.aten.sigmoid_backward(product2, probability)
         part2 = grad_both.unsqueeze(1)
@@ -159,18 +158,20 @@ class _DiceLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
+        _, found, both = output
+        ctx.mark_non_differentiable(found, both)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, both)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_both):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _dice_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both)
+        input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -208,27 +209,26 @@ def _dice_loss_sum_forward(input, target, smooth):
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
     loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, found, both
 
 
-def _dice_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both):
+    input, target, found, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    input, target, found, both, G = _wide(input, target, found, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
-    both = target.sum(1) + probability.sum(1)
-    found = (target * probability).sum(1)
     added = both + smooth
     grad_both = G * (2 * found + smooth) / added.square()
     added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product = -2 * G / added2 * target
         part = torch.ops.aten.sigmoid_backward(product, probability)
         part2 = grad_both.unsqueeze(1)
@@ -250,18 +250,20 @@ class _DiceLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
+        _, found, both = output
+        ctx.mark_non_differentiable(found, both)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, both)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_both):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _dice_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both)
+        input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -298,27 +300,26 @@ def _dice_loss_none_forward(input, target, smooth):
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
-    return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
+    loss = (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
+    return loss, found, both
 
 
-def _dice_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _dice_loss_none_backward(ctx, G, _grad_found, _grad_both):
+    input, target, found, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    input, target, found, both, G = _wide(input, target, found, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
-    both = target.sum(1) + probability.sum(1)
-    found = (target * probability).sum(1)
     added = both + smooth
     grad_both = G * (2 * found + smooth) / added.square()
     added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product = -2 * G.unsqueeze(1) / added2 * target
         part = torch.ops.aten.sigmoid_backward(product, probability)
         part2 = grad_both.unsqueeze(1)
@@ -340,18 +341,20 @@ class _DiceLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
+        _, found, both = output
+        ctx.mark_non_differentiable(found, both)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, both)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_both):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _dice_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _dice_loss_none_backward(ctx, G, _grad_found, _grad_both)
+        input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -462,5 +465,5 @@ def dice_loss(
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, smooth)
-    return _applied(function, input, target, smooth)
+        return forward(input, target, smooth)[0]
+    return _applied(function, input, target, smooth)[0]

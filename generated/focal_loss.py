@@ -121,6 +121,22 @@ def _logsoftmax(x, dim):
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -159,7 +175,7 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None
         if weight is None
@@ -200,7 +216,7 @@ class _FocalLossMean(Function):
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
         F = _logsoftmax(input, 1)
-        right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
         part2 = target.flatten()
@@ -217,7 +233,7 @@ class _FocalLossMean(Function):
             grad_right = product2 * (chosen - power)
             part4 = G.new_full(target.shape, 1).unsqueeze(1)
             part5 = -F.exp()
-            placed = part5.scatter_add(1, target.unsqueeze(1), part4)
+            placed = _scatter_added(part5, 1, target.unsqueeze(1), part4)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
@@ -240,10 +256,10 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     target = target.reshape((input_shape[0], size))
     d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = target.flatten()
     picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = d_F.gather(1, target.unsqueeze(1)).squeeze(1) * picked
+    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
     total = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
     picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
@@ -286,7 +302,7 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None
         if weight is None
@@ -327,7 +343,7 @@ class _FocalLossSum(Function):
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
         F = _logsoftmax(input, 1)
-        right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
         part2 = target.flatten()
@@ -342,7 +358,7 @@ class _FocalLossSum(Function):
             grad_right = product * ((product2 if gamma != 0 else zeros) - power)
             part3 = G.new_full(target.shape, 1).unsqueeze(1)
             part4 = -F.exp()
-            placed = part4.scatter_add(1, target.unsqueeze(1), part3)
+            placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
@@ -365,10 +381,10 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     target = target.reshape((input_shape[0], size))
     d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = target.flatten()
     picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = d_F.gather(1, target.unsqueeze(1)).squeeze(1) * picked
+    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
     product2 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
     total2 = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
@@ -410,7 +426,7 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
         None
         if weight is None
@@ -452,7 +468,7 @@ class _FocalLossNone(Function):
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
         F = _logsoftmax(input, 1)
-        right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
         part2 = target.flatten()
@@ -467,7 +483,7 @@ class _FocalLossNone(Function):
             grad_right = product * ((product2 if gamma != 0 else zeros) - power)
             part3 = G.new_full(target.shape, 1).unsqueeze(1)
             part4 = -F.exp()
-            placed = part4.scatter_add(1, target.unsqueeze(1), part3)
+            placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
             product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))
@@ -488,8 +504,8 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
     F = _logsoftmax(input, 1)
-    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
-    picked = d_input.gather(1, target.unsqueeze(1)).squeeze(1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    picked = _gathered(d_input, 1, target.unsqueeze(1)).squeeze(1)
     total = (d_input * _softmax_of(input, 1)).sum(1)
     part = -right.expm1()
     power = part**gamma

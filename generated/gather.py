@@ -61,6 +61,22 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -86,7 +102,7 @@ def _gather_forward(input, index, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     part = index_shape[len(p_shape)]
-    output = input.gather(1, index).reshape((*p_shape, part, *q_shape))
+    output = _gathered(input, 1, index).reshape((*p_shape, part, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -123,7 +139,7 @@ class _Gather(Function):
         G = G.reshape((size, index_shape[len(p_shape)], size2))
         part = input_shape[len(p_shape)]
         zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
-        grad_input = zeros.scatter_add(1, index, G).reshape(input_shape)
+        grad_input = _scatter_added(zeros, 1, index, G).reshape(input_shape)
         return grad_input, None, None
 
 

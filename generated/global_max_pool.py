@@ -48,6 +48,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,7 +95,7 @@ class _GlobalMaxPool(Function):
         input, G = _wide(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         part = input.max(2).indices.unsqueeze(2)
-        placed = G.new_zeros(input.shape).scatter_add(2, part, G.unsqueeze(2))
+        placed = _scatter_added(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
         grad_input = placed.reshape(input_shape)
         return grad_input
 

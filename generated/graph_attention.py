@@ -158,61 +158,66 @@ def _graph_attention_forward(
     product = (part2 - lse.index_select(0, target)).exp().unsqueeze(2) * picked
     part5 = att_source.shape[0]
     zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
-    return _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
+    output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
+    return output, scores
 
 
-def _graph_attention_backward(ctx, G):
-    x, weight, att_source, att_target, source, target, output = ctx.saved_tensors
+def _graph_attention_backward(ctx, G, _grad_scores):
+    (
+        x,
+        weight,
+        att_source,
+        att_target,
+        source,
+        target,
+        output,
+        scores,
+    ) = ctx.saved_tensors
     negative_slope = ctx.negative_slope
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     x, weight, output = _cast(low, x, weight, output)
-    att_source, att_target, G = _cast(wide, att_source, att_target, G)
+    att_source, att_target, scores, G = _cast(wide, att_source, att_target, scores, G)
     grad_x = grad_weight = grad_att_source = grad_att_target = None
-    part = att_source.shape[0]
-    projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
-    picked = projected.index_select(0, source)
-    picked2 = picked.to(wide)
-    picked3 = projected.index_select(0, target).to(wide)
-    scores = (att_source * picked2).sum(2) + (att_target * picked3).sum(2)
-    part2 = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part4 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-    placed = part4.scatter_reduce(0, part3, part2, "amax")
+    part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
+    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part3 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+    placed = part3.scatter_reduce(0, part2, part, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
-    e = (part2 - chosen.index_select(0, target)).exp()
+    e = (part - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
+    part4 = att_source.shape[0]
+    projected = _unflatten(x @ weight.mT, 1, (part4, att_source.shape[1]))
     part5 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-    picked4 = part5.index_select(0, target)
-    e2 = (part2 - lse.index_select(0, target)).exp()
+    picked = part5.index_select(0, target)
+    e2 = (part - lse.index_select(0, target)).exp()
+    picked2 = projected.index_select(0, source)
     part6 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-    product = picked4 * (picked - part6.index_select(0, target)).to(wide)
+    product = picked * (picked2 - part6.index_select(0, target)).to(wide)
     grad_a = e2 * product.sum(2)
+    grad_scores = torch.ops.aten.leaky_relu_backward(
+        grad_a, scores, negative_slope, False
+    )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part7 = grad_a.mT.unsqueeze(1)
-        part8 = scores.mT.unsqueeze(1)
-        part9 = torch.ops.aten.leaky_relu_backward(part7, part8, negative_slope, False)
-        product2 = (att_source.unsqueeze(2) * part9).permute(2, 0, 1)
-        product3 = (att_target.unsqueeze(2) * part9).permute(2, 0, 1)
+        product2 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+        product3 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-        placed2 = zeros2.index_add(0, source, product2)
-        placed3 = placed2.index_add(0, target, product3)
-        grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked4)
-        part10 = _flatten(grad_projected, 1, 2)
+        placed2 = zeros2.index_add(0, source, product2.permute(2, 0, 1))
+        placed3 = placed2.index_add(0, target, product3.permute(2, 0, 1))
+        grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked)
+        part7 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part11 = torch.ops.aten.leaky_relu_backward(
-            grad_a, scores, negative_slope, False
-        )
-        part12 = part11.unsqueeze(2)
+        part8 = grad_scores.unsqueeze(2)
     if ctx.needs_input_grad[0]:
-        grad_x = part10.to(low) @ weight
+        grad_x = part7.to(low) @ weight
     if ctx.needs_input_grad[1]:
-        grad_weight = part10.mT.to(low) @ x
+        grad_weight = part7.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = (picked2 * part12).sum(0)
+        grad_att_source = (picked2.to(wide) * part8).sum(0)
     if ctx.needs_input_grad[3]:
-        grad_att_target = (picked3 * part12).sum(0)
+        product4 = projected.index_select(0, target).to(wide) * part8
+        grad_att_target = product4.sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
@@ -228,16 +233,28 @@ class _GraphAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, weight, att_source, att_target, source, target, negative_slope = inputs
-        output = result
+        output, scores = result
+        ctx.mark_non_differentiable(scores)
         ctx.low = _of_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
-        ctx.save_for_backward(x, weight, att_source, att_target, source, target, output)
+        ctx.save_for_backward(
+            x, weight, att_source, att_target, source, target, output, scores
+        )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_scores):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _graph_attention_backward(ctx, G)
-        x, weight, att_source, att_target, source, target, output = ctx.saved_tensors
+            return _graph_attention_backward(ctx, G, _grad_scores)
+        (
+            x,
+            weight,
+            att_source,
+            att_target,
+            source,
+            target,
+            output,
+            scores,
+        ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -435,10 +452,11 @@ def graph_attention(
         given = _distinct(x, weight, att_source, att_target, source, target)
         x, weight, att_source, att_target, source, target = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _graph_attention_forward(
+        result = _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope
         )
-    return _applied(
+        return result[0]
+    result = _applied(
         _GraphAttention,
         x,
         weight,
@@ -448,3 +466,4 @@ def graph_attention(
         target,
         negative_slope,
     )
+    return result[0]

@@ -10,6 +10,11 @@ Gradients, G the cotangent of output:
     grad_input[n,(g c),*q] = (G[n,(g c),*q]·weight[(g c)] − xhat[n,(g c),*q]/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)]·xhat[n,(g c′),*q′] − 1/(size(q)·size(c))·Σ[*q′,c′] G[n,(g c′),*q′]·weight[(g c′)])/√(var[n,g] + eps)
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
+
+Kernels of torch, and the equations that they compute:
+
+    group_norm: mu[n,k] = mean[c,*s](x[n,k,c,*s]); rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2) + eps); y[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
+    group_norm backward: h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]; v[n,k,c,*s] = g[n,k,c,*s]*w[k,c]; dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s])); dw[k,c] = sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s]); db[k,c] = sum[n,*s](g[n,k,c,*s])
 """
 # mypy: ignore-errors
 
@@ -112,7 +117,49 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _group_normed(x, weight, bias, eps):
+    """x normalised in each group of channels, its second axis, and their statistics."""
+    n, g, c = x.shape[:3]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((n, g)), x.new_zeros((n, g))
+    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
+    size = math.prod(x.shape[3:])
+    given = (x.flatten(1, 2).contiguous(), weight, bias, n, g * c, size, g, eps)
+    y, mean, rstd = torch.native_group_norm(*given)
+    return y.view(x.shape), mean, rstd
+
+
+def _group_normed_gradients(G, x, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    n, g, c = x.shape[:3]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((g, c)), x.new_zeros((g, c))
+    if weight is None and wanted[2]:
+        weight = x.new_ones((g, c))
+    weight = None if weight is None else weight.flatten()
+    call, size = torch.ops.aten.native_group_norm_backward, math.prod(x.shape[3:])
+    given = (mean, rstd, weight, n, g * c, size, g, wanted)
+    G, x2 = (t.flatten(1, 2).contiguous() for t in (G, x))
+    grads, shapes = call(G, x2, *given), (x.shape, (g, c), (g, c))
+    pairs = zip(grads, shapes, strict=True)
+    return [None if t is None else t.reshape(shape) for t, shape in pairs]
+
+
 def _group_norm_forward(input, weight, bias, num_groups, eps):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
+    count = input.shape[1] // num_groups
+    part = None if weight is None else weight.unflatten(0, (num_groups, count))
+    part2 = input.unflatten(1, (num_groups, count))
+    part3 = None if bias is None else bias.unflatten(0, (num_groups, count))
+    normed = _group_normed(part2, part, part3, eps)
+    output = _no_view(normed[0].flatten(1, 2).to(dtype))
+    mean = normed[1]
+    rstd = normed[2]
+    return output, mean, rstd
+
+
+def _group_norm_composed(input, weight, bias, num_groups, eps):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
     q_shape = input.shape[2:]
@@ -138,6 +185,27 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     return _no_view(output.to(dtype))
 
 
+def _group_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+    input, weight, mean, rstd = ctx.saved_tensors
+    num_groups = ctx.num_groups
+    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    grad_input = grad_weight = grad_bias = None
+    count = input.shape[1] // num_groups
+    part = None if weight is None else _unflatten(weight, 0, (num_groups, count))
+    part2 = _unflatten(input, 1, (num_groups, count))
+    part3 = _unflatten(G, 1, (num_groups, count))
+    grads = _group_normed_gradients(
+        part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
+    )
+    if ctx.needs_input_grad[0]:
+        grad_input = _flatten(grads[0], 1, 2)
+    if ctx.needs_input_grad[1]:
+        grad_weight = _flatten(grads[1], 0, 1)
+    if ctx.needs_input_grad[2]:
+        grad_bias = _flatten(grads[2], 0, 1)
+    return grad_input, grad_weight, grad_bias, None, None
+
+
 class _GroupNorm(Function):
     generate_vmap_rule = True
 
@@ -148,19 +216,20 @@ class _GroupNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, _, num_groups, eps = inputs
+        _, mean, rstd = result
+        ctx.mark_non_differentiable(mean, rstd)
         q_shape = input.shape[2:]
         ctx.num_groups = num_groups
         ctx.eps = eps
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] else None,
-        )
+        ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    def backward(ctx, G):
-        input, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_mean, _grad_rstd):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _group_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+        input, weight, _, _ = ctx.saved_tensors
         num_groups = ctx.num_groups
         eps = ctx.eps
         q_shape = ctx.q_shape
@@ -290,6 +359,8 @@ def group_norm(
             )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _group_norm_forward(input, weight, bias, num_groups, eps)
-    return _applied(_GroupNorm, input, weight, bias, num_groups, eps)
+    if forward_ad._current_level >= 0:
+        return _group_norm_composed(input, weight, bias, num_groups, eps)
+    if not torch.is_grad_enabled():
+        return _group_norm_forward(input, weight, bias, num_groups, eps)[0]
+    return _applied(_GroupNorm, input, weight, bias, num_groups, eps)[0]

@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [|input[*p]| > lambd]·G[*p]
+
+Kernels of torch, and the equations that they compute:
+
+    hardshrink: y = where(abs(x) <= width, 0, x)
+    shrink backward: dx = where(abs(x) <= width, 0, g)
 """
 # mypy: ignore-errors
 
@@ -65,8 +70,15 @@ def _applied(function, *args):
 def _hardshrink_forward(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    output = torch.ops.aten.threshold_backward(input, input.abs(), lambd)
-    return output.to(dtype)
+    return torch.nn.functional.hardshrink(input, lambd).to(dtype)
+
+
+def _hardshrink_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    lambd = ctx.lambd
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+    return grad_input, None
 
 
 class _Hardshrink(Function):
@@ -84,6 +96,8 @@ class _Hardshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _hardshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = _wide(input, G)

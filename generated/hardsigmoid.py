@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [−3 < input[*p] < 3]·G[*p]/6
+
+Kernels of torch, and the equations that they compute:
+
+    hardsigmoid: y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))
+    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -42,23 +47,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
-        return torch.where(mask, x, y)
-    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
-    if isinstance(y, int) and y == 0:
-        return chosen
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
-
-
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -69,8 +57,14 @@ def _applied(function, *args):
 def _hardsigmoid_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    chosen = _where(input >= 3, 1, 0.5 + input / 6)
-    return torch.ops.aten.threshold_backward(chosen, input, -3).to(dtype)
+    return torch.nn.functional.hardsigmoid(input).to(dtype)
+
+
+def _hardsigmoid_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
+    return grad_input
 
 
 class _Hardsigmoid(Function):
@@ -87,6 +81,8 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         chosen = torch.ops.aten.threshold_backward(G / 6, input, -3)

@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [input[*p] > −3]·G[*p]·where(input[*p] ≥ 3, 1, 1/2 + input[*p]/3)
+
+Kernels of torch, and the equations that they compute:
+
+    hardswish: y = where(x <= -3, 0, where(x >= 3, x, x*(x + 3)/6))
+    hardswish backward: dx = g*where(x <= -3, 0, where(x >= 3, 1, x/3 + 1/2))
 """
 # mypy: ignore-errors
 
@@ -69,8 +74,14 @@ def _applied(function, *args):
 def _hardswish_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    product = input * _where(input >= 3, 1, (3 + input) / 6)
-    return torch.ops.aten.threshold_backward(product, input, -3).to(dtype)
+    return torch.nn.functional.hardswish(input.clamp(-3)).to(dtype)
+
+
+def _hardswish_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardswish_backward(G, input)
+    return grad_input
 
 
 class _Hardswish(Function):
@@ -87,6 +98,8 @@ class _Hardswish(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _hardswish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         product = G * _where(input >= 3, 1, 0.5 + input / 3)

@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [min_val < input[*p] < max_val]·G[*p]
+
+Kernels of torch, and the equations that they compute:
+
+    hardtanh: y = where(x <= low, low, where(x >= high, high, x))
+    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -82,9 +87,21 @@ def _applied(function, *args):
 def _hardtanh_forward(input, min_val, max_val):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = -max_val
-    part2 = -torch.threshold(-input, part, part)
-    return _where(input <= min_val, min_val, part2).to(dtype)
+    mask = min_val <= max_val
+    part = -max_val if not mask else None
+    part2 = -torch.threshold(-input, part, part) if not mask else None
+    chosen = _where(input <= min_val, min_val, part2) if not mask else None
+    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
+    return output.to(dtype)
+
+
+def _hardtanh_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    min_val = ctx.min_val
+    max_val = ctx.max_val
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardtanh_backward(G, input, min_val, max_val)
+    return grad_input, None, None
 
 
 class _Hardtanh(Function):
@@ -103,6 +120,8 @@ class _Hardtanh(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _hardtanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
         min_val = ctx.min_val
         max_val = ctx.max_val

@@ -19,6 +19,10 @@ Gradients of none, G the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
     grad_target[*p] = −G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
+
+Kernels of torch, and the equations that they compute:
+
+    huber_loss: e = x - t; y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))
 """
 # mypy: ignore-errors
 
@@ -116,11 +120,14 @@ def _applied(function, *args):
 def _huber_loss_mean_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    product = delta * (e_magnitude - 0.5 * delta)
-    loss = _where(e_magnitude <= delta, 0.5 * e.square(), product)
-    return loss.mean().to(dtype)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
+    product = delta * (magnitude - 0.5 * delta) if not mask else None
+    product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    return (part if mask else chosen).mean().to(dtype)
 
 
 class _HuberLossMean(Function):
@@ -154,11 +161,14 @@ class _HuberLossMean(Function):
 def _huber_loss_sum_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    product = delta * (e_magnitude - 0.5 * delta)
-    loss = _where(e_magnitude <= delta, 0.5 * e.square(), product)
-    return loss.sum().to(dtype)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
+    product = delta * (magnitude - 0.5 * delta) if not mask else None
+    product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    return (part if mask else chosen).sum().to(dtype)
 
 
 class _HuberLossSum(Function):
@@ -192,10 +202,14 @@ class _HuberLossSum(Function):
 def _huber_loss_none_forward(input, target, delta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    product = delta * (e_magnitude - 0.5 * delta)
-    return _where(e_magnitude <= delta, 0.5 * e.square(), product).to(dtype)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    product = delta * (magnitude - 0.5 * delta) if not mask else None
+    product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    return loss.to(dtype)
 
 
 class _HuberLossNone(Function):

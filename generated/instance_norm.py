@@ -10,6 +10,11 @@ Gradients, G the cotangent of output:
     grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − xhat[n,c,*q]/size(q)·Σ[*q′] G[n,c,*q′]·xhat[n,c,*q′] − 1/size(q)·Σ[*q′] G[n,c,*q′])/√(var[n,c] + eps)
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
+
+Kernels of torch, and the equations that they compute:
+
+    instance_norm: mu[n,c] = mean[*s](x[n,c,*s]); rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2) + eps); y[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
+    instance_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]; v[n,c,*s] = g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s])); dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 
@@ -91,7 +96,38 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _channel_normed(x, weight, bias, eps):
+    """x normalised in each channel of each example, and their statistics."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((n, c)), x.new_zeros((n, c))
+    given = (weight, bias, n, c, math.prod(x.shape[2:]), c, eps)
+    return torch.native_group_norm(x.contiguous(), *given)
+
+
+def _channel_normed_gradients(G, x, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    if weight is None and wanted[2]:
+        weight = x.new_ones(c)
+    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), c, wanted)
+    call = torch.ops.aten.native_group_norm_backward
+    return call(G.contiguous(), x.contiguous(), *given)
+
+
 def _instance_norm_forward(input, weight, bias, eps):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
+    normed = _channel_normed(input, weight, bias, eps)
+    output = normed[0].to(dtype)
+    mean = normed[1]
+    rstd = normed[2]
+    return output, mean, rstd
+
+
+def _instance_norm_composed(input, weight, bias, eps):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
     q_shape = input.shape[2:]
@@ -106,6 +142,22 @@ def _instance_norm_forward(input, weight, bias, eps):
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
+def _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+    input, weight, mean, rstd = ctx.saved_tensors
+    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    grad_input = grad_weight = grad_bias = None
+    grads = _channel_normed_gradients(
+        G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
+    )
+    if ctx.needs_input_grad[0]:
+        grad_input = grads[0]
+    if ctx.needs_input_grad[1]:
+        grad_weight = grads[1]
+    if ctx.needs_input_grad[2]:
+        grad_bias = grads[2]
+    return grad_input, grad_weight, grad_bias, None
+
+
 class _InstanceNorm(Function):
     generate_vmap_rule = True
 
@@ -116,18 +168,19 @@ class _InstanceNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, _, eps = inputs
+        _, mean, rstd = result
+        ctx.mark_non_differentiable(mean, rstd)
         q_shape = input.shape[2:]
         ctx.eps = eps
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] else None,
-        )
+        ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    def backward(ctx, G):
-        input, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_mean, _grad_rstd):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+        input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -241,6 +294,8 @@ def instance_norm(
             )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _instance_norm_forward(input, weight, bias, eps)
-    return _applied(_InstanceNorm, input, weight, bias, eps)
+    if forward_ad._current_level >= 0:
+        return _instance_norm_composed(input, weight, bias, eps)
+    if not torch.is_grad_enabled():
+        return _instance_norm_forward(input, weight, bias, eps)[0]
+    return _applied(_InstanceNorm, input, weight, bias, eps)[0]

@@ -69,7 +69,20 @@ def _l2_norm_forward(A, dim, keepdim):
     total = A.square().sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
-    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    return F, total
+
+
+def _l2_norm_backward(ctx, G, _grad_total):
+    A, F, total = ctx.saved_tensors
+    dim = ctx.dim
+    keepdim = ctx.keepdim
+    A, F, total, G = _wide(A, F, total, G)
+    F = F if keepdim else F.unsqueeze(dim)
+    G = G if keepdim else G.unsqueeze(dim)
+    mask = (total != 0).unsqueeze(dim)
+    grad_A = torch.where(mask, G / torch.where(mask, F, 1) * A, 0)
+    return grad_A, None, None
 
 
 class _L2Norm(Function):
@@ -82,14 +95,17 @@ class _L2Norm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, keepdim = inputs
-        F = output
+        F, total = output
+        ctx.mark_non_differentiable(total)
         ctx.dim = dim
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A, F)
+        ctx.save_for_backward(A, F, total)
 
     @staticmethod
-    def backward(ctx, G):
-        A, F = ctx.saved_tensors
+    def backward(ctx, G, _grad_total):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _l2_norm_backward(ctx, G, _grad_total)
+        A, F, total = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A, F, G = _wide(A, F, G)
@@ -130,5 +146,5 @@ def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
     if not A.is_floating_point():
         raise TypeError(f"l2_norm: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _l2_norm_forward(A, dim, keepdim)
-    return _applied(_L2Norm, A, dim, keepdim)
+        return _l2_norm_forward(A, dim, keepdim)[0]
+    return _applied(_L2Norm, A, dim, keepdim)[0]

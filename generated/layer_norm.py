@@ -10,6 +10,11 @@ Gradients, G the cotangent of output:
     grad_input[*p,*s] = (G[*p,*s]·weight[*s] − xhat[*p,*s]/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′]·xhat[*p,*s′] − 1/size(s)·Σ[*s′] G[*p,*s′]·weight[*s′])/√(var[*p] + eps)
     grad_weight[*s] = Σ[*p] G[*p,*s]·xhat[*p,*s]
     grad_bias[*s] = Σ[*p] G[*p,*s]
+
+Kernels of torch, and the equations that they compute:
+
+    layer_norm: mu[*p] = mean[*s](x[*p,*s]); rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps); y[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
+    layer_norm backward: h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]; v[*p,*s] = g[*p,*s]*w[*s]; dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s])); dw[*s] = sum[*p](g[*p,*s]*h[*p,*s]); db[*s] = sum[*p](g[*p,*s])
 """
 # mypy: ignore-errors
 
@@ -91,7 +96,37 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _layer_normed(x, shape, weight, bias, eps):
+    """x normalised along its last axes, of this shape, and their mean and inverse deviation."""
+    if shape:
+        return torch.native_layer_norm(x, shape, weight, bias, eps)
+    weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
+    y, mean, rstd = torch.native_layer_norm(x.unsqueeze(-1), (1,), weight, bias, eps)
+    return y.squeeze(-1), mean, rstd
+
+
+def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    call = torch.ops.aten.native_layer_norm_backward
+    bias = x.new_empty(shape) if weight is None and wanted[2] else weight
+    if shape:
+        return call(G, x, shape, mean, rstd, weight, bias, wanted)
+    weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
+    given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
+    return [None if t is None else t.squeeze(-1) for t in call(*given)]
+
+
 def _layer_norm_forward(input, weight, bias, eps):
+    dtype = _of_float32(input, weight, bias)
+    input, weight, bias = _wide(input, weight, bias)
+    normed = _layer_normed(input, weight.shape, weight, bias, eps)
+    output = normed[0].to(dtype)
+    mean = normed[1]
+    rstd = normed[2]
+    return output, mean, rstd
+
+
+def _layer_norm_composed(input, weight, bias, eps):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
     s_shape = weight.shape
@@ -108,6 +143,22 @@ def _layer_norm_forward(input, weight, bias, eps):
     return _no_view(part.reshape((*p_shape, *s_shape)).to(dtype))
 
 
+def _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+    input, weight, mean, rstd = ctx.saved_tensors
+    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    grad_input = grad_weight = grad_bias = None
+    grads = _layer_normed_gradients(
+        G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
+    )
+    if ctx.needs_input_grad[0]:
+        grad_input = grads[0]
+    if ctx.needs_input_grad[1]:
+        grad_weight = grads[1]
+    if ctx.needs_input_grad[2]:
+        grad_bias = grads[2]
+    return grad_input, grad_weight, grad_bias, None
+
+
 class _LayerNorm(Function):
     generate_vmap_rule = True
 
@@ -118,6 +169,8 @@ class _LayerNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias, eps = inputs
+        _, mean, rstd = result
+        ctx.mark_non_differentiable(mean, rstd)
         s_shape = weight.shape
         p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
@@ -126,14 +179,13 @@ class _LayerNorm(Function):
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
         ctx.bias_shape = None if bias is None else bias.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] else None,
-        )
+        ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    def backward(ctx, G):
-        input, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_mean, _grad_rstd):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+        input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
@@ -249,6 +301,8 @@ def layer_norm(
             )
     if torch.compiler.is_compiling():
         input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _layer_norm_forward(input, weight, bias, eps)
-    return _applied(_LayerNorm, input, weight, bias, eps)
+    if forward_ad._current_level >= 0:
+        return _layer_norm_composed(input, weight, bias, eps)
+    if not torch.is_grad_enabled():
+        return _layer_norm_forward(input, weight, bias, eps)[0]
+    return _applied(_LayerNorm, input, weight, bias, eps)[0]

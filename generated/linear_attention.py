@@ -106,22 +106,23 @@ def _linear_attention_forward(query, key, value):
     psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
-    return ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
+    output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
+    return output, total
 
 
-def _linear_attention_backward(ctx, G):
-    query, key, value, output = ctx.saved_tensors
+def _linear_attention_backward(ctx, G, _grad_total):
+    query, key, value, output, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
-    query, key, output, G = _cast(wide, query, key, output, G)
+    query, key, output, total, G = _cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_total = -(G * output).sum(-1) / total
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
         state = psi.mT.to(low) @ value
@@ -147,20 +148,22 @@ class _LinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output = result
+        output, total = result
+        ctx.mark_non_differentiable(total)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            total,
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_total):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _linear_attention_backward(ctx, G)
-        query, key, value, output = ctx.saved_tensors
+            return _linear_attention_backward(ctx, G, _grad_total)
+        query, key, value, output, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]
@@ -291,5 +294,5 @@ def linear_attention(
     if torch.compiler.is_compiling():
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _linear_attention_forward(query, key, value)
-    return _applied(_LinearAttention, query, key, value)
+        return _linear_attention_forward(query, key, value)[0]
+    return _applied(_LinearAttention, query, key, value)[0]

@@ -86,11 +86,6 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
-def _no_view(x):
-    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -112,20 +107,16 @@ def _batched(forward, in_dims, given):
 def _local_response_norm_forward(input, window, alpha, beta, k):
     dtype = _of_float32(input)
     input = _wide(input)[0]
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    position = _positions(input.shape[1], input)
-    part = position.to(torch.float64)
-    position2 = position.unsqueeze(1)
-    product = 0.5 * window
-    mask = position2 <= part + product - 0.5
-    mask2 = ((part - product <= position2) & mask).unsqueeze(2)
-    total = torch.where(mask2, input.square().unsqueeze(2), 0).sum(1)
-    divisor = k + alpha / window * total
-    product2 = input * divisor**-beta
-    output = product2.reshape((input_shape[0], input_shape[1], *q_shape))
-    return _no_view(output.to(dtype))
+    count = (window - 1) // 2
+    count2 = window // 2
+    input_squared = input.square()
+    added = count2 + count + 1
+    part = input.shape[2:]
+    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
+    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
+    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
+    divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    return (input * divisor**-beta).to(dtype)
 
 
 class _LocalResponseNorm(Function):
@@ -138,13 +129,10 @@ class _LocalResponseNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, window, alpha, beta, k = inputs
-        q_shape = input.shape[2:]
         ctx.window = window
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.k = k
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -154,30 +142,27 @@ class _LocalResponseNorm(Function):
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
         input, G = _wide(input, G)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        G = G.reshape((input_shape[0], input_shape[1], size))
-        position = _positions(input.shape[1], G)
-        part = position.to(torch.float64)
-        product = 0.5 * window
-        difference = part + product - 0.5
-        difference2 = part - product
-        position2 = position.unsqueeze(1)
-        mask = (difference2 <= position2) & (position2 <= difference)
-        chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
-        divisor = k + alpha / window * chosen.sum(1)
-        part2 = -beta
-        product2 = part2 * G * input * divisor ** -(1 + beta)
-        zeros = G.new_zeros(()).expand(input.shape)
-        grad_divisor = product2 if part2 != 0 else zeros
-        mask2 = difference2.unsqueeze(1) <= position
-        mask3 = (mask2 & (position <= difference.unsqueeze(1))).unsqueeze(2)
-        total = torch.where(mask3, grad_divisor.unsqueeze(2), 0).sum(1)
-        added = G * divisor**part2 + 2 * alpha / window * input * total
-        grad_input = added.reshape(input_shape)
+        count = (window - 1) // 2
+        count2 = window // 2
+        input_squared = input.square()
+        added = count2 + count + 1
+        part = input.shape[2:]
+        zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
+        zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
+        part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
+        divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+        part3 = -beta
+        product = part3 * G * input * divisor ** -(1 + beta)
+        zeros3 = G.new_zeros(()).expand(input.shape)
+        grad_divisor = product if part3 != 0 else zeros3
+        added2 = count + count2 + 1
+        part4 = input.shape[2:]
+        zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
+        zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
+        part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
+        total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
+        grad_input = G * divisor**part3 + 2 * alpha / window * input * total
         return grad_input, None, None, None, None
 
 
@@ -188,21 +173,28 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     size = math.prod(q_shape)
     d_input = d_input.reshape((input_shape[0], input_shape[1], size))
     input = input.reshape((input_shape[0], input_shape[1], size))
+    count = (window - 1) // 2
+    count2 = window // 2
+    added = count2 + count + 1
+    added2 = count + 1
+    part = torch.nn.functional.pad(input.square(), (0, 0, count2, added2))
+    total = part.unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
+    divisor = k + alpha / window * total
     position = _positions(d_input.shape[1], d_input)
-    part = position.to(torch.float64)
+    part2 = position.to(torch.float64)
     position2 = position.unsqueeze(1)
     product = 0.5 * window
-    mask = (part - product <= position2) & (position2 <= part + product - 0.5)
-    mask2 = mask.unsqueeze(2)
-    total = torch.where(mask2, input.square().unsqueeze(2), 0).sum(1)
-    divisor = k + alpha / window * total
+    mask = (part2 - product <= position2) & (position2 <= part2 + product - 0.5)
     some = mask.any(0)
-    part2 = -beta
-    chosen = torch.where(mask2, d_input.unsqueeze(2) * input.unsqueeze(2), 0)
+    part3 = -beta
+    part4 = torch.nn.functional.pad(d_input * input, (0, 0, count2, added2))
+    total2 = part4.unfold(1, added, 1).sum(-1)
+    total3 = total2.narrow(1, 0, d_input.shape[1]) if part3 != 0 else None
     power = torch.where(some.unsqueeze(1), divisor, 1) ** -(1 + beta)
-    product2 = 2 * alpha * beta / window * input * power * chosen.sum(1)
+    product2 = 2 * alpha * beta / window * input * power
+    product3 = product2 * total3 if part3 != 0 else None
     zeros = d_input.new_zeros(()).expand(d_input.shape)
-    difference = d_input * divisor**part2 - (product2 if part2 != 0 else zeros)
+    difference = d_input * divisor**part3 - (product3 if part3 != 0 else zeros)
     return difference.reshape((input_shape[0], input_shape[1], *q_shape))
 
 

@@ -14,6 +14,8 @@ where
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -63,6 +65,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _flatten(x, start, end):
+    """x.flatten(start, end), for which autograd's older vmap has no rule."""
+    start, end = start % x.dim(), end % x.dim()
+    size = math.prod(x.shape[start : end + 1])
+    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -107,18 +116,15 @@ class _MaxPool2d(Function):
         top = part3.values
         winner2 = top.max(2).indices
         winner = part3.indices
-        position = _positions(input.shape[0], G).unsqueeze(1)
-        position2 = _positions(input.shape[1], G).unsqueeze(1)
         product = stride * _positions(G.shape[2], G)
         product2 = stride * _positions(G.shape[3], G)
         added = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product2
-        part4 = position.unsqueeze(2).unsqueeze(3)
-        added2 = winner2 + product.unsqueeze(1)
-        part5 = position2.unsqueeze(2)
-        part6 = input.shape[3]
-        zeros = G.new_zeros((input.shape[2], part6, input.shape[0], input.shape[1]))
-        part7 = zeros.index_put((added2, added, part4, part5), G, accumulate=True)
-        grad_input = part7.permute(2, 3, 0, 1)
+        added2 = input.shape[3] * (winner2 + product.unsqueeze(1)) + added
+        size = input.shape[2] * input.shape[3]
+        zeros = G.new_zeros((input.shape[0], input.shape[1], size))
+        part4 = G.reshape((input.shape[0], input.shape[1], G.shape[2] * G.shape[3]))
+        placed = zeros.scatter_add(2, _flatten(added2, 2, 3), part4)
+        grad_input = placed.reshape(input.shape)
         return grad_input, None, None, None
 
 

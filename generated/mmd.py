@@ -111,7 +111,45 @@ def _mmd_forward(X, Y, gamma):
     part6 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
     Kyy = (part2 * part6).exp()
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    return distance, centre, centre2
+
+
+def _mmd_backward(ctx, G, _grad_centre, _grad_centre2):
+    X, Y, centre, centre2 = ctx.saved_tensors
+    gamma = ctx.gamma
+    X, Y, centre, centre2, G = _wide(X, Y, centre, centre2, G)
+    grad_X = grad_Y = None
+    part = -gamma
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    Y_centred_squared = Y_centred.square()
+    total = Y_centred_squared.sum(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total
+    part3 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part * part3).exp()
+    product = gamma * G
+    if ctx.needs_input_grad[0]:
+        X_centred = X - centre
+        X_centred_squared = X_centred.square()
+        added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+        part2 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+        Kxx = (part * part2).exp()
+        difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
+        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+        ratio = (2 * ((Kxx + Kxx.mT) @ X_centred) - product2) / X.shape[0]
+        added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
+        grad_X = product / X.shape[0] * added3
+    if ctx.needs_input_grad[1]:
+        added4 = Y_centred_squared.sum(1, keepdim=True) + total
+        part4 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+        Kyy = (part * part4).exp()
+        difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
+        product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+        ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
+        added5 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
+        grad_Y = product / Y.shape[0] * added5
+    return grad_X, grad_Y, None
 
 
 class _Mmd(Function):
@@ -124,12 +162,18 @@ class _Mmd(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         X, Y, gamma = inputs
+        _, centre, centre2 = output
+        ctx.mark_non_differentiable(centre, centre2)
         ctx.gamma = gamma
-        ctx.save_for_backward(X, Y)
+        ctx.save_for_backward(
+            X, Y, centre if ctx.needs_input_grad[0] else None, centre2
+        )
 
     @staticmethod
-    def backward(ctx, G):
-        X, Y = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre, _grad_centre2):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _mmd_backward(ctx, G, _grad_centre, _grad_centre2)
+        X, Y, centre, centre2 = ctx.saved_tensors
         gamma = ctx.gamma
         X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None
@@ -209,5 +253,5 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
     if torch.compiler.is_compiling():
         X, Y = _distinct(X, Y)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _mmd_forward(X, Y, gamma)
-    return _applied(_Mmd, X, Y, gamma)
+        return _mmd_forward(X, Y, gamma)[0]
+    return _applied(_Mmd, X, Y, gamma)[0]

@@ -100,7 +100,21 @@ def _normalize_forward(input, dim, eps):
     dtype = _of_float32(input)
     input = _wide(input)[0]
     norm = input.square().sum(dim).sqrt()
-    return (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
+    output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
+    return output, norm
+
+
+def _normalize_backward(ctx, G, _grad_norm):
+    _, output, norm = ctx.saved_tensors
+    dim = ctx.dim
+    eps = ctx.eps
+    output, norm, G = _wide(output, norm, G)
+    mask = (norm >= eps).unsqueeze(dim)
+    chosen = torch.where(mask, norm.unsqueeze(dim), 1)
+    product = (G * output).sum(dim, keepdim=True) / chosen * output
+    ratio = G / norm.clamp(min=eps).unsqueeze(dim)
+    grad_input = ratio - _where(mask, product, 0)
+    return grad_input, None, None
 
 
 class _Normalize(Function):
@@ -113,14 +127,17 @@ class _Normalize(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, dim, eps = inputs
-        output = result
+        output, norm = result
+        ctx.mark_non_differentiable(norm)
         ctx.dim = dim
         ctx.eps = eps
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input, output, norm)
 
     @staticmethod
-    def backward(ctx, G):
-        input, output = ctx.saved_tensors
+    def backward(ctx, G, _grad_norm):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _normalize_backward(ctx, G, _grad_norm)
+        input, output, norm = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
         input, output, G = _wide(input, output, G)
@@ -167,5 +184,5 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
             f"normalize: input must be a floating-point tensor, not {input.dtype}"
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _normalize_forward(input, dim, eps)
-    return _applied(_Normalize, input, dim, eps)
+        return _normalize_forward(input, dim, eps)[0]
+    return _applied(_Normalize, input, dim, eps)[0]

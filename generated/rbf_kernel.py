@@ -92,7 +92,28 @@ def _rbf_kernel_forward(x1, x2, gamma):
     product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    return (-gamma * difference.clamp_min(0)).exp().to(dtype)
+    K = (-gamma * difference.clamp_min(0)).exp().to(dtype)
+    return K, centre
+
+
+def _rbf_kernel_backward(ctx, G, _grad_centre):
+    x1, x2, K, centre = ctx.saved_tensors
+    gamma = ctx.gamma
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, K, centre, G = _cast(wide, x1, x2, K, centre, G)
+    grad_x1 = grad_x2 = None
+    x2_centred = x2 - centre.unsqueeze(-2)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    product = 2 * gamma
+    product2 = G * K
+    if ctx.needs_input_grad[0]:
+        product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = product * (product3 - product2.sum(-1, keepdim=True) * x1_centred)
+    if ctx.needs_input_grad[1]:
+        product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
+        grad_x2 = product * (product4 - product2.sum(-2).unsqueeze(-1) * x2_centred)
+    return grad_x1, grad_x2, None
 
 
 class _RbfKernel(Function):
@@ -105,14 +126,17 @@ class _RbfKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma = inputs
-        K = output
+        K, centre = output
+        ctx.mark_non_differentiable(centre)
         ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
-        ctx.save_for_backward(x1, x2, K)
+        ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
-    def backward(ctx, G):
-        x1, x2, K = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _rbf_kernel_backward(ctx, G, _grad_centre)
+        x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -188,5 +212,5 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _rbf_kernel_forward(x1, x2, gamma)
-    return _applied(_RbfKernel, x1, x2, gamma)
+        return _rbf_kernel_forward(x1, x2, gamma)[0]
+    return _applied(_RbfKernel, x1, x2, gamma)[0]

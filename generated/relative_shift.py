@@ -51,6 +51,14 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -76,7 +84,7 @@ def _relative_shift_forward(input):
     difference3 = _positions(difference2, input) - position
     difference4 = difference3 + input.shape[1] - 1
     part = difference4.expand((input.shape[0], input.shape[1], difference2))
-    picked = input.gather(2, part)
+    picked = _gathered(input, 2, part)
     return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)).to(dtype))
 
 

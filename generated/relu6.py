@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [0 < input[*p] < 6]·G[*p]
+
+Kernels of torch, and the equations that they compute:
+
+    hardtanh: y = where(x <= low, low, where(x >= high, high, x))
+    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -52,8 +57,14 @@ def _applied(function, *args):
 def _relu6_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = -torch.threshold(-input, -6, -6)
-    return torch.ops.aten.threshold_backward(part, input, 0).to(dtype)
+    return torch.ops.aten.hardtanh(input, 0, 6).to(dtype)
+
+
+def _relu6_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
+    return grad_input
 
 
 class _Relu6(Function):
@@ -70,6 +81,8 @@ class _Relu6(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _relu6_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         chosen = torch.ops.aten.threshold_backward(G, input, 0)

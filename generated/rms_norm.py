@@ -98,7 +98,31 @@ def _rms_norm_forward(input, weight, eps):
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
-    return _no_view(output.to(dtype))
+    output = _no_view(output.to(dtype))
+    return output, rstd
+
+
+def _rms_norm_backward(ctx, G, _grad_rstd):
+    input, weight, output, rstd = ctx.saved_tensors
+    s_shape = ctx.s_shape
+    p_shape = ctx.p_shape
+    input_shape = ctx.input_shape
+    weight_shape = ctx.weight_shape
+    input, weight, output, rstd, G = _wide(input, weight, output, rstd, G)
+    grad_input = grad_weight = None
+    size = math.prod(p_shape)
+    size2 = math.prod(s_shape)
+    input = input.reshape((size, size2))
+    G = G.reshape((size, size2))
+    if ctx.needs_input_grad[0]:
+        weight = weight.reshape((size2,))
+        output = output.reshape((size, size2))
+        product = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
+        difference = weight * G - product / input.shape[1] * input
+        grad_input = (rstd.unsqueeze(1) * difference).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        grad_weight = ((G * input).mT @ rstd).reshape(weight_shape)
+    return grad_input, grad_weight, None
 
 
 class _RmsNorm(Function):
@@ -111,7 +135,8 @@ class _RmsNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, eps = inputs
-        output = result
+        output, rstd = result
+        ctx.mark_non_differentiable(rstd)
         s_shape = weight.shape
         p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
@@ -123,11 +148,14 @@ class _RmsNorm(Function):
             input,
             weight if ctx.needs_input_grad[0] else None,
             output if ctx.needs_input_grad[0] else None,
+            rstd,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        input, weight, output = ctx.saved_tensors
+    def backward(ctx, G, _grad_rstd):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _rms_norm_backward(ctx, G, _grad_rstd)
+        input, weight, output, rstd = ctx.saved_tensors
         eps = ctx.eps
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
@@ -205,5 +233,5 @@ def rms_norm(
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _rms_norm_forward(input, weight, eps)
-    return _applied(_RmsNorm, input, weight, eps)
+        return _rms_norm_forward(input, weight, eps)[0]
+    return _applied(_RmsNorm, input, weight, eps)[0]

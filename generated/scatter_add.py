@@ -62,6 +62,22 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -92,7 +108,7 @@ def _scatter_add_forward(input, index, src, dim):
     part = input_shape[len(p_shape)]
     added = input.shape[1] + 1
     zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
-    placed = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
+    placed = _scatter_added(zeros, 1, chosen, src).narrow(1, 0, input.shape[1])
     return _no_view((input + placed).reshape((*p_shape, part, *q_shape)).to(dtype))
 
 
@@ -133,7 +149,7 @@ class _ScatterAdd(Function):
             index = index.reshape((size, index_shape[len(p_shape)], size2))
             part = torch.nn.functional.pad(G, (0, 0, 0, 1))
             mask = (index >= 0) & (index < G.shape[1])
-            picked = part.gather(1, torch.where(mask, index, G.shape[1]))
+            picked = _gathered(part, 1, torch.where(mask, index, G.shape[1]))
             grad_src = picked.reshape(src_shape)
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)

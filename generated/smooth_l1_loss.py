@@ -19,6 +19,10 @@ Gradients of none, G the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
     grad_target[*p] = −G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
+
+Kernels of torch, and the equations that they compute:
+
+    smooth_l1_loss of any width: e = x - t; y = where(abs(e) < width, e**2*where(width > 0, 1/width, 1)/2, abs(e) - width/2)
 """
 # mypy: ignore-errors
 
@@ -89,11 +93,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _quotient(above, below):
-    """above / below, which is infinite where below alone is 0."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
 def _where(mask, x, y):
     """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
     short = mask.numel() < 4096 or mask.device.type != "cpu"
@@ -121,12 +120,15 @@ def _applied(function, *args):
 def _smooth_l1_loss_mean_forward(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    e_squared = e.square()
-    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
-    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
-    return loss.mean().to(dtype)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
+    product = 0.5 * difference.square() if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    return (part if mask else chosen).mean().to(dtype)
 
 
 class _SmoothL1LossMean(Function):
@@ -149,8 +151,8 @@ class _SmoothL1LossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = ratio if 0 < beta else e.sign()
+        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
+        chosen = part / beta if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -161,12 +163,15 @@ class _SmoothL1LossMean(Function):
 def _smooth_l1_loss_sum_forward(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    e_squared = e.square()
-    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
-    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
-    return loss.sum().to(dtype)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
+    product = 0.5 * difference.square() if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    return (part if mask else chosen).sum().to(dtype)
 
 
 class _SmoothL1LossSum(Function):
@@ -189,8 +194,8 @@ class _SmoothL1LossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = ratio if 0 < beta else e.sign()
+        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
+        chosen = part / beta if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -201,11 +206,14 @@ class _SmoothL1LossSum(Function):
 def _smooth_l1_loss_none_forward(input, target, beta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    e = input - target
-    e_magnitude = e.abs()
-    e_squared = e.square()
-    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
-    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    product = 0.5 * difference.square() if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
     return loss.to(dtype)
 
 
@@ -229,8 +237,8 @@ class _SmoothL1LossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = ratio if 0 < beta else e.sign()
+        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
+        chosen = part / beta if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:

@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = [|input[*p]| > lambd]·G[*p]
+
+Kernels of torch, and the equations that they compute:
+
+    softshrink: y = where(abs(x) <= width, 0, x - width*sign(x))
+    shrink backward: dx = where(abs(x) <= width, 0, g)
 """
 # mypy: ignore-errors
 
@@ -65,9 +70,23 @@ def _applied(function, *args):
 def _softshrink_forward(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    difference = input - lambd * input.sign()
-    output = torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
+    difference = input - lambd * input.sign() if not 0 <= lambd else None
+    part = not 0 <= lambd
+    chosen = (
+        torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
+        if part
+        else None
+    )
+    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else chosen
     return output.to(dtype)
+
+
+def _softshrink_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    lambd = ctx.lambd
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+    return grad_input, None
 
 
 class _Softshrink(Function):
@@ -85,6 +104,8 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = _wide(input, G)

@@ -86,7 +86,22 @@ def _std_forward(A, dim, correction, keepdim):
     mask = variance != 0
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    return _no_view(deviation.to(dtype))
+    deviation = _no_view(deviation.to(dtype))
+    return deviation, mu, variance
+
+
+def _std_backward(ctx, G, _grad_mu, _grad_variance):
+    A, deviation, mu, variance = ctx.saved_tensors
+    dim = ctx.dim
+    correction = ctx.correction
+    keepdim = ctx.keepdim
+    A, deviation, mu, variance, G = _wide(A, deviation, mu, variance, G)
+    deviation = deviation if keepdim else deviation.unsqueeze(dim)
+    G = G if keepdim else G.unsqueeze(dim)
+    mask = (variance != 0).unsqueeze(dim)
+    ratio = G / ((A.shape[dim] - correction) * torch.where(mask, deviation, 1))
+    grad_A = torch.where(mask, ratio * (A - mu.unsqueeze(dim)), 0)
+    return grad_A, None, None, None
 
 
 class _Std(Function):
@@ -99,15 +114,18 @@ class _Std(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, correction, keepdim = inputs
-        deviation = output
+        deviation, mu, variance = output
+        ctx.mark_non_differentiable(mu, variance)
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A, deviation)
+        ctx.save_for_backward(A, deviation, mu, variance)
 
     @staticmethod
-    def backward(ctx, G):
-        A, deviation = ctx.saved_tensors
+    def backward(ctx, G, _grad_mu, _grad_variance):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _std_backward(ctx, G, _grad_mu, _grad_variance)
+        A, deviation, mu, variance = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
@@ -157,5 +175,5 @@ def std(
     if not A.is_floating_point():
         raise TypeError(f"std: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _std_forward(A, dim, correction, keepdim)
-    return _applied(_Std, A, dim, correction, keepdim)
+        return _std_forward(A, dim, correction, keepdim)[0]
+    return _applied(_Std, A, dim, correction, keepdim)[0]

@@ -62,6 +62,22 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _gathered(x, dim, index):
+    """x.gather, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.gather(dim, index)
+    flat = index.reshape(index.shape[: dim + 1])
+    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
+
+
+def _scatter_added(x, dim, index, y):
+    """x.scatter_add, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
+
+
 def _no_view(x):
     """The same tensor, for autograd a tensor of its own: it may be changed in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
@@ -88,7 +104,8 @@ def _take_along_dim_forward(input, indices, dim):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
     part = indices_shape[len(p_shape)]
-    return _no_view(input.gather(1, at).reshape((*p_shape, part, *q_shape)).to(dtype))
+    output = _gathered(input, 1, at).reshape((*p_shape, part, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _TakeAlongDim(Function):
@@ -125,7 +142,7 @@ class _TakeAlongDim(Function):
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
         part = input_shape[len(p_shape)]
         zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
-        grad_input = zeros.scatter_add(1, at, G).reshape(input_shape)
+        grad_input = _scatter_added(zeros, 1, at, G).reshape(input_shape)
         return grad_input, None, None
 
 

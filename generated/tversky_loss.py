@@ -121,30 +121,28 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - (found + smooth) / whole
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, found, wrong, missed
 
 
-def _tversky_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _tversky_loss_mean_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    input, target, found, wrong, missed = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    given = _wide(input, target, found, wrong, missed, G)
+    input, target, found, wrong, missed, G = given
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    u2 = 1 - probability
-    missed = (target * u2).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
+    probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product = -G / (input.shape[0] * whole.unsqueeze(1)) * target
         part = torch.ops.aten.sigmoid_backward(product, probability)
         product2 = -alpha * grad_whole.unsqueeze(1) * target
@@ -158,8 +156,8 @@ def _tversky_loss_mean_backward(ctx, G):
         grad_input = (added + part + part4 + part3).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
-        product6 = difference.unsqueeze(1) * probability
-        added2 = product6 + beta * grad_whole.unsqueeze(1) * u2
+        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
+        added2 = difference.unsqueeze(1) * probability + product6
         grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
@@ -174,6 +172,8 @@ class _TverskyLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
+        _, found, wrong, missed = output
+        ctx.mark_non_differentiable(found, wrong, missed)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -181,13 +181,15 @@ class _TverskyLossMean(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, wrong, missed)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _tversky_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _tversky_loss_mean_backward(
+                ctx, G, _grad_found, _grad_wrong, _grad_missed
+            )
+        input, target, found, wrong, missed = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -233,30 +235,28 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - (found + smooth) / whole
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, found, wrong, missed
 
 
-def _tversky_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _tversky_loss_sum_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    input, target, found, wrong, missed = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    given = _wide(input, target, found, wrong, missed, G)
+    input, target, found, wrong, missed, G = given
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    u2 = 1 - probability
-    missed = (target * u2).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / whole.square()
+    probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product = -alpha * grad_whole.unsqueeze(1) * target
         part = torch.ops.aten.sigmoid_backward(product, probability)
         product2 = -beta * grad_whole.unsqueeze(1) * target
@@ -270,8 +270,8 @@ def _tversky_loss_sum_backward(ctx, G):
         grad_input = (added3 + part2).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        added4 = difference * probability + beta * grad_whole.unsqueeze(1) * u2
-        grad_target = added4.reshape(target_shape)
+        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
+        grad_target = (difference * probability + product6).reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -285,6 +285,8 @@ class _TverskyLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
+        _, found, wrong, missed = output
+        ctx.mark_non_differentiable(found, wrong, missed)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -292,13 +294,15 @@ class _TverskyLossSum(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, wrong, missed)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _tversky_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _tversky_loss_sum_backward(
+                ctx, G, _grad_found, _grad_wrong, _grad_missed
+            )
+        input, target, found, wrong, missed = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -343,30 +347,28 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
-    return (1 - (found + smooth) / whole).to(dtype)
+    loss = (1 - (found + smooth) / whole).to(dtype)
+    return loss, found, wrong, missed
 
 
-def _tversky_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
+def _tversky_loss_none_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    input, target, found, wrong, missed = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, G = _wide(input, target, G)
+    given = _wide(input, target, found, wrong, missed, G)
+    input, target, found, wrong, missed, G = given
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    u2 = 1 - probability
-    missed = (target * u2).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / whole.square()
+    probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
+        target = target.reshape((input_shape[0], size))
         product = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
         part = torch.ops.aten.sigmoid_backward(product, probability)
         product2 = -alpha * grad_whole.unsqueeze(1) * target
@@ -380,8 +382,8 @@ def _tversky_loss_none_backward(ctx, G):
         grad_input = (added + part + part4 + part3).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        added2 = difference * probability + beta * grad_whole.unsqueeze(1) * u2
-        grad_target = added2.reshape(target_shape)
+        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
+        grad_target = (difference * probability + product6).reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -395,6 +397,8 @@ class _TverskyLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
+        _, found, wrong, missed = output
+        ctx.mark_non_differentiable(found, wrong, missed)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -402,13 +406,15 @@ class _TverskyLossNone(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target)
+        ctx.save_for_backward(input, target, found, wrong, missed)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            return _tversky_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
+            return _tversky_loss_none_backward(
+                ctx, G, _grad_found, _grad_wrong, _grad_missed
+            )
+        input, target, found, wrong, missed = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -536,5 +542,5 @@ def tversky_loss(
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, alpha, beta, smooth)
-    return _applied(function, input, target, alpha, beta, smooth)
+        return forward(input, target, alpha, beta, smooth)[0]
+    return _applied(function, input, target, alpha, beta, smooth)[0]

@@ -83,7 +83,19 @@ def _var_forward(A, dim, correction, keepdim):
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
     variance = total / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
-    return _no_view(variance.to(dtype))
+    variance = _no_view(variance.to(dtype))
+    return variance, mu
+
+
+def _var_backward(ctx, G, _grad_mu):
+    A, mu = ctx.saved_tensors
+    dim = ctx.dim
+    correction = ctx.correction
+    keepdim = ctx.keepdim
+    A, mu, G = _wide(A, mu, G)
+    G = G if keepdim else G.unsqueeze(dim)
+    grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
+    return grad_A, None, None, None
 
 
 class _Var(Function):
@@ -96,14 +108,18 @@ class _Var(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, correction, keepdim = inputs
+        _, mu = output
+        ctx.mark_non_differentiable(mu)
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A)
+        ctx.save_for_backward(A, mu)
 
     @staticmethod
-    def backward(ctx, G):
-        (A,) = ctx.saved_tensors
+    def backward(ctx, G, _grad_mu):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _var_backward(ctx, G, _grad_mu)
+        A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
@@ -146,5 +162,5 @@ def var(
     if not A.is_floating_point():
         raise TypeError(f"var: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _var_forward(A, dim, correction, keepdim)
-    return _applied(_Var, A, dim, correction, keepdim)
+        return _var_forward(A, dim, correction, keepdim)[0]
+    return _applied(_Var, A, dim, correction, keepdim)[0]

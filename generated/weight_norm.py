@@ -95,7 +95,29 @@ def _weight_norm_forward(v, g, dim):
     norm = v.square().sum((0, 2)).sqrt()
     product = g.unsqueeze(1) / norm.unsqueeze(1) * v
     output = product.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    output = _no_view(output.to(dtype))
+    return output, norm
+
+
+def _weight_norm_backward(ctx, G, _grad_norm):
+    v, g, output, norm = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    q_shape = ctx.q_shape
+    v_shape = ctx.v_shape
+    v, g, output, norm, G = _wide(v, g, output, norm, G)
+    grad_v = grad_g = None
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    v = v.reshape((size, v_shape[len(p_shape)], size2))
+    G = G.reshape((size, v_shape[len(p_shape)], size2))
+    if ctx.needs_input_grad[0]:
+        output = output.reshape((size, v_shape[len(p_shape)], size2))
+        product = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
+        ratio = (g.unsqueeze(1) * G - product) / norm.unsqueeze(1)
+        grad_v = ratio.reshape(v_shape)
+    if ctx.needs_input_grad[1]:
+        grad_g = (G * v).sum((0, 2)) / norm
+    return grad_v, grad_g, None
 
 
 class _WeightNorm(Function):
@@ -108,7 +130,8 @@ class _WeightNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         v, g, dim = inputs
-        output = result
+        output, norm = result
+        ctx.mark_non_differentiable(norm)
         dim_axis = dim % v.dim()
         p_shape = v.shape[:dim_axis]
         q_shape = v.shape[dim_axis + 1 :]
@@ -119,11 +142,14 @@ class _WeightNorm(Function):
             v,
             g if ctx.needs_input_grad[0] else None,
             output if ctx.needs_input_grad[0] else None,
+            norm,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        v, g, output = ctx.saved_tensors
+    def backward(ctx, G, _grad_norm):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _weight_norm_backward(ctx, G, _grad_norm)
+        v, g, output, norm = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape
@@ -190,5 +216,5 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
     if torch.compiler.is_compiling():
         v, g = _distinct(v, g)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _weight_norm_forward(v, g, dim)
-    return _applied(_WeightNorm, v, g, dim)
+        return _weight_norm_forward(v, g, dim)[0]
+    return _applied(_WeightNorm, v, g, dim)[0]
