@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from derive.algebra.expr import Expr, accesses
 from derive.algebra.factor import factor
 from derive.algebra.length import pieces
+from derive.blocks.stages import Stage, planned
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.canonical import canonical
@@ -29,15 +30,18 @@ from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import frame_of, program
 from derive.module.absent import with_absent
+from derive.module.blocked import BlockedVariant, emit_blocked
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
 from derive.module.document import document, document_joint
+from derive.module.driver import OWN, Driver, Scheduled
 from derive.module.emit import emit
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.given import as_given
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Choice, Equation, Operation
 from derive.notation.split import is_plain, split_axes
+from derive.program.formed import formed
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas
@@ -251,9 +255,11 @@ def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | 
 
 
 @no_recursion_leaves
-def source(op: Operation) -> str:
-    """The Python source of the module of op."""
+def source(op: Operation, blocks: str | None = None) -> str:
+    """The Python source of the module of op; ``blocks`` names an index to take in blocks."""
     _check_operation(op)
+    if blocks is not None:
+        return _source_in_blocks(op, blocks)
     with working(op.name):
         code = coded(op)
         names = [option for option, _ in options(op)]
@@ -264,6 +270,56 @@ def source(op: Operation) -> str:
         derivations = [_formulas(op, option) for option in names]
         text = emit(code, variants, tests, document(op, derivations))
         return check_code(op.name, text)
+
+
+def _source_in_blocks(op: Operation, letter: str) -> str:
+    """The source of the module of op that loops over blocks of an index."""
+    with working(op.name):
+        if any(p.name == "block" for p in (*op.inputs, *op.parameters)):
+            raise DeriveError(f"{op.name} has a block of its own, as the size of a block is called")
+        code = coded(op, OWN)
+        tests = checks(code.operation, frame_of(code.operation))
+        variants = []
+        for option, chosen in options(code.operation):
+            plan = planned(chosen, letter)
+            stages = tuple(map(_scheduled, plan.stages))
+            if not all(_is_formed(s) for s in plan.stages if s.looped and _is_differentiable(s)):
+                stages = tuple(replace(s, formed=None) for s in stages)
+            whole = program_of(code.operation, option)
+            prefix = f"_{op.name}" + ("" if option is None else f"_{option}")
+            driver = Driver(plan, stages, whole, prefix)
+            variants.append(BlockedVariant(option, stages, driver))
+        derivations = [_formulas(op, option) for option, _ in options(op)]
+        text = emit_blocked(code, variants, tests, document(op, derivations, letter))
+        return check_code(op.name, text)
+
+
+def _scheduled(stage: Stage) -> Scheduled:
+    """A stage with its code."""
+    op = stage.operation
+    made = with_absent(op, program_of(op, None))
+    if not (stage.looped and _is_formed(stage) and _is_differentiable(stage)):
+        return Scheduled(stage, made)
+    derived = _differentiated(op, of=op.outputs[0])
+    optional = [t.name for t in op.inputs if t.default is not None]
+    both = formed(with_absent(op, _lowered(op, derived, program)), optional)
+    return Scheduled(stage, made, both)
+
+
+def _is_differentiable(stage: Stage) -> bool:
+    """Whether what it makes has a gradient."""
+    given = {g.name for g in stage.given if g.read}
+    floats = any(t.kind == "float" and t.name in given for t in stage.operation.inputs)
+    return floats and any(e.kind == "float" for e in _made_by(stage))
+
+
+def _is_formed(stage: Stage) -> bool:
+    """Whether its gradients are those of a number, times the cotangent of that."""
+    return [(e.axes, e.kind) for e in _made_by(stage)] == [((), "float")]
+
+
+def _made_by(stage: Stage) -> list[Equation]:
+    return [e for e in stage.operation.equations if e.name in stage.outputs]
 
 
 @lru_cache(maxsize=256)
@@ -281,10 +337,13 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
         yield option, costs_of(chosen, program_of(op, option))
 
 
-def load(op: Operation) -> Any:
-    """The generated function of op, of a module that any process may import."""
+def load(op: Operation, blocks: str | None = None) -> Any:
+    """The generated function of op, of a module that any process may import.
+
+    ``blocks`` names an index that is taken in blocks, of as many positions as ``block=`` says.
+    """
     _check_operation(op)
-    return function(op.name, source(op))
+    return function(op.name, source(op, blocks))
 
 
 @no_recursion_leaves

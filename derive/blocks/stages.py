@@ -126,7 +126,8 @@ class _Builder:
         levels = self._levels()
         groups = self._passes(levels)
         made: list[tuple[list[str], list[str]]] = []
-        for level in range(max(levels.values(), default=0) + 1):
+        last = max([*levels.values(), *(level for level, _ in groups)])
+        for level in range(last + 1):
             made += [(self._needed(items), items) for n, items in groups if n == level]
             whole = [e for e in self.equations if not self.roles.is_looped(e) and levels[e] == level]
             if whole:
@@ -347,7 +348,7 @@ class _Reader:
     def equation(self, e: Equation) -> Equation:
         """An equation in one block."""
         axes = tuple(self.local if axis is self.index else axis for axis in e.axes)
-        return replace(e, axes=axes, body=self._visit(e.body))
+        return replace(e, axes=axes, body=self._visit(e.body), text="")
 
     def _visit(self, e: Expr) -> Expr:
         if e is self.index:

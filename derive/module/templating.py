@@ -48,7 +48,7 @@ def environment() -> Environment:
 
 
 _HELPERS = (
-    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
+    *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
     "choices",
 )
 """The files of functions, each of which stands before those that it calls."""

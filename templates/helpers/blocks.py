@@ -1,0 +1,57 @@
+"""Work on blocks of an index: read as text by ``derive.module.emit``."""
+
+import torch
+
+
+def _blocks(size, block):
+    """(start, length) of each block; of nothing one that is empty."""
+    starts = range(0, max(size, 1), block)
+    return [(start, min(block, size - start)) for start in starts]
+
+
+def _fitting(size, *rows):
+    """So many rows that no tensor of a block has above 2**20 elements; all where compiled."""
+    if torch.compiler.is_compiling():
+        return max(size, 1)
+    return max(1, 2**20 // max(1, *rows))
+
+
+def _rows(x, axis, start, length):
+    """The rows of a block, of a tensor that may be None."""
+    return None if x is None else x.narrow(axis, start, length)
+
+
+def _added(total, part):
+    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    if part is not None and part.is_floating_point() and part.dtype.itemsize < 4:
+        part = part.float()
+    if total is None:
+        return part
+    return total + part if torch.is_grad_enabled() else total.add_(part)
+
+
+def _placed(whole, part, axis, start, size):
+    """The rows of all blocks, those of this one in their place."""
+    if part is None or part.shape[axis] == size:
+        return part
+    if whole is None:
+        whole = part.new_empty((*part.shape[:axis], size, *part.shape[axis + 1 :]))
+    whole.narrow(axis, start, part.shape[axis]).copy_(part)
+    return whole
+
+
+def _both(a, b):
+    """The sum of two gradients, of which either may be None."""
+    return b if a is None else a if b is None else a + b
+
+
+def _forming(*tensors):
+    """Where to keep the gradients that a forward forms, if any is wanted and none is recorded."""
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack():
+        return None
+    return {} if any(x is not None and x.requires_grad for x in tensors) else None
+
+
+def _scaled(gradient, cotangent):
+    """A gradient of its own times a cotangent."""
+    return None if gradient is None else gradient.mul_(cotangent)
