@@ -297,10 +297,12 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
 def _scheduled(stage: Stage) -> Scheduled:
     """A stage with its code."""
     op = stage.operation
-    made = with_absent(op, program_of(op, None))
+    read = {g.name for g in stage.given if g.read}
+    wrt = tuple(t.name for t in op.inputs if t.kind == "float" and t.name in read)
+    made = with_absent(op, _lowered(op, _differentiated(op, wrt), program))
     if not (stage.looped and _is_formed(stage) and _is_differentiable(stage)):
         return Scheduled(stage, made)
-    derived = _differentiated(op, of=op.outputs[0])
+    derived = _differentiated(op, wrt, of=op.outputs[0])
     optional = [t.name for t in op.inputs if t.default is not None]
     both = formed(with_absent(op, _lowered(op, derived, program)), optional)
     return Scheduled(stage, made, both)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Expr, Size
@@ -54,6 +54,12 @@ class _Lines:
     forward: tuple[str, ...]
     classes: tuple[_Class, ...]
 
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from self.forward
+        for c in self.classes:
+            yield from (*c.call, *c.setup, *c.backward)
+
 
 @dataclass(frozen=True)
 class _Module:
@@ -76,7 +82,7 @@ def emit_blocked(
     op = code.operation
     parts = [line for v in variants for line in _functions(v.driver)]
     functions = tuple(_lines(op, v) for v in variants)
-    lines = [*parts, *(s for f in functions for c in f.classes for s in (*c.call, *c.setup, *c.backward))]
+    lines = [*parts, *(line for f in functions for line in f.lines())]
     codes = [c for v in variants for s in v.stages for c in _codes(s.program)]
     whole = _body(code, variants, [*checks, *steps(op, codes, checks)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))

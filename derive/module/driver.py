@@ -147,7 +147,7 @@ class Driver:
             each = [e if n in optional else f"{n}.requires_grad" for n, e in zip(self.inputs, each, strict=True)]
             lines += called("wanted = (", each, ",)" if len(each) == 1 else ")", 4)
         for s, part in zip(self.stages, parts, strict=True):
-            lines += self._run(s, part, forming=part in self.formeds)
+            lines += self._run(s, part, part in self.formeds)
         if more:
             values = self._recomputed()
             if values:
@@ -158,12 +158,18 @@ class Driver:
         lines += returned(results, 4)
         return [*called(f"def {name}(", arguments, "):", 0), *indented(lines, 4), "", ""]
 
-    def _run(self, s: Scheduled, part: Part, forming: bool) -> list[str]:
-        """The lines that run a stage; ``forming`` adds up its gradients beside."""
+    def _run(
+        self, s: Scheduled, part: Part, forming: bool = False, left: Sequence[str] = ()
+    ) -> list[str]:
+        """The lines that run a stage, but for what is ``left``.
+
+        ``forming`` adds up its gradients beside.
+        """
         stage = s.stage
         values = self._values(s)
         if not stage.looped:
-            return called(f"{', '.join(stage.outputs)} = {part.name}(", self._call(part, values), ")", 4)
+            names = ["_" if n in left else n for n in stage.outputs]
+            return called(f"{', '.join(names)} = {part.name}(", self._call(part, values), ")", 4)
         lines: list[str] = []
         entries = [(n, stage.rows.get(n)) for n in stage.outputs]
         own: list[tuple[str, int | None]] = []
@@ -171,19 +177,23 @@ class Driver:
             own = [(self._own(g), g.axis) for g in self._pulled(s)]
             lines += self._asked(s)
         names = [n for n, _ in (*entries, *own)]
-        lines += none_of(names, 4)
+        lines += none_of([n for n in names if n not in left], 4)
         lines.append("for start, length in _blocks(size, block):")
         inner = called(f"parts = {part.name}(", self._call(part, values), ")", 8)
         single = len(names) == 1
         for n, (name, axis) in enumerate((*entries, *own)):
             value = "parts" if single else f"parts[{n}]"
-            inner += self._gathered(name, axis, self._rounded(name, value))
+            if name not in left:
+                inner += self._gathered(name, axis, self._rounded_rows(name, axis, value))
         lines += indented(inner, 4)
         if forming:
             given = [name for name, _ in own]
             key = f'formed["{stage.outputs[0]}"] = ('
             lines += called(key, given, ",)" if len(given) == 1 else ")", 4)
         return lines
+
+    def _rounded_rows(self, name: str, axis: int | None, value: str) -> str:
+        return value if axis is None else self._rounded(name, value)
 
     @staticmethod
     def _gathered(name: str, axis: int | None, value: str) -> list[str]:
@@ -285,6 +295,7 @@ class Driver:
             values = self._values(s)
             for argument in part.arguments:
                 tensors = {g.name: g.tensor for g in s.stage.given}
+                tensors |= {n: n for n in s.stage.outputs}
                 read.add(tensors.get(argument, values[argument]))
                 if argument in s.stage.sizes:
                     read.add(values[argument].partition(".")[0])
@@ -312,7 +323,8 @@ class Driver:
                 contributed.add(output)
         again = self.again()
         if again:
-            made = [line for s, part in again for line in self._run(s, part, False)]
+            left = self.plan.operation.outputs
+            made = [line for s, part in again for line in self._run(s, part, left=left)]
             if self.is_formed:
                 values = self._recomputed()
                 lines += ["if formed is None:", *indented(made, 4)]

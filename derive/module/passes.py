@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.blocks.stages import Stage
 from derive.module.statements import COLUMNS, assigned, called, indented
 from derive.program.apart import apart
-from derive.program.code import Attribute, Code, Name, names_in, replaced, text
+from derive.program.code import Attribute, Code, Method, Name, names_in, replaced, text
 from derive.program.formed import Formed, shape_lines
 from derive.program.needs import conditions
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
@@ -31,9 +31,9 @@ class Part:
 
 def forward_part(name: str, stage: Stage, program: Program) -> Part:
     """What a stage makes: its outputs as they are computed, rounded nowhere."""
-    body = [replace(x, code=_unrounded(x.code)) for x in program.forward]
+    body = _unrounded(stage, program, program.forward)
     lines = _cast(program.forward_precision)
-    lines += [s for line in body for s in assigned(line, 4)]
+    lines += [s for line in body if _says(line) for s in assigned(line, 4)]
     return _part(name, stage, program, lines, body, program.outputs, program.forward_precision)
 
 
@@ -45,6 +45,8 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
     body = [x.line for x in program.backward]
     given = {*program.inputs, *program.outputs, *(c for _, c in program.cotangents if c)}
     entries = _fresh(stage, program.backward, program.gradients, given)
+    made = _unrounded(stage, program, [x.line for x in entries])
+    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     lines += _conditional(stage, entries, program.gradients)
     body = [*setup, *(entry.line for entry in entries)]
     results = tuple(program.gradients.values())
@@ -54,15 +56,31 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
 def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Part:
     """What a stage makes, and the gradients of that."""
     entries = _fresh(stage, formed.lines, formed.gradients, set(program.inputs))
-    entries = [replace(x, line=replace(x.line, code=_unrounded(x.line.code))) for x in entries]
+    made = _unrounded(stage, program, [x.line for x in entries])
+    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients)]
     results = (*formed.outputs.values(), *formed.gradients.values())
     body = [entry.line for entry in entries]
     return _part(name, stage, program, lines, body, results, formed.precision)
 
 
-def _unrounded(code: Code) -> Code:
-    return replaced(code, {DTYPE: WIDE})
+def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:
+    """The lines in the dtype of all stages: no result is rounded, and ``x.dtype`` is that."""
+    names = [t.name for t in stage.operation.inputs if t.kind == "float"]
+    names += [n for pair in program.cotangents if pair[1] is not None for n in pair]
+    dtypes: dict[Code, Code] = {Attribute(Name(n), "dtype"): WIDE for n in names}
+
+    def exact(code: Code) -> Code:
+        if isinstance(code, Method) and code.name == "to" and code.args == (DTYPE,):
+            return exact(code.obj)
+        return dtypes.get(code) or code.map(exact)  # type: ignore[no-any-return]
+
+    return [replace(line, code=exact(line.code)) for line in lines]
+
+
+def _says(line: Line) -> bool:
+    """Whether a line does anything."""
+    return line.code is not Name(line.name)
 
 
 def _fresh(
@@ -87,17 +105,18 @@ def _part(
     results: Sequence[str],
     precision: Precision,
 ) -> Part:
-    read = {n for line in body for n in names_in(line.code)}
-    read |= {*precision.narrow, *precision.broad, *results}
+    read = {*precision.narrow, *precision.broad}
+    made: set[str] = set()
+    for line in body:
+        read |= set(names_in(line.code)) - made
+        made.add(line.name)
+    read |= set(results) - made
     read |= {LOW.id} if precision.narrow else set()
     read |= {WIDE.id} if precision.broad else set()
     cotangents = [c for _, c in program.cotangents if c is not None]
     known = [*program.inputs, *program.outputs, *cotangents]
     known += [p.name for p in stage.operation.parameters]
-    made = set[str]()
-    for line in body:
-        made.add(line.name)
-    given = [n for n in known if n in read and (n not in made or n in program.inputs)]
+    given = [n for n in known if n in read]
     given += [n for n in (LOW.id, WIDE.id) if n in read]
     if WANTED.id in read or any(WANTED.id in line for line in lines):
         given.insert(0, WANTED.id)
@@ -153,6 +172,8 @@ def _conditional(
         lines += none_of(list(gradients.values()), 4)
     open_condition: tuple[str, ...] = ()
     for line, needs in pairs:
+        if not _says(line):
+            continue
         condition = asked.of[needs]
         if condition and condition != open_condition:
             lines += any_of("if ", [_said(c) for c in condition], ":", 4)

@@ -53,5 +53,8 @@ def _forming(*tensors):
 
 
 def _scaled(gradient, cotangent):
-    """A gradient of its own times a cotangent."""
-    return None if gradient is None else gradient.mul_(cotangent)
+    """A gradient that nobody else has times a cotangent; 0 stays 0 whatever that is."""
+    if gradient is None:
+        return None
+    zero = gradient == 0
+    return gradient.mul_(cotangent).masked_fill_(zero, 0)
