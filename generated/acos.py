@@ -50,6 +50,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _acos_forward(A):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -91,4 +98,4 @@ def acos(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"acos: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _acos_forward(A)
-    return _Acos.apply(A)
+    return _applied(_Acos, A)

@@ -65,6 +65,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _addmm_forward(input, mat1, mat2, beta, alpha):
     low = _of_product(input, mat1, mat2)
     dtype = _promoted(input, mat1, mat2)
@@ -184,4 +191,4 @@ def addmm(
         input, mat1, mat2 = _distinct(input, mat1, mat2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _addmm_forward(input, mat1, mat2, beta, alpha)
-    return _Addmm.apply(input, mat1, mat2, beta, alpha)
+    return _applied(_Addmm, input, mat1, mat2, beta, alpha)

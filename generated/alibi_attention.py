@@ -66,6 +66,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _alibi_attention_forward(query, key, value, slopes):
     low = _of_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
@@ -80,6 +87,41 @@ def _alibi_attention_forward(query, key, value, slopes):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     return P.to(low) @ value
+
+
+def _alibi_attention_backward(ctx, G):
+    query, key, value, slopes = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    slopes = _cast(wide, slopes)[0]
+    grad_query = grad_key = grad_value = grad_slopes = None
+    position = _positions(query.shape[-2], G).unsqueeze(1)
+    position2 = _positions(key.shape[-2], G)
+    u = (position2 - position).to(wide)
+    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = slopes.unsqueeze(1).unsqueeze(2) * u + part
+    mask = position2 <= position
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
+    P = torch.where(mask, p, 0)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[3]
+    ):
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[1]:
+        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    if ctx.needs_input_grad[3]:
+        part2 = query.shape[-3]
+        part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
+        grad_slopes = (part3 * u).sum((1, 2))
+    return grad_query, grad_key, grad_value, grad_slopes
 
 
 class _AlibiAttention(Function):
@@ -97,6 +139,8 @@ class _AlibiAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _alibi_attention_backward(ctx, G)
         query, key, value, slopes = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -262,4 +306,4 @@ def alibi_attention(
         query, key, value, slopes = _distinct(query, key, value, slopes)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _alibi_attention_forward(query, key, value, slopes)
-    return _AlibiAttention.apply(query, key, value, slopes)
+    return _applied(_AlibiAttention, query, key, value, slopes)

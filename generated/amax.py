@@ -50,6 +50,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _amax_forward(A, dim, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -113,4 +120,4 @@ def amax(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         raise TypeError(f"amax: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _amax_forward(A, dim, keepdim)
-    return _Amax.apply(A, dim, keepdim)
+    return _applied(_Amax, A, dim, keepdim)

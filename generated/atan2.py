@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _atan2_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
@@ -117,4 +124,4 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         A, B = _distinct(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _atan2_forward(A, B)
-    return _Atan2.apply(A, B)
+    return _applied(_Atan2, A, B)

@@ -62,6 +62,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _avg_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -134,4 +141,4 @@ def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         raise ValueError("avg_pool1d: no value of index u keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _avg_pool1d_forward(input, kernel_size, stride)
-    return _AvgPool1d.apply(input, kernel_size, stride)
+    return _applied(_AvgPool1d, input, kernel_size, stride)

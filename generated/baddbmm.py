@@ -65,6 +65,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
     low = _of_product(input, batch1, batch2)
     dtype = _promoted(input, batch1, batch2)
@@ -208,4 +215,4 @@ def baddbmm(
         input, batch1, batch2 = _distinct(input, batch1, batch2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _baddbmm_forward(input, batch1, batch2, beta, alpha)
-    return _Baddbmm.apply(input, batch1, batch2, beta, alpha)
+    return _applied(_Baddbmm, input, batch1, batch2, beta, alpha)

@@ -84,6 +84,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
     dtype = _of_float32(input, running_mean, running_var, weight, bias)
     given = _wide(input, running_mean, running_var, weight, bias)
@@ -320,6 +327,6 @@ def batch_norm_inference(
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps
         )
-    return _BatchNormInference.apply(
-        input, running_mean, running_var, weight, bias, eps
+    return _applied(
+        _BatchNormInference, input, running_mean, running_var, weight, bias, eps
     )

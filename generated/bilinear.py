@@ -73,6 +73,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _bilinear_forward(input1, input2, weight, bias):
     low = _of_product(input1, input2, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -251,4 +258,4 @@ def bilinear(
         input1, input2, weight, bias = _distinct(input1, input2, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _bilinear_forward(input1, input2, weight, bias)
-    return _Bilinear.apply(input1, input2, weight, bias)
+    return _applied(_Bilinear, input1, input2, weight, bias)

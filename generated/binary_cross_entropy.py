@@ -110,6 +110,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _binary_cross_entropy_mean_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
@@ -375,4 +382,4 @@ def binary_cross_entropy(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight)
-    return function.apply(input, target, weight)
+    return _applied(function, input, target, weight)

@@ -81,6 +81,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
@@ -439,4 +446,4 @@ def binary_cross_entropy_with_logits(
         input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, pos_weight)
-    return function.apply(input, target, weight, pos_weight)
+    return _applied(function, input, target, weight, pos_weight)

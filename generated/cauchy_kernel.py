@@ -72,6 +72,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cauchy_kernel_forward(x1, x2, gamma):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -184,4 +191,4 @@ def cauchy_kernel(
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cauchy_kernel_forward(x1, x2, gamma)
-    return _CauchyKernel.apply(x1, x2, gamma)
+    return _applied(_CauchyKernel, x1, x2, gamma)

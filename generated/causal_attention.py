@@ -65,6 +65,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -75,6 +82,29 @@ def _causal_attention_forward(query, key, value):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     return P.to(low) @ value
+
+
+def _causal_attention_backward(ctx, G):
+    query, key, value = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    grad_query = grad_key = grad_value = None
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    position = _positions(query.shape[-2], G).unsqueeze(1)
+    mask = _positions(key.shape[-2], G) <= position
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
+    P = torch.where(mask, p, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[1]:
+        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    return grad_query, grad_key, grad_value
 
 
 class _CausalAttention(Function):
@@ -96,6 +126,8 @@ class _CausalAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _causal_attention_backward(ctx, G)
         query, key, value = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -218,4 +250,4 @@ def causal_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_attention_forward(query, key, value)
-    return _CausalAttention.apply(query, key, value)
+    return _applied(_CausalAttention, query, key, value)

@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_conv1d_forward(input, weight, bias, dilation):
     low = _of_product(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -197,4 +204,4 @@ def causal_conv1d(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_conv1d_forward(input, weight, bias, dilation)
-    return _CausalConv1d.apply(input, weight, bias, dilation)
+    return _applied(_CausalConv1d, input, weight, bias, dilation)

@@ -89,6 +89,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
@@ -260,4 +267,4 @@ def causal_linear_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_linear_attention_forward(query, key, value)
-    return _CausalLinearAttention.apply(query, key, value)
+    return _applied(_CausalLinearAttention, query, key, value)

@@ -79,6 +79,13 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
     low = _of_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
@@ -92,6 +99,50 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
     return P.to(low) @ V
+
+
+def _causal_self_attention_backward(ctx, G):
+    x, Wq, Wk, Wv = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
+    grad_x = grad_Wq = grad_Wk = grad_Wv = None
+    Q = x @ Wq.mT
+    K = x @ Wk.mT
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
+    position = _positions(x.shape[1], G)
+    mask = position <= position.unsqueeze(1)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
+    P = torch.where(mask, p, 0)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[2]
+    ):
+        V = x @ Wv.mT
+        grad_P = G @ V.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
+    if (
+        ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[2]
+        or ctx.needs_input_grad[3]
+    ):
+        part = _flatten(x, 0, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
+        grad_V = P.mT.to(low) @ G
+    if ctx.needs_input_grad[0]:
+        grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
+    if ctx.needs_input_grad[1]:
+        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ part
+    if ctx.needs_input_grad[2]:
+        grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part
+    if ctx.needs_input_grad[3]:
+        grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+    return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
 class _CausalSelfAttention(Function):
@@ -109,6 +160,8 @@ class _CausalSelfAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _causal_self_attention_backward(ctx, G)
         x, Wq, Wk, Wv = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -256,4 +309,4 @@ def causal_self_attention(
         x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _causal_self_attention_forward(x, Wq, Wk, Wv)
-    return _CausalSelfAttention.apply(x, Wq, Wk, Wv)
+    return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)

@@ -78,6 +78,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cdist_forward(x1, x2):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -186,4 +193,4 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cdist_forward(x1, x2)
-    return _Cdist.apply(x1, x2)
+    return _applied(_Cdist, x1, x2)

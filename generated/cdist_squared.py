@@ -59,6 +59,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cdist_squared_forward(x1, x2):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -161,4 +168,4 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cdist_squared_forward(x1, x2)
-    return _CdistSquared.apply(x1, x2)
+    return _applied(_CdistSquared, x1, x2)

@@ -115,6 +115,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
     dtype = _of_float32(C, W1, b1, W2, b2, bngain, bnbias)
@@ -138,6 +145,80 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     return (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
 
 
+def _character_model_backward(ctx, G):
+    C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = ctx.saved_tensors
+    eps = ctx.eps
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
+    bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
+    needs = ctx.needs_input_grad
+    needs_part7 = needs[0] or needs[1]
+    needs_total = needs_part7 or needs[5]
+    needs_grad_hpreact = needs_total or needs[6]
+    needs_part4 = needs_grad_hpreact or needs[3]
+    needs_grad_logits = needs_part4 or needs[4]
+    grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
+    grad_bnbias = None
+    if needs_grad_logits:
+        part = Xb.flatten()
+        emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
+        embcat = _flatten(emb, 1, 2)
+        hprebn = embcat @ W1 + b1
+        part2 = hprebn.to(wide)
+        bnmeani = part2.mean(0)
+        bndiff = part2 - bnmeani
+        bndiff2 = bndiff.square()
+        bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)
+        bnvar_inv = (bnvar + eps).rsqrt()
+        bnraw = bnvar_inv * bndiff
+        hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+        h = hpreact.tanh()
+        logits = h.to(low) @ W2 + b2
+        probs = torch.softmax(logits.to(wide), 1)
+        part3 = G.new_full(Yb.shape, -1).unsqueeze(1)
+        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part3)
+    if needs_part4:
+        part4 = grad_logits.to(low)
+    if needs_grad_hpreact:
+        grad_hpreact = torch.ops.aten.tanh_backward((part4 @ W2.mT).to(wide), h)
+    if needs_total:
+        total = (grad_hpreact * bnraw).sum(0)
+    if needs_part7:
+        part5 = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
+        part6 = bngain.select(0, 0) * bnvar_inv
+        grad_hprebn = part6 * (part5 - grad_hpreact.mean(0))
+        part7 = grad_hprebn.to(low)
+    if needs[0]:
+        grad_embcat = part7 @ W1.mT
+        part8 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
+        grad_C = G.new_zeros(C.shape).index_add(0, part, part8.to(wide))
+    if needs[1]:
+        grad_W1 = embcat.mT @ part7
+    if needs[2]:
+        grad_b1 = G.new_zeros(b1.shape)
+    if needs[3]:
+        grad_W2 = h.mT.to(low) @ part4
+    if needs[4]:
+        grad_b2 = grad_logits.sum(0)
+    if needs[5]:
+        grad_bngain = total.expand(bngain.shape)
+    if needs[6]:
+        grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
+    return (
+        grad_C,
+        grad_W1,
+        grad_b1,
+        grad_W2,
+        grad_b2,
+        grad_bngain,
+        grad_bnbias,
+        None,
+        None,
+        None,
+    )
+
+
 class _CharacterModel(Function):
     generate_vmap_rule = True
 
@@ -154,6 +235,8 @@ class _CharacterModel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _character_model_backward(ctx, G)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = ctx.saved_tensors
         eps = ctx.eps
         low = ctx.low
@@ -438,4 +521,4 @@ def character_model(
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
-    return _CharacterModel.apply(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
+    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)

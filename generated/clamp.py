@@ -74,6 +74,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _clamp_forward(A, lo, hi):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -127,4 +134,4 @@ def clamp(
         raise TypeError(f"clamp: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _clamp_forward(A, lo, hi)
-    return _Clamp.apply(A, lo, hi)
+    return _applied(_Clamp, A, lo, hi)

@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _concat_forward(A, B, dim):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
@@ -150,4 +157,4 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
         A, B = _distinct(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _concat_forward(A, B, dim)
-    return _Concat.apply(A, B, dim)
+    return _applied(_Concat, A, B, dim)

@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _conv2d_forward(input, weight, bias, stride, padding, dilation):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
@@ -213,4 +220,4 @@ def conv2d(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _conv2d_forward(input, weight, bias, stride, padding, dilation)
-    return _Conv2d.apply(input, weight, bias, stride, padding, dilation)
+    return _applied(_Conv2d, input, weight, bias, stride, padding, dilation)

@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _conv_transpose1d_forward(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
@@ -234,6 +241,6 @@ def conv_transpose1d(
         return _conv_transpose1d_forward(
             input, weight, bias, stride, padding, output_padding, dilation
         )
-    return _ConvTranspose1d.apply(
-        input, weight, bias, stride, padding, output_padding, dilation
+    return _applied(
+        _ConvTranspose1d, input, weight, bias, stride, padding, output_padding, dilation
     )

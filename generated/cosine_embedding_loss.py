@@ -119,6 +119,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     dtype = _of_float32(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
@@ -389,4 +396,4 @@ def cosine_embedding_loss(
         input1, input2, target = _distinct(input1, input2, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input1, input2, target, margin)
-    return function.apply(input1, input2, target, margin)
+    return _applied(function, input1, input2, target, margin)

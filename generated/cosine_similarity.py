@@ -102,6 +102,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cosine_similarity_forward(x1, x2, dim, eps):
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
@@ -237,4 +244,4 @@ def cosine_similarity(
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cosine_similarity_forward(x1, x2, dim, eps)
-    return _CosineSimilarity.apply(x1, x2, dim, eps)
+    return _applied(_CosineSimilarity, x1, x2, dim, eps)

@@ -88,6 +88,13 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     low = _of_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
@@ -105,6 +112,63 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     P = _softmax_of(S, 2)
     context = P.to(low) @ V
     return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+
+
+def _cross_attention_backward(ctx, G):
+    x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
+    b_shape = ctx.b_shape
+    x_shape = ctx.x_shape
+    memory_shape = ctx.memory_shape
+    Wo_shape = ctx.Wo_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x, memory, Wq, Wk, Wv, Wo, G = _cast(low, x, memory, Wq, Wk, Wv, Wo, G)
+    needs = ctx.needs_input_grad
+    needs_part = needs[3] or needs[4]
+    needs_grad_V = needs[1] or needs[4]
+    needs_grad_K = needs[1] or needs[3]
+    needs_grad_Q = needs[0] or needs[2]
+    needs_grad_S = needs_grad_Q or needs_grad_K
+    needs_V = needs_grad_S or needs[5]
+    needs_grad_context = needs_grad_S or needs_grad_V
+    grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
+    size = math.prod(b_shape)
+    x = x.reshape((size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    G = G.reshape((size, x_shape[-2], Wo_shape[0]))
+    Q = x @ Wq.mT
+    K = memory @ Wk.mT
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
+    P = _softmax_of(S, 2)
+    if needs_grad_context:
+        grad_context = G @ Wo
+    if needs_V:
+        V = memory @ Wv.mT
+    if needs_grad_S:
+        grad_P = grad_context @ V.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
+    if needs_grad_Q:
+        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
+    if needs_grad_K:
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
+    if needs_grad_V:
+        grad_V = P.mT.to(low) @ grad_context
+    if needs_part:
+        part = _flatten(memory, 0, 1)
+    if needs[0]:
+        grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
+    if needs[1]:
+        grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
+    if needs[2]:
+        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
+    if needs[3]:
+        grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part
+    if needs[4]:
+        grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+    if needs[5]:
+        context = P.to(low) @ V
+        grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
+    return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 
 class _CrossAttention(Function):
@@ -127,6 +191,8 @@ class _CrossAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cross_attention_backward(ctx, G)
         x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
@@ -327,4 +393,4 @@ def cross_attention(
         x, memory, Wq, Wk, Wv, Wo = _distinct(x, memory, Wq, Wk, Wv, Wo)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)
-    return _CrossAttention.apply(x, memory, Wq, Wk, Wv, Wo)
+    return _applied(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)

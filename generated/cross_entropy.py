@@ -122,6 +122,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -575,4 +582,4 @@ def cross_entropy(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index, label_smoothing)
-    return function.apply(input, target, weight, ignore_index, label_smoothing)
+    return _applied(function, input, target, weight, ignore_index, label_smoothing)

@@ -114,6 +114,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
@@ -128,6 +135,40 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     part2 = F if weight is None else weight.unsqueeze(1) * F
     loss = -(part2 * u).sum(1)
     return loss.mean().to(dtype)
+
+
+def _cross_entropy_probabilities_mean_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    part = 1 - label_smoothing
+    F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        target = target.reshape((input_shape[0], input_shape[1], size))
+        u = part * target + label_smoothing / (input.shape[1] or math.nan)
+        part2 = -G
+    if ctx.needs_input_grad[0]:
+        grad_F = (
+            part2 / (input.shape[0] * input.shape[2]) * u
+            if weight is None
+            else part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+        )
+        part3 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part3.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part4 = -part * G if weight is None else -part * G * weight.unsqueeze(1)
+        part5 = part4 / (input.shape[0] * input.shape[2]) * F
+        grad_target = part5.reshape(target_shape)
+    if ctx.needs_input_grad[2]:
+        part6 = part2 / (input.shape[0] * input.shape[2])
+        grad_weight = part6 * (F * u).sum((0, 2))
+    return grad_input, grad_target, grad_weight, None
 
 
 class _CrossEntropyProbabilitiesMean(Function):
@@ -155,6 +196,8 @@ class _CrossEntropyProbabilitiesMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cross_entropy_probabilities_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
@@ -207,6 +250,34 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     return loss.sum().to(dtype)
 
 
+def _cross_entropy_probabilities_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    part = 1 - label_smoothing
+    F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        target = target.reshape((input_shape[0], input_shape[1], size))
+        u = part * target + label_smoothing / (input.shape[1] or math.nan)
+        part2 = -G
+    if ctx.needs_input_grad[0]:
+        grad_F = part2 * u if weight is None else part2 * weight.unsqueeze(1) * u
+        part3 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part3.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part4 = -part * G * F if weight is None else -part * G * weight.unsqueeze(1) * F
+        grad_target = part4.reshape(target_shape)
+    if ctx.needs_input_grad[2]:
+        grad_weight = part2 * (F * u).sum((0, 2))
+    return grad_input, grad_target, grad_weight, None
+
+
 class _CrossEntropyProbabilitiesSum(Function):
     generate_vmap_rule = True
 
@@ -232,6 +303,8 @@ class _CrossEntropyProbabilitiesSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cross_entropy_probabilities_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
@@ -280,6 +353,42 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     return _no_view(part3.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
+def _cross_entropy_probabilities_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    G = G.reshape((input_shape[0], size))
+    part = 1 - label_smoothing
+    F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        target = target.reshape((input_shape[0], input_shape[1], size))
+        u = part * target + label_smoothing / (input.shape[1] or math.nan)
+    if ctx.needs_input_grad[0]:
+        grad_F = (
+            -G.unsqueeze(1) * u
+            if weight is None
+            else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+        )
+        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part2.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part3 = (
+            -part * G.unsqueeze(1) * F
+            if weight is None
+            else -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+        )
+        grad_target = part3.reshape(target_shape)
+    if ctx.needs_input_grad[2]:
+        grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
+    return grad_input, grad_target, grad_weight, None
+
+
 class _CrossEntropyProbabilitiesNone(Function):
     generate_vmap_rule = True
 
@@ -305,6 +414,8 @@ class _CrossEntropyProbabilitiesNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _cross_entropy_probabilities_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
@@ -469,4 +580,4 @@ def cross_entropy_probabilities(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, label_smoothing)
-    return function.apply(input, target, weight, label_smoothing)
+    return _applied(function, input, target, weight, label_smoothing)

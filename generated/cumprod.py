@@ -87,6 +87,13 @@ def _recurrence(x, w, dim):
     return x.movedim(-1, dim)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cumprod_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -141,4 +148,4 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(f"cumprod: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cumprod_forward(A, dim)
-    return _Cumprod.apply(A, dim)
+    return _applied(_Cumprod, A, dim)

@@ -58,6 +58,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _cumsum_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -110,4 +117,4 @@ def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(f"cumsum: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cumsum_forward(A, dim)
-    return _Cumsum.apply(A, dim)
+    return _applied(_Cumsum, A, dim)

@@ -31,6 +31,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _diag_embed_forward(input):
     return _no_view(input.diag_embed().mT)
 
@@ -76,4 +83,4 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _diag_embed_forward(input)
-    return _DiagEmbed.apply(input)
+    return _applied(_DiagEmbed, input)

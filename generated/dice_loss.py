@@ -94,6 +94,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _dice_loss_mean_forward(input, target, smooth):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -107,6 +114,35 @@ def _dice_loss_mean_forward(input, target, smooth):
     both = target.sum(1) + probability.sum(1)
     loss = 1 - (2 * found + smooth) / (both + smooth)
     return loss.mean().to(dtype)
+
+
+def _dice_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    both = target.sum(1) + probability.sum(1)
+    found = (target * probability).sum(1)
+    part = both + smooth
+    grad_both = G * (2 * found + smooth) / (input.shape[0] * part.square())
+    part2 = input.shape[0] * part.unsqueeze(1)
+    if ctx.needs_input_grad[0]:
+        part3 = -2 * G / part2 * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = grad_both.unsqueeze(1)
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        grad_input = part6.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part7 = grad_both.unsqueeze(1) - 2 * G / part2 * probability
+        grad_target = part7.reshape(target_shape)
+    return grad_input, grad_target, None
 
 
 class _DiceLossMean(Function):
@@ -128,6 +164,8 @@ class _DiceLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _dice_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
@@ -168,6 +206,35 @@ def _dice_loss_sum_forward(input, target, smooth):
     return loss.sum().to(dtype)
 
 
+def _dice_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    both = target.sum(1) + probability.sum(1)
+    found = (target * probability).sum(1)
+    part = both + smooth
+    grad_both = G * (2 * found + smooth) / part.square()
+    part2 = part.unsqueeze(1)
+    if ctx.needs_input_grad[0]:
+        part3 = -2 * G / part2 * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = grad_both.unsqueeze(1)
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        grad_input = part6.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part7 = grad_both.unsqueeze(1) - 2 * G / part2 * probability
+        grad_target = part7.reshape(target_shape)
+    return grad_input, grad_target, None
+
+
 class _DiceLossSum(Function):
     generate_vmap_rule = True
 
@@ -187,6 +254,8 @@ class _DiceLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _dice_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
@@ -226,6 +295,35 @@ def _dice_loss_none_forward(input, target, smooth):
     return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
 
 
+def _dice_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    both = target.sum(1) + probability.sum(1)
+    found = (target * probability).sum(1)
+    part = both + smooth
+    grad_both = G * (2 * found + smooth) / part.square()
+    part2 = part.unsqueeze(1)
+    if ctx.needs_input_grad[0]:
+        part3 = -2 * G.unsqueeze(1) / part2 * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = grad_both.unsqueeze(1)
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        grad_input = part6.reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part7 = 2 * G.unsqueeze(1) / part2 * probability
+        grad_target = (grad_both.unsqueeze(1) - part7).reshape(target_shape)
+    return grad_input, grad_target, None
+
+
 class _DiceLossNone(Function):
     generate_vmap_rule = True
 
@@ -245,6 +343,8 @@ class _DiceLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _dice_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
@@ -356,4 +456,4 @@ def dice_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, smooth)
-    return function.apply(input, target, smooth)
+    return _applied(function, input, target, smooth)

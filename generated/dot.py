@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _dot_forward(A, B):
     dtype = _of_float32(A, B)
     A, B = _wide(A, B)
@@ -126,4 +133,4 @@ def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         A, B = _distinct(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _dot_forward(A, B)
-    return _Dot.apply(A, B)
+    return _applied(_Dot, A, B)

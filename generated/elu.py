@@ -25,14 +25,6 @@ def _number(value, name):
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
 
 
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
-
-
 def _promoted(*tensors):
     """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -80,11 +72,25 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _elu_forward(input, alpha):
-    dtype = _of_float32(input)
+    dtype = _promoted(input)
     input = _wide(input)[0]
-    output = _where(input > 0, input, alpha * input.clamp(max=0).expm1())
-    return output.to(dtype)
+    return torch.nn.functional.elu(input, alpha).to(dtype)
+
+
+def _elu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    alpha = ctx.alpha
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1, False, input)
+    return grad_input, None
 
 
 class _Elu(Function):
@@ -102,6 +108,8 @@ class _Elu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _elu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
         input, G = _wide(input, G)
@@ -129,4 +137,4 @@ def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _elu_forward(input, alpha)
-    return _Elu.apply(input, alpha)
+    return _applied(_Elu, input, alpha)

@@ -42,6 +42,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
@@ -112,4 +119,4 @@ def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _embedding_forward(input, weight)
-    return _Embedding.apply(input, weight)
+    return _applied(_Embedding, input, weight)

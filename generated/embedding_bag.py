@@ -81,6 +81,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
@@ -238,4 +245,4 @@ def embedding_bag(
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, weight)
-    return function.apply(input, weight)
+    return _applied(function, input, weight)

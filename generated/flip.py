@@ -20,6 +20,13 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _flip_forward(input, dim):
     return input.flip(dim)
 
@@ -71,4 +78,4 @@ def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _flip_forward(input, dim)
-    return _Flip.apply(input, dim)
+    return _applied(_Flip, input, dim)

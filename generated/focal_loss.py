@@ -111,6 +111,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _focal_loss_mean_forward(input, target, weight, gamma):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -442,4 +449,4 @@ def focal_loss(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, gamma)
-    return function.apply(input, target, weight, gamma)
+    return _applied(function, input, target, weight, gamma)

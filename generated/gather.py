@@ -66,6 +66,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gather_forward(input, index, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -181,4 +188,4 @@ def gather(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tenso
         input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gather_forward(input, index, dim)
-    return _Gather.apply(input, index, dim)
+    return _applied(_Gather, input, index, dim)

@@ -109,6 +109,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
@@ -329,4 +336,4 @@ def gaussian_nll_loss(
         input, target, var = _distinct(input, target, var)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, var, eps)
-    return function.apply(input, target, var, eps)
+    return _applied(function, input, target, var, eps)

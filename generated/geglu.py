@@ -54,10 +54,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _geglu_forward(input, gate):
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
-    return (0.5 * input * gate * (1 + (gate / math.sqrt(2)).erf())).to(dtype)
+    return (input * torch.nn.functional.gelu(gate)).to(dtype)
+
+
+def _geglu_backward(ctx, G):
+    input, gate = ctx.saved_tensors
+    input, gate, G = _wide(input, gate, G)
+    grad_input = grad_gate = None
+    if ctx.needs_input_grad[0]:
+        grad_input = G * torch.nn.functional.gelu(gate)
+    if ctx.needs_input_grad[1]:
+        grad_gate = torch.ops.aten.gelu_backward(G * input, gate)
+    return grad_input, grad_gate
 
 
 class _Geglu(Function):
@@ -74,6 +92,8 @@ class _Geglu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _geglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
@@ -125,4 +145,4 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         input, gate = _distinct(input, gate)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _geglu_forward(input, gate)
-    return _Geglu.apply(input, gate)
+    return _applied(_Geglu, input, gate)

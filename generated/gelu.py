@@ -51,10 +51,24 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gelu_none_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return (0.5 * input * (1 + (input / math.sqrt(2)).erf())).to(dtype)
+    return torch.nn.functional.gelu(input).to(dtype)
+
+
+def _gelu_none_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.gelu_backward(G, input)
+    return grad_input
 
 
 class _GeluNone(Function):
@@ -71,6 +85,8 @@ class _GeluNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _gelu_none_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         part = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
@@ -81,9 +97,15 @@ class _GeluNone(Function):
 def _gelu_tanh_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    u = input * (1 + 8943 / 200000 * input.square())
-    inner = math.sqrt(2 / math.pi) * u
-    return (0.5 * input * (1 + inner.tanh())).to(dtype)
+    approximation = torch.nn.functional.gelu(input, approximate="tanh")
+    return approximation.to(dtype)
+
+
+def _gelu_tanh_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
+    return grad_input
 
 
 class _GeluTanh(Function):
@@ -100,6 +122,8 @@ class _GeluTanh(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _gelu_tanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         squared = input.square()
@@ -145,4 +169,4 @@ def gelu(
     function, forward = _OPTIONS[approximate]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input)
-    return function.apply(input)
+    return _applied(function, input)

@@ -44,6 +44,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _global_avg_pool_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -103,4 +110,4 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _global_avg_pool_forward(input)
-    return _GlobalAvgPool.apply(input)
+    return _applied(_GlobalAvgPool, input)

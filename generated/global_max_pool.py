@@ -48,6 +48,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _global_max_pool_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -109,4 +116,4 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _global_max_pool_forward(input)
-    return _GlobalMaxPool.apply(input)
+    return _applied(_GlobalMaxPool, input)

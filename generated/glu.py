@@ -59,6 +59,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _glu_forward(input, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -74,6 +81,24 @@ def _glu_forward(input, dim):
     return _no_view(output.to(dtype))
 
 
+def _glu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, G = _wide(input, G)
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+    G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
+    halves = input
+    part = halves.select(1, 1).sigmoid()
+    part2 = torch.ops.aten.sigmoid_backward(G * halves.select(1, 0), part)
+    grad_halves = torch.stack((G * part, part2), 1)
+    grad_input = grad_halves.reshape(input_shape)
+    return grad_input, None
+
+
 class _Glu(Function):
     generate_vmap_rule = True
 
@@ -84,29 +109,30 @@ class _Glu(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, dim = inputs
-        output = result
         dim_axis = dim % input.dim()
         p_shape = input.shape[:dim_axis]
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        input, output = ctx.saved_tensors
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _glu_backward(ctx, G)
+        (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, output, G = _wide(input, output, G)
+        input, G = _wide(input, G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-        output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
         G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
         halves = input
         part = halves.select(1, 1).sigmoid()
+        output = halves.select(1, 0) * part
         grad_halves = torch.stack((G * part, G * output * (1 - part)), 1)
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
@@ -146,4 +172,4 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _glu_forward(input, dim)
-    return _Glu.apply(input, dim)
+    return _applied(_Glu, input, dim)

@@ -41,6 +41,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gram_forward(A):
     low = _of_product(A)
     A = _cast(low, A)[0]
@@ -88,4 +95,4 @@ def gram(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"gram: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gram_forward(A)
-    return _Gram.apply(A)
+    return _applied(_Gram, A)

@@ -122,6 +122,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
@@ -135,18 +142,74 @@ def _graph_attention_forward(
     part2 = projected.index_select(0, source).to(wide)
     total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
     scores = (att_source * part2).sum(2) + total2
-    a = _where(scores > 0, scores, negative_slope * scores)
-    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part4.scatter_reduce(0, part3, a, "amax")
+    part3 = torch.nn.functional.leaky_relu(scores, negative_slope)
+    part4 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part5 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part5.scatter_reduce(0, part4, part3, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (a - chosen.index_select(0, target)).exp()
+    e = (part3 - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part5 = (a - lse.index_select(0, target)).exp().unsqueeze(2) * part2
-    part6 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part6, att_source.shape[1]), dtype=wide)
-    return _no_view(zeros2.index_add(0, target, part5).flatten(1, 2).to(dtype))
+    part6 = (part3 - lse.index_select(0, target)).exp().unsqueeze(2) * part2
+    part7 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part7, att_source.shape[1]), dtype=wide)
+    return _no_view(zeros2.index_add(0, target, part6).flatten(1, 2).to(dtype))
+
+
+def _graph_attention_backward(ctx, G):
+    x, weight, att_source, att_target, source, target, output = ctx.saved_tensors
+    negative_slope = ctx.negative_slope
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x, weight, output = _cast(low, x, weight, output)
+    att_source, att_target, G = _cast(wide, att_source, att_target, G)
+    grad_x = grad_weight = grad_att_source = grad_att_target = None
+    part = att_source.shape[0]
+    projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
+    picked = projected.index_select(0, source)
+    part2 = picked.to(wide)
+    part3 = projected.index_select(0, target).to(wide)
+    scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
+    part4 = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
+    part5 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part6 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+    placed = part6.scatter_reduce(0, part5, part4, "amax")
+    chosen = torch.where(placed.isfinite(), placed, 0)
+    zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
+    e = (part4 - chosen.index_select(0, target)).exp()
+    lse = chosen + zeros.index_add(0, target, e).log()
+    part7 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+    picked2 = part7.index_select(0, target)
+    e2 = (part4 - lse.index_select(0, target)).exp()
+    part8 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+    part9 = picked2 * (picked - part8.index_select(0, target)).to(wide)
+    grad_a = e2 * part9.sum(2)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        part10 = grad_a.mT.unsqueeze(1)
+        part11 = scores.mT.unsqueeze(1)
+        part12 = torch.ops.aten.leaky_relu_backward(
+            part10, part11, negative_slope, False
+        )
+        part13 = (att_source.unsqueeze(2) * part12).permute(2, 0, 1)
+        part14 = (att_target.unsqueeze(2) * part12).permute(2, 0, 1)
+        zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
+        placed2 = zeros2.index_add(0, source, part13).index_add(0, target, part14)
+        grad_projected = placed2.index_add(0, source, e2.unsqueeze(2) * picked2)
+        part15 = _flatten(grad_projected, 1, 2)
+    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part16 = torch.ops.aten.leaky_relu_backward(
+            grad_a, scores, negative_slope, False
+        )
+        part17 = part16.unsqueeze(2)
+    if ctx.needs_input_grad[0]:
+        grad_x = part15.to(low) @ weight
+    if ctx.needs_input_grad[1]:
+        grad_weight = part15.mT.to(low) @ x
+    if ctx.needs_input_grad[2]:
+        grad_att_source = (part2 * part17).sum(0)
+    if ctx.needs_input_grad[3]:
+        grad_att_target = (part3 * part17).sum(0)
+    return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
 class _GraphAttention(Function):
@@ -168,6 +231,8 @@ class _GraphAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _graph_attention_backward(ctx, G)
         x, weight, att_source, att_target, source, target, output = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         low = ctx.low
@@ -369,6 +434,13 @@ def graph_attention(
         return _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope
         )
-    return _GraphAttention.apply(
-        x, weight, att_source, att_target, source, target, negative_slope
+    return _applied(
+        _GraphAttention,
+        x,
+        weight,
+        att_source,
+        att_target,
+        source,
+        target,
+        negative_slope,
     )

@@ -105,6 +105,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
@@ -284,4 +291,4 @@ def group_norm(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _group_norm_forward(input, weight, bias, num_groups, eps)
-    return _GroupNorm.apply(input, weight, bias, num_groups, eps)
+    return _applied(_GroupNorm, input, weight, bias, num_groups, eps)

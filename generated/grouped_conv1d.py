@@ -80,6 +80,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
@@ -273,4 +280,6 @@ def grouped_conv1d(
         return _grouped_conv1d_forward(
             input, weight, bias, stride, padding, dilation, groups
         )
-    return _GroupedConv1d.apply(input, weight, bias, stride, padding, dilation, groups)
+    return _applied(
+        _GroupedConv1d, input, weight, bias, stride, padding, dilation, groups
+    )

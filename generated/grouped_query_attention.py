@@ -76,6 +76,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _grouped_query_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -89,6 +96,36 @@ def _grouped_query_attention_forward(query, key, value):
     part5 = P.flatten(-3, -2).to(low) @ value
     part6 = query.shape[-3] // key.shape[-3]
     return _no_view(part5.unflatten(-2, (part6, query.shape[-2])).flatten(-4, -3))
+
+
+def _grouped_query_attention_backward(ctx, G):
+    query, key, value = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    grad_query = grad_key = grad_value = None
+    part = query.shape[-3] // key.shape[-3]
+    part2 = _flatten(_unflatten(query, -3, (key.shape[-3], part)), -3, -2)
+    part3 = query.shape[-3] // key.shape[-3]
+    part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2])).to(wide)
+    S = part4 / math.sqrt(query.shape[-1])
+    P = torch.softmax(S, -1)
+    part5 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+    part6 = _flatten(part5, -3, -2)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        part7 = query.shape[-3] // key.shape[-3]
+        grad_P = _unflatten(part6 @ value.mT, -2, (part7, query.shape[-2]))
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+        part8 = _flatten(grad_S, -3, -2)
+    if ctx.needs_input_grad[0]:
+        part9 = query.shape[-3] // key.shape[-3]
+        part10 = _unflatten(part8.to(low) @ key, -2, (part9, query.shape[-2]))
+        grad_query = _flatten(part10.to(wide) / math.sqrt(query.shape[-1]), -4, -3)
+    if ctx.needs_input_grad[1]:
+        grad_key = (part8.mT.to(low) @ part2).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = _flatten(P, -3, -2).mT.to(low) @ part6
+    return grad_query, grad_key, grad_value
 
 
 class _GroupedQueryAttention(Function):
@@ -110,6 +147,8 @@ class _GroupedQueryAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _grouped_query_attention_backward(ctx, G)
         query, key, value = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -253,4 +292,4 @@ def grouped_query_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _grouped_query_attention_forward(query, key, value)
-    return _GroupedQueryAttention.apply(query, key, value)
+    return _applied(_GroupedQueryAttention, query, key, value)

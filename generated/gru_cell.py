@@ -80,6 +80,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
@@ -94,6 +101,60 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
     return (hx * update + new * (1 - update)).to(dtype)
+
+
+def _gru_cell_backward(ctx, G):
+    input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
+    hx, G = _cast(wide, hx, G)
+    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
+    part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+    a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
+    part2 = hx.to(low)
+    part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
+    s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
+    grad_new = G * (1 - update)
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
+    part4 = s.select(1, 2).to(wide)
+    new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
+    grad_update = G * (hx - new)
+    part5 = torch.ops.aten.tanh_backward(grad_new * part4, new)
+    part6 = torch.ops.aten.sigmoid_backward(part5, reset)
+    part7 = torch.ops.aten.sigmoid_backward(grad_update, update)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[2]
+        or ctx.needs_input_grad[4]
+    ):
+        part8 = torch.ops.aten.tanh_backward(grad_new, new)
+        grad_a = torch.stack((part6, part7, part8), 1)
+    if (
+        ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[3]
+        or ctx.needs_input_grad[5]
+    ):
+        part9 = torch.ops.aten.tanh_backward(grad_new * reset, new)
+        grad_s = torch.stack((part6, part7, part9), 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        part10 = _flatten(grad_a, 1, 2)
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+        part11 = _flatten(grad_s, 1, 2)
+    if ctx.needs_input_grad[0]:
+        grad_input = part10.to(low) @ w_ih
+    if ctx.needs_input_grad[1]:
+        grad_hx = G * update + (part11.to(low) @ w_hh).to(wide)
+    if ctx.needs_input_grad[2]:
+        grad_w_ih = part10.mT.to(low) @ input
+    if ctx.needs_input_grad[3]:
+        grad_w_hh = part11.mT.to(low) @ part2
+    if ctx.needs_input_grad[4]:
+        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+    if ctx.needs_input_grad[5]:
+        grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
+    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _GruCell(Function):
@@ -111,6 +172,8 @@ class _GruCell(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _gru_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -304,4 +367,4 @@ def gru_cell(
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _GruCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)

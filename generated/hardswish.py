@@ -59,6 +59,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _hardswish_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -106,4 +113,4 @@ def hardswish(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardswish_forward(input)
-    return _Hardswish.apply(input)
+    return _applied(_Hardswish, input)

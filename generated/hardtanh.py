@@ -72,6 +72,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _hardtanh_forward(input, min_val, max_val):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -130,4 +137,4 @@ def hardtanh(
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardtanh_forward(input, min_val, max_val)
-    return _Hardtanh.apply(input, min_val, max_val)
+    return _applied(_Hardtanh, input, min_val, max_val)

@@ -105,6 +105,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _hinge_embedding_loss_mean_forward(input, target, margin):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -282,4 +289,4 @@ def hinge_embedding_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, margin)
-    return function.apply(input, target, margin)
+    return _applied(function, input, target, margin)

@@ -106,6 +106,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _huber_loss_mean_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -287,4 +294,4 @@ def huber_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, delta)
-    return function.apply(input, target, delta)
+    return _applied(function, input, target, delta)

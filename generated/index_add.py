@@ -80,6 +80,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _index_add_forward(input, index, source, dim, alpha):
     dtype = _promoted(input, source)
     input, source = _wide(input, source)
@@ -241,4 +248,4 @@ def index_add(
         input, index, source = _distinct(input, index, source)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_add_forward(input, index, source, dim, alpha)
-    return _IndexAdd.apply(input, index, source, dim, alpha)
+    return _applied(_IndexAdd, input, index, source, dim, alpha)

@@ -43,6 +43,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
 
@@ -118,4 +125,4 @@ def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch
         input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _index_select_forward(input, index, dim)
-    return _IndexSelect.apply(input, index, dim)
+    return _applied(_IndexSelect, input, index, dim)

@@ -104,6 +104,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _info_nce_mean_forward(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -343,4 +350,4 @@ def info_nce(
         query, positive_key = _distinct(query, positive_key)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(query, positive_key, temperature)
-    return function.apply(query, positive_key, temperature)
+    return _applied(function, query, positive_key, temperature)

@@ -84,6 +84,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _instance_norm_forward(input, weight, bias, eps):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
@@ -233,4 +240,4 @@ def instance_norm(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _instance_norm_forward(input, weight, bias, eps)
-    return _InstanceNorm.apply(input, weight, bias, eps)
+    return _applied(_InstanceNorm, input, weight, bias, eps)

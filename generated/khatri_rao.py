@@ -63,6 +63,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _khatri_rao_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
@@ -134,4 +141,4 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         A, B = _distinct(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _khatri_rao_forward(A, B)
-    return _KhatriRao.apply(A, B)
+    return _applied(_KhatriRao, A, B)

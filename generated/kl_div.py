@@ -98,6 +98,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _kl_div_mean_forward(input, target):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -309,4 +316,4 @@ def kl_div(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target)
-    return function.apply(input, target)
+    return _applied(function, input, target)

@@ -81,6 +81,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _kl_div_log_target_mean_forward(input, target):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -299,4 +306,4 @@ def kl_div_log_target(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target)
-    return function.apply(input, target)
+    return _applied(function, input, target)

@@ -56,6 +56,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _l2_norm_forward(A, dim, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -124,4 +131,4 @@ def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
         raise TypeError(f"l2_norm: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _l2_norm_forward(A, dim, keepdim)
-    return _L2Norm.apply(A, dim, keepdim)
+    return _applied(_L2Norm, A, dim, keepdim)

@@ -72,10 +72,25 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _leaky_relu_forward(input, negative_slope):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return _where(input > 0, input, negative_slope * input).to(dtype)
+    return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
+
+
+def _leaky_relu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    negative_slope = ctx.negative_slope
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.leaky_relu_backward(G, input, negative_slope, False)
+    return grad_input, None
 
 
 class _LeakyRelu(Function):
@@ -93,6 +108,8 @@ class _LeakyRelu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _leaky_relu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         input, G = _wide(input, G)
@@ -122,4 +139,4 @@ def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Te
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _leaky_relu_forward(input, negative_slope)
-    return _LeakyRelu.apply(input, negative_slope)
+    return _applied(_LeakyRelu, input, negative_slope)

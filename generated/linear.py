@@ -59,6 +59,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _linear_forward(input, weight, bias):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
@@ -172,4 +179,4 @@ def linear(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _linear_forward(input, weight, bias)
-    return _Linear.apply(input, weight, bias)
+    return _applied(_Linear, input, weight, bias)

@@ -85,6 +85,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _linear_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
@@ -96,6 +103,34 @@ def _linear_attention_forward(query, key, value):
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     return ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
+
+
+def _linear_attention_backward(ctx, G):
+    query, key, value, output = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    value = _cast(low, value)[0]
+    query, key, output, G = _cast(wide, query, key, output, G)
+    grad_query = grad_key = grad_value = None
+    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        grad_total = -(G * output).sum(-1) / total
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+    if ctx.needs_input_grad[0]:
+        state = psi.mT.to(low) @ value
+        part = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
+        grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + part
+        grad_query = torch.ops.aten.elu_backward(grad_phi, 1, 1, 1, False, query)
+    if ctx.needs_input_grad[1]:
+        total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
+        grad_psi = (value @ grad_state.mT).to(wide) + total2
+        grad_key = torch.ops.aten.elu_backward(grad_psi, 1, 1, 1, False, key)
+    if ctx.needs_input_grad[2]:
+        grad_value = psi.to(low) @ grad_state
+    return grad_query, grad_key, grad_value
 
 
 class _LinearAttention(Function):
@@ -119,6 +154,8 @@ class _LinearAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _linear_attention_backward(ctx, G)
         query, key, value, output = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -251,4 +288,4 @@ def linear_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _linear_attention_forward(query, key, value)
-    return _LinearAttention.apply(query, key, value)
+    return _applied(_LinearAttention, query, key, value)

@@ -106,6 +106,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
@@ -675,6 +682,13 @@ def linear_cross_entropy(
             ignore_index,
             label_smoothing,
         )
-    return function.apply(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+    return _applied(
+        function,
+        input,
+        linear_weight,
+        target,
+        linear_bias,
+        weight,
+        ignore_index,
+        label_smoothing,
     )

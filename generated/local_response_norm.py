@@ -87,6 +87,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _local_response_norm_forward(input, window, alpha, beta, k):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -203,4 +210,4 @@ def local_response_norm(
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _local_response_norm_forward(input, window, alpha, beta, k)
-    return _LocalResponseNorm.apply(input, window, alpha, beta, k)
+    return _applied(_LocalResponseNorm, input, window, alpha, beta, k)

@@ -58,10 +58,25 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _log_softmax_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
     return torch.log_softmax(A, dim).to(dtype)
+
+
+def _log_softmax_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    dim = ctx.dim
+    F, G = _wide(F, G)
+    grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
+    return grad_A, None
 
 
 class _LogSoftmax(Function):
@@ -80,6 +95,8 @@ class _LogSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _log_softmax_backward(ctx, G)
         (F,) = ctx.saved_tensors
         dim = ctx.dim
         F, G = _wide(F, G)
@@ -115,4 +132,4 @@ def log_softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _log_softmax_forward(A, dim)
-    return _LogSoftmax.apply(A, dim)
+    return _applied(_LogSoftmax, A, dim)

@@ -84,6 +84,13 @@ def _recurrence(x, w, dim):
     return x.movedim(-1, dim)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _logcumsumexp_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -142,4 +149,4 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _logcumsumexp_forward(A, dim)
-    return _Logcumsumexp.apply(A, dim)
+    return _applied(_Logcumsumexp, A, dim)

@@ -85,6 +85,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -168,4 +175,4 @@ def lp_pool1d(
         raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
-    return _LpPool1d.apply(input, norm_type, kernel_size, stride)
+    return _applied(_LpPool1d, input, norm_type, kernel_size, stride)

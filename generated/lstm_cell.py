@@ -79,6 +79,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
@@ -100,6 +107,62 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     return h, c
 
 
+def _lstm_cell_backward(ctx, G_h, G_c):
+    input, hx, cx, w_ih, w_hh, b_ih, b_hh, c = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
+    needs = ctx.needs_input_grad
+    needs_grad_b_ih = needs[5] or needs[6]
+    needs_part12 = needs[3] or needs[4]
+    needs_part11 = needs[0] or needs[1]
+    needs_part10 = needs_part11 or needs_part12
+    needs_grad_a = needs_part10 or needs_grad_b_ih
+    grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
+    grad_b_hh = None
+    part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+    part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+    part3 = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+    part4 = part + part2 if b_ih is None else part + part2 + part3
+    a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+    leave = a.select(1, 3).sigmoid()
+    part5 = c.tanh()
+    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, part5)
+    forget = a.select(1, 1).sigmoid()
+    if needs_grad_a:
+        new = a.select(1, 2).tanh()
+        enter = a.select(1, 0).sigmoid()
+        part6 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
+        part7 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
+        part8 = torch.ops.aten.sigmoid_backward(G_h * part5, leave)
+        part9 = torch.ops.aten.tanh_backward(grad_c * enter, new)
+        grad_a = torch.stack((part6, part7, part9, part8), 1)
+    if needs_part10:
+        part10 = _flatten(grad_a, 1, 2)
+    if needs_part11:
+        part11 = part10.to(low)
+    if needs_part12:
+        part12 = part10.mT.to(low)
+    if needs_grad_b_ih:
+        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+    if needs[0]:
+        grad_input = part11 @ w_ih
+    if needs[1]:
+        grad_hx = part11 @ w_hh
+    if needs[2]:
+        grad_cx = grad_c * forget
+    if needs[3]:
+        grad_w_ih = part12 @ input
+    if needs[4]:
+        grad_w_hh = part12 @ hx
+    if needs[6]:
+        grad_b_hh = grad_b_ih
+    if needs_grad_b_ih:
+        grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
+    return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
+
+
 class _LstmCell(Function):
     generate_vmap_rule = True
 
@@ -110,23 +173,25 @@ class _LstmCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
-        h, c = output
+        _, c = output
         ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, h, c)
+        ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, c)
 
     @staticmethod
     def backward(ctx, G_h, G_c):
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh, h, c = ctx.saved_tensors
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _lstm_cell_backward(ctx, G_h, G_c)
+        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-        cx, b_ih, b_hh, c, h, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, h, G_h, G_c)
+        cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part11 = needs[3] or needs[4]
-        needs_part10 = needs[0] or needs[1]
-        needs_part9 = needs_part10 or needs_part11
-        needs_grad_a = needs_part9 or needs_grad_b_ih
+        needs_part12 = needs[3] or needs[4]
+        needs_part11 = needs[0] or needs[1]
+        needs_part10 = needs_part11 or needs_part12
+        needs_grad_a = needs_part10 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
         part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
@@ -135,34 +200,36 @@ class _LstmCell(Function):
         part4 = part + part2 if b_ih is None else part + part2 + part3
         a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
         leave = a.select(1, 3).sigmoid()
-        grad_c = G_c + G_h * leave * (1 - c.tanh().square())
+        part5 = c.tanh()
+        grad_c = G_c + G_h * leave * (1 - part5.square())
         forget = a.select(1, 1).sigmoid()
         if needs_grad_a:
             enter = a.select(1, 0).sigmoid()
             new = a.select(1, 2).tanh()
-            part5 = grad_c * enter
-            part6 = grad_c * cx * forget * (1 - forget)
-            part7 = part5 * (1 - new.square())
-            part8 = part5 * new * (1 - enter)
-            grad_a = torch.stack((part8, part6, part7, G_h * h * (1 - leave)), 1)
-        if needs_part9:
-            part9 = _flatten(grad_a, 1, 2)
+            h = leave * part5
+            part6 = grad_c * enter
+            part7 = grad_c * cx * forget * (1 - forget)
+            part8 = part6 * (1 - new.square())
+            part9 = part6 * new * (1 - enter)
+            grad_a = torch.stack((part9, part7, part8, G_h * h * (1 - leave)), 1)
         if needs_part10:
-            part10 = part9.to(low)
+            part10 = _flatten(grad_a, 1, 2)
         if needs_part11:
-            part11 = part9.mT.to(low)
+            part11 = part10.to(low)
+        if needs_part12:
+            part12 = part10.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part10 @ w_ih
+            grad_input = part11 @ w_ih
         if needs[1]:
-            grad_hx = part10 @ w_hh
+            grad_hx = part11 @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part11 @ input
+            grad_w_ih = part12 @ input
         if needs[4]:
-            grad_w_hh = part11 @ hx
+            grad_w_hh = part12 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
         if needs_grad_b_ih:
@@ -341,4 +408,4 @@ def lstm_cell(
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    return _LstmCell.apply(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)

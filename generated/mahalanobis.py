@@ -69,6 +69,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _mahalanobis_forward(u, v, VI):
     low = _of_product(u, v, VI)
     dtype = _of_float32(u, v, VI)
@@ -208,4 +215,4 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
         u, v, VI = _distinct(u, v, VI)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mahalanobis_forward(u, v, VI)
-    return _Mahalanobis.apply(u, v, VI)
+    return _applied(_Mahalanobis, u, v, VI)

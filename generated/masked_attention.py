@@ -58,6 +58,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _masked_attention_forward(query, key, value, attn_mask):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -66,6 +73,27 @@ def _masked_attention_forward(query, key, value, attn_mask):
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
     P = torch.where(attn_mask, p, 0)
     return P.to(low) @ value
+
+
+def _masked_attention_backward(ctx, G):
+    query, key, value, attn_mask = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    grad_query = grad_key = grad_value = None
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
+    P = torch.where(attn_mask, p, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[1]:
+        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    return grad_query, grad_key, grad_value, None
 
 
 class _MaskedAttention(Function):
@@ -88,6 +116,8 @@ class _MaskedAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _masked_attention_backward(ctx, G)
         query, key, value, attn_mask = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -238,4 +268,4 @@ def masked_attention(
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_attention_forward(query, key, value, attn_mask)
-    return _MaskedAttention.apply(query, key, value, attn_mask)
+    return _applied(_MaskedAttention, query, key, value, attn_mask)

@@ -34,6 +34,13 @@ def _distinct(*tensors):
     return met
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _masked_fill_forward(input, mask, value):
     return torch.where(mask, value, input)
 
@@ -104,4 +111,4 @@ def masked_fill(
         input, mask = _distinct(input, mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _masked_fill_forward(input, mask, value)
-    return _MaskedFill.apply(input, mask, value)
+    return _applied(_MaskedFill, input, mask, value)

@@ -61,6 +61,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _max_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -128,4 +135,4 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _max_pool1d_forward(input, kernel_size, stride)
-    return _MaxPool1d.apply(input, kernel_size, stride)
+    return _applied(_MaxPool1d, input, kernel_size, stride)

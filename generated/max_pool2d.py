@@ -63,6 +63,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -164,4 +171,4 @@ def max_pool2d(
         raise ValueError("max_pool2d: no value of index y keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _max_pool2d_forward(input, kernel_height, kernel_width, stride)
-    return _MaxPool2d.apply(input, kernel_height, kernel_width, stride)
+    return _applied(_MaxPool2d, input, kernel_height, kernel_width, stride)

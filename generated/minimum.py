@@ -69,6 +69,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _minimum_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
@@ -134,4 +141,4 @@ def minimum(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         A, B = _distinct(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _minimum_forward(A, B)
-    return _Minimum.apply(A, B)
+    return _applied(_Minimum, A, B)

@@ -50,10 +50,24 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _mish_forward(input):
     dtype = _of_float32(input)
     input = _wide(input)[0]
     return (input * torch.nn.functional.softplus(input).tanh()).to(dtype)
+
+
+def _mish_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.mish_backward(G, input)
+    return grad_input
 
 
 class _Mish(Function):
@@ -70,6 +84,8 @@ class _Mish(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         part = torch.nn.functional.softplus(input).tanh()
@@ -95,4 +111,4 @@ def mish(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mish_forward(input)
-    return _Mish.apply(input)
+    return _applied(_Mish, input)

@@ -78,6 +78,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _mmd_forward(X, Y, gamma):
     dtype = _of_float32(X, Y)
     X, Y = _wide(X, Y)
@@ -203,4 +210,4 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
         X, Y = _distinct(X, Y)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mmd_forward(X, Y, gamma)
-    return _Mmd.apply(X, Y, gamma)
+    return _applied(_Mmd, X, Y, gamma)

@@ -75,6 +75,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _mse_loss_mean_forward(input, target):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -233,4 +240,4 @@ def mse_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target)
-    return function.apply(input, target)
+    return _applied(function, input, target)

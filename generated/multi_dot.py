@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _multi_dot_forward(A, B, C):
     low = _of_product(A, B, C)
     A, B, C = _cast(low, A, B, C)
@@ -139,4 +146,4 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
         A, B, C = _distinct(A, B, C)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _multi_dot_forward(A, B, C)
-    return _MultiDot.apply(A, B, C)
+    return _applied(_MultiDot, A, B, C)

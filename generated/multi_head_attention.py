@@ -95,6 +95,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
@@ -130,6 +137,106 @@ def _multi_head_attention_forward(
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
+def _multi_head_attention_backward(ctx, G):
+    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
+    num_heads = ctx.num_heads
+    Wq_shape = ctx.Wq_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
+    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
+    needs = ctx.needs_input_grad
+    needs_part10 = needs[1] or needs[4]
+    needs_part9 = needs[0] or needs[3]
+    needs_grad_V = needs[2] or needs[5] or needs[9]
+    needs_grad_Q = needs_part9 or needs[7]
+    needs_grad_S = needs_grad_Q or needs_part10
+    needs_V = needs_grad_S or needs[6]
+    needs_Wv = needs_V or needs[2]
+    needs_part6 = needs_grad_S or needs_grad_V
+    needs_P = needs_grad_S or needs_grad_V or needs[6]
+    needs_Wq = needs_P or needs[8]
+    grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
+    grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
+    if needs_Wq:
+        part = Wq_shape[0] // num_heads
+        Wq = _unflatten(Wq, 0, (num_heads, part))
+    if needs_P:
+        Wk = _unflatten(Wk, 0, (num_heads, part))
+        part2 = (
+            None if bq is None else _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
+        )
+        part3 = torch.einsum("ikl,jml->ijkm", query, Wq)
+        Q = part3 if bq is None else part2 + part3
+        part4 = (
+            None if bk is None else _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
+        )
+        part5 = torch.einsum("ikl,jml->ijkm", key, Wk)
+        K = part5 if bk is None else part4 + part5
+        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
+        P = torch.softmax(S, 3)
+    if needs_part6:
+        grad_context = G @ Wo
+        part6 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
+    if needs_Wv:
+        Wv = _unflatten(Wv, 0, (num_heads, part))
+    if needs_V:
+        part7 = (
+            None if bv is None else _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
+        )
+        part8 = torch.einsum("ikl,jml->ijkm", value, Wv)
+        V = part8 if bv is None else part7 + part8
+    if needs_grad_S:
+        grad_P = part6 @ V.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
+    if needs_grad_Q:
+        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
+    if needs_grad_V:
+        grad_V = P.mT.to(low) @ part6
+    if needs_part9:
+        part9 = grad_Q.to(low)
+    if needs_part10:
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
+        part10 = grad_K.to(low)
+    if needs[0]:
+        grad_query = torch.einsum("ijkl,jlm->ikm", part9, Wq)
+    if needs[1]:
+        grad_key = torch.einsum("ijkl,jlm->ikm", part10, Wk)
+    if needs[2]:
+        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
+    if needs[3]:
+        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part9, query), 0, 1)
+    if needs[4]:
+        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part10, key), 0, 1)
+    if needs[5]:
+        grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+    if needs[6]:
+        context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
+        grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
+    if needs[7]:
+        grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
+    if needs[8]:
+        grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1)
+    if needs[9]:
+        grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
+    if needs[10]:
+        grad_bo = G.sum((0, 1))
+    return (
+        grad_query,
+        grad_key,
+        grad_value,
+        grad_Wq,
+        grad_Wk,
+        grad_Wv,
+        grad_Wo,
+        grad_bq,
+        grad_bk,
+        grad_bv,
+        grad_bo,
+        None,
+    )
+
+
 class _MultiHeadAttention(Function):
     generate_vmap_rule = True
 
@@ -149,6 +256,8 @@ class _MultiHeadAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _multi_head_attention_backward(ctx, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = ctx.Wq_shape
@@ -571,6 +680,18 @@ def multi_head_attention(
         return _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )
-    return _MultiHeadAttention.apply(
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+    return _applied(
+        _MultiHeadAttention,
+        query,
+        key,
+        value,
+        Wq,
+        Wk,
+        Wv,
+        Wo,
+        bq,
+        bk,
+        bv,
+        bo,
+        num_heads,
     )

@@ -115,6 +115,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -393,4 +400,4 @@ def multi_margin_loss(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, p, margin)
-    return function.apply(input, target, weight, p, margin)
+    return _applied(function, input, target, weight, p, margin)

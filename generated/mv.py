@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _mv_forward(input, vec):
     dtype = _promoted(input, vec)
     input, vec = _wide(input, vec)
@@ -118,4 +125,4 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
         input, vec = _distinct(input, vec)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _mv_forward(input, vec)
-    return _Mv.apply(input, vec)
+    return _applied(_Mv, input, vec)

@@ -82,6 +82,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -332,4 +339,4 @@ def nll_loss(
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index)
-    return function.apply(input, target, weight, ignore_index)
+    return _applied(function, input, target, weight, ignore_index)

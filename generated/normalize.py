@@ -89,6 +89,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _normalize_forward(input, dim, eps):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -160,4 +167,4 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _normalize_forward(input, dim, eps)
-    return _Normalize.apply(input, dim, eps)
+    return _applied(_Normalize, input, dim, eps)

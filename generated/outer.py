@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _outer_forward(input, vec2):
     dtype = _promoted(input, vec2)
     input, vec2 = _wide(input, vec2)
@@ -117,4 +124,4 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
         input, vec2 = _distinct(input, vec2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _outer_forward(input, vec2)
-    return _Outer.apply(input, vec2)
+    return _applied(_Outer, input, vec2)

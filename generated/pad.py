@@ -77,6 +77,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _pad_forward(input, left, right, value, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -174,4 +181,4 @@ def pad(
         raise ValueError("pad: no value of index t keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _pad_forward(input, left, right, value, dim)
-    return _Pad.apply(input, left, right, value, dim)
+    return _applied(_Pad, input, left, right, value, dim)

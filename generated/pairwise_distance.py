@@ -72,6 +72,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
     dtype = _promoted(x1, x2)
     x1, x2 = _wide(x1, x2)
@@ -180,4 +187,4 @@ def pairwise_distance(
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _pairwise_distance_forward(x1, x2, eps, keepdim)
-    return _PairwiseDistance.apply(x1, x2, eps, keepdim)
+    return _applied(_PairwiseDistance, x1, x2, eps, keepdim)

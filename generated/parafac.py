@@ -61,6 +61,13 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _parafac_forward(U, V, W):
     low = _of_product(U, V, W)
     wide = torch.promote_types(low, torch.float32)
@@ -150,4 +157,4 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         U, V, W = _distinct(U, V, W)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _parafac_forward(U, V, W)
-    return _Parafac.apply(U, V, W)
+    return _applied(_Parafac, U, V, W)

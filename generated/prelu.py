@@ -76,6 +76,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _prelu_forward(input, weight):
     dtype = _promoted(input, weight)
     input, weight = _wide(input, weight)
@@ -160,4 +167,4 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _prelu_forward(input, weight)
-    return _Prelu.apply(input, weight)
+    return _applied(_Prelu, input, weight)

@@ -71,6 +71,13 @@ def _product_of_others(x, dim):
     return (left * right).movedim(-1, dim)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _prod_forward(A, dim, keepdim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -131,4 +138,4 @@ def prod(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         raise TypeError(f"prod: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _prod_forward(A, dim, keepdim)
-    return _Prod.apply(A, dim, keepdim)
+    return _applied(_Prod, A, dim, keepdim)

@@ -66,6 +66,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _quadratic_form_forward(x, A):
     low = _of_product(x, A)
     dtype = _of_float32(x, A)
@@ -160,4 +167,4 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
         x, A = _distinct(x, A)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _quadratic_form_forward(x, A)
-    return _QuadraticForm.apply(x, A)
+    return _applied(_QuadraticForm, x, A)

@@ -81,6 +81,13 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -212,4 +219,4 @@ def rational_quadratic_kernel(
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
-    return _RationalQuadraticKernel.apply(x1, x2, gamma, alpha)
+    return _applied(_RationalQuadraticKernel, x1, x2, gamma, alpha)

@@ -72,6 +72,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rbf_kernel_forward(x1, x2, gamma):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -182,4 +189,4 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rbf_kernel_forward(x1, x2, gamma)
-    return _RbfKernel.apply(x1, x2, gamma)
+    return _applied(_RbfKernel, x1, x2, gamma)

@@ -63,6 +63,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _relative_attention_forward(query, key, value, bias, buckets):
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -71,6 +78,38 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     S = query @ key.mT + part.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
     return P.to(low) @ value
+
+
+def _relative_attention_backward(ctx, G):
+    query, key, value, bias, buckets = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+    grad_query = grad_key = grad_value = grad_bias = None
+    part = buckets.flatten()
+    part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
+    S = query @ key.mT + part2.permute(2, 0, 1)
+    P = torch.softmax(S.to(wide), -1)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[3]
+    ):
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = grad_S.to(low) @ key
+    if ctx.needs_input_grad[1]:
+        grad_key = grad_S.mT.to(low) @ query
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    if ctx.needs_input_grad[3]:
+        part3 = query.shape[-2] * key.shape[-2]
+        part4 = query.shape[-3]
+        part5 = grad_S.sum_to_size((part4, query.shape[-2], key.shape[-2]))
+        part6 = part5.permute(1, 2, 0).reshape((part3, part4))
+        grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part6)
+    return grad_query, grad_key, grad_value, grad_bias, None
 
 
 class _RelativeAttention(Function):
@@ -88,6 +127,8 @@ class _RelativeAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _relative_attention_backward(ctx, G)
         query, key, value, bias, buckets = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -285,4 +326,4 @@ def relative_attention(
         query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_attention_forward(query, key, value, bias, buckets)
-    return _RelativeAttention.apply(query, key, value, bias, buckets)
+    return _applied(_RelativeAttention, query, key, value, bias, buckets)

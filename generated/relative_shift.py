@@ -56,6 +56,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _relative_shift_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -133,4 +140,4 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _relative_shift_forward(input)
-    return _RelativeShift.apply(input)
+    return _applied(_RelativeShift, input)

@@ -81,6 +81,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rms_norm_forward(input, weight, eps):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -199,4 +206,4 @@ def rms_norm(
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rms_norm_forward(input, weight, eps)
-    return _RmsNorm.apply(input, weight, eps)
+    return _applied(_RmsNorm, input, weight, eps)

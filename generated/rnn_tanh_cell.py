@@ -55,6 +55,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -63,6 +70,35 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     part2 = part if b_ih is None else part + b_ih
     part3 = part2 if b_hh is None else part2 + b_hh
     return part3.to(wide).tanh().to(low)
+
+
+def _rnn_tanh_cell_backward(ctx, G):
+    input, hx, w_ih, w_hh, h = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+    h, G = _cast(wide, h, G)
+    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
+    part = torch.ops.aten.tanh_backward(G, h)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        part2 = part.to(low)
+    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part3 = part.mT.to(low)
+    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+        grad_b_ih = part.sum(0)
+    if ctx.needs_input_grad[0]:
+        grad_input = part2 @ w_ih
+    if ctx.needs_input_grad[1]:
+        grad_hx = part2 @ w_hh
+    if ctx.needs_input_grad[2]:
+        grad_w_ih = part3 @ input
+    if ctx.needs_input_grad[3]:
+        grad_w_hh = part3 @ hx
+    if ctx.needs_input_grad[5]:
+        grad_b_hh = grad_b_ih
+    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+        grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
+    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _RnnTanhCell(Function):
@@ -87,6 +123,8 @@ class _RnnTanhCell(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _rnn_tanh_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -266,4 +304,4 @@ def rnn_tanh_cell(
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _RnnTanhCell.apply(input, hx, w_ih, w_hh, b_ih, b_hh)
+    return _applied(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -64,6 +64,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _roll_forward(input, shifts, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -161,4 +168,4 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         raise ValueError("roll: no value of index r keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _roll_forward(input, shifts, dim)
-    return _Roll.apply(input, shifts, dim)
+    return _applied(_Roll, input, shifts, dim)

@@ -92,6 +92,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _rotary_embedding_forward(x, base):
     dtype = _of_float32(x)
     x = _wide(x)[0]
@@ -164,4 +171,4 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rotary_embedding_forward(x, base)
-    return _RotaryEmbedding.apply(x, base)
+    return _applied(_RotaryEmbedding, x, base)

@@ -60,6 +60,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _same_conv1d_forward(input, weight, bias, padding):
     low = _of_product(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -190,4 +197,4 @@ def same_conv1d(
         input, weight, bias = _distinct(input, weight, bias)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _same_conv1d_forward(input, weight, bias, padding)
-    return _SameConv1d.apply(input, weight, bias, padding)
+    return _applied(_SameConv1d, input, weight, bias, padding)

@@ -59,6 +59,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     low = _of_product(query, key, value, attn_mask)
     wide = torch.promote_types(low, torch.float32)
@@ -68,6 +75,34 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
     return P.to(low) @ value
+
+
+def _scaled_dot_product_attention_backward(ctx, G):
+    query, key, value, attn_mask = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    attn_mask = _cast(wide, attn_mask)[0]
+    grad_query = grad_key = grad_value = grad_attn_mask = None
+    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = part if attn_mask is None else attn_mask + part
+    P = torch.softmax(S, -1)
+    if (
+        ctx.needs_input_grad[0]
+        or ctx.needs_input_grad[1]
+        or ctx.needs_input_grad[3]
+    ):
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[1]:
+        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    if ctx.needs_input_grad[3]:
+        grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
+    return grad_query, grad_key, grad_value, grad_attn_mask
 
 
 class _ScaledDotProductAttention(Function):
@@ -85,6 +120,8 @@ class _ScaledDotProductAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _scaled_dot_product_attention_backward(ctx, G)
         query, key, value, attn_mask = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -253,4 +290,4 @@ def scaled_dot_product_attention(
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scaled_dot_product_attention_forward(query, key, value, attn_mask)
-    return _ScaledDotProductAttention.apply(query, key, value, attn_mask)
+    return _applied(_ScaledDotProductAttention, query, key, value, attn_mask)

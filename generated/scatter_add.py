@@ -67,6 +67,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _scatter_add_forward(input, index, src, dim):
     dtype = _promoted(input, src)
     input, src = _wide(input, src)
@@ -240,4 +247,4 @@ def scatter_add(
         input, index, src = _distinct(input, index, src)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scatter_add_forward(input, index, src, dim)
-    return _ScatterAdd.apply(input, index, src, dim)
+    return _applied(_ScatterAdd, input, index, src, dim)

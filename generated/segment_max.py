@@ -66,6 +66,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _segment_max_forward(data, segment_ids, num_segments):
     dtype = _promoted(data)
     data = _wide(data)[0]
@@ -179,4 +186,4 @@ def segment_max(
         data, segment_ids = _distinct(data, segment_ids)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_max_forward(data, segment_ids, num_segments)
-    return _SegmentMax.apply(data, segment_ids, num_segments)
+    return _applied(_SegmentMax, data, segment_ids, num_segments)

@@ -80,6 +80,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _segment_softmax_forward(data, segment_ids, num_segments):
     dtype = _of_float32(data)
     data = _wide(data)[0]
@@ -191,4 +198,4 @@ def segment_softmax(
         data, segment_ids = _distinct(data, segment_ids)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _segment_softmax_forward(data, segment_ids, num_segments)
-    return _SegmentSoftmax.apply(data, segment_ids, num_segments)
+    return _applied(_SegmentSoftmax, data, segment_ids, num_segments)

@@ -12,14 +12,6 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
-
-
 def _promoted(*tensors):
     """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -67,12 +59,28 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _selu_forward(input):
-    dtype = _of_float32(input)
+    dtype = _promoted(input)
     input = _wide(input)[0]
-    part = 2197624176059221 / 1250000000000000 * input.clamp(max=0).expm1()
-    part2 = 2101401974710961 / 2000000000000000 * input
-    return _where(input > 0, part2, part).to(dtype)
+    part = torch.nn.functional.elu(input, 1.6732632423543772)
+    return (2101401974710961 / 2000000000000000 * part).to(dtype)
+
+
+def _selu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    part = 2101401974710961 / 2000000000000000 * G
+    grad_input = torch.ops.aten.elu_backward(
+        part, 1.6732632423543772, 1, 1, False, input
+    )
+    return grad_input
 
 
 class _Selu(Function):
@@ -89,6 +97,8 @@ class _Selu(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _selu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         part = 2197624176059221 / 1250000000000000 * input.clamp(max=0).exp()
@@ -113,4 +123,4 @@ def selu(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _selu_forward(input)
-    return _Selu.apply(input)
+    return _applied(_Selu, input)

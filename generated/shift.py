@@ -57,6 +57,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _shift_forward(input, shifts, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -139,4 +146,4 @@ def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tenso
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _shift_forward(input, shifts, dim)
-    return _Shift.apply(input, shifts, dim)
+    return _applied(_Shift, input, shifts, dim)

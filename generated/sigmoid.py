@@ -42,10 +42,24 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _sigmoid_forward(A):
     dtype = _promoted(A)
     A = _wide(A)[0]
     return A.sigmoid().to(dtype)
+
+
+def _sigmoid_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    F, G = _wide(F, G)
+    grad_A = torch.ops.aten.sigmoid_backward(G, F)
+    return grad_A
 
 
 class _Sigmoid(Function):
@@ -62,6 +76,8 @@ class _Sigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _sigmoid_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
         grad_A = G * F * (1 - F)
@@ -83,4 +99,4 @@ def sigmoid(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"sigmoid: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sigmoid_forward(A)
-    return _Sigmoid.apply(A)
+    return _applied(_Sigmoid, A)

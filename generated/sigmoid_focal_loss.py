@@ -92,6 +92,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -352,4 +359,4 @@ def sigmoid_focal_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, gamma)
-    return function.apply(input, target, alpha, gamma)
+    return _applied(function, input, target, alpha, gamma)

@@ -64,11 +64,34 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
     low = _of_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
     return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
+
+
+def _sigmoid_kernel_backward(ctx, G):
+    x1, x2, K = ctx.saved_tensors
+    gamma = ctx.gamma
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    K, G = _cast(wide, K, G)
+    grad_x1 = grad_x2 = None
+    part = torch.ops.aten.tanh_backward(gamma * G, K)
+    if ctx.needs_input_grad[0]:
+        grad_x1 = part.to(low) @ x2
+    if ctx.needs_input_grad[1]:
+        grad_x2 = part.mT.to(low) @ x1
+    return grad_x1, grad_x2, None, None
 
 
 class _SigmoidKernel(Function):
@@ -92,6 +115,8 @@ class _SigmoidKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
@@ -168,4 +193,4 @@ def sigmoid_kernel(
         x1, x2 = _distinct(x1, x2)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sigmoid_kernel_forward(x1, x2, gamma, coef0)
-    return _SigmoidKernel.apply(x1, x2, gamma, coef0)
+    return _applied(_SigmoidKernel, x1, x2, gamma, coef0)

@@ -42,10 +42,24 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _silu_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return (input * input.sigmoid()).to(dtype)
+    return torch.nn.functional.silu(input).to(dtype)
+
+
+def _silu_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.silu_backward(G, input)
+    return grad_input
 
 
 class _Silu(Function):
@@ -58,14 +72,16 @@ class _Silu(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        output = result
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        input, output = ctx.saved_tensors
-        input, output, G = _wide(input, output, G)
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _silu_backward(ctx, G)
+        (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
         part = input.sigmoid()
+        output = input * part
         grad_input = G * (output * (1 - part) + part)
         return grad_input
 
@@ -87,4 +103,4 @@ def silu(input: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _silu_forward(input)
-    return _Silu.apply(input)
+    return _applied(_Silu, input)

@@ -73,6 +73,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _sliding_window_attention_forward(query, key, value, window):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -84,6 +91,31 @@ def _sliding_window_attention_forward(query, key, value, window):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     return P.to(low) @ value
+
+
+def _sliding_window_attention_backward(ctx, G):
+    query, key, value = ctx.saved_tensors
+    window = ctx.window
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, G = _cast(low, query, key, value, G)
+    grad_query = grad_key = grad_value = None
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    position = _positions(query.shape[-2], G).unsqueeze(1)
+    position2 = _positions(key.shape[-2], G)
+    mask = (position2 <= position) & (position - position2 < window)
+    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
+    P = torch.where(mask, p, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        grad_P = G @ value.mT
+        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+    if ctx.needs_input_grad[0]:
+        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[1]:
+        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+    if ctx.needs_input_grad[2]:
+        grad_value = P.mT.to(low) @ G
+    return grad_query, grad_key, grad_value, None
 
 
 class _SlidingWindowAttention(Function):
@@ -106,6 +138,8 @@ class _SlidingWindowAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _sliding_window_attention_backward(ctx, G)
         query, key, value = ctx.saved_tensors
         window = ctx.window
         low = ctx.low
@@ -237,4 +271,4 @@ def sliding_window_attention(
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _sliding_window_attention_forward(query, key, value, window)
-    return _SlidingWindowAttention.apply(query, key, value, window)
+    return _applied(_SlidingWindowAttention, query, key, value, window)

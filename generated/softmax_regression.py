@@ -63,6 +63,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _softmax_regression_forward(features, weight, bias, targets):
     low = _of_product(features, weight, bias)
     dtype = _of_float32(features, weight, bias)
@@ -219,4 +226,4 @@ def softmax_regression(
         features, weight, bias, targets = _distinct(features, weight, bias, targets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softmax_regression_forward(features, weight, bias, targets)
-    return _SoftmaxRegression.apply(features, weight, bias, targets)
+    return _applied(_SoftmaxRegression, features, weight, bias, targets)

@@ -58,10 +58,25 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _softmin_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
     return torch.softmax(-A, dim).to(dtype)
+
+
+def _softmin_backward(ctx, G):
+    (S,) = ctx.saved_tensors
+    dim = ctx.dim
+    S, G = _wide(S, G)
+    grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
+    return grad_A, None
 
 
 class _Softmin(Function):
@@ -80,6 +95,8 @@ class _Softmin(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _softmin_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
         S, G = _wide(S, G)
@@ -113,4 +130,4 @@ def softmin(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(f"softmin: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softmin_forward(A, dim)
-    return _Softmin.apply(A, dim)
+    return _applied(_Softmin, A, dim)

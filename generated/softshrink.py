@@ -55,6 +55,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _softshrink_forward(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -107,4 +114,4 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _softshrink_forward(input, lambd)
-    return _Softshrink.apply(input, lambd)
+    return _applied(_Softshrink, input, lambd)

@@ -70,6 +70,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _std_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -151,4 +158,4 @@ def std(
         raise TypeError(f"std: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _std_forward(A, dim, correction, keepdim)
-    return _Std.apply(A, dim, correction, keepdim)
+    return _applied(_Std, A, dim, correction, keepdim)

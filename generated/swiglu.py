@@ -52,10 +52,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _swiglu_forward(input, gate):
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
-    return (input * gate * gate.sigmoid()).to(dtype)
+    return (input * torch.nn.functional.silu(gate)).to(dtype)
+
+
+def _swiglu_backward(ctx, G):
+    input, gate = ctx.saved_tensors
+    input, gate, G = _wide(input, gate, G)
+    grad_input = grad_gate = None
+    if ctx.needs_input_grad[0]:
+        grad_input = G * torch.nn.functional.silu(gate)
+    if ctx.needs_input_grad[1]:
+        grad_gate = torch.ops.aten.silu_backward(G * input, gate)
+    return grad_input, grad_gate
 
 
 class _Swiglu(Function):
@@ -68,22 +86,20 @@ class _Swiglu(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, gate = inputs
-        output = result
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[1] else None,
-            gate,
-            output if ctx.needs_input_grad[1] else None,
-        )
+        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, gate)
 
     @staticmethod
     def backward(ctx, G):
-        input, gate, output = ctx.saved_tensors
-        input, gate, output, G = _wide(input, gate, output, G)
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _swiglu_backward(ctx, G)
+        input, gate = ctx.saved_tensors
+        input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
         part = gate.sigmoid()
         if ctx.needs_input_grad[0]:
             grad_input = G * gate * part
         if ctx.needs_input_grad[1]:
+            output = input * gate * part
             grad_gate = G * (input * part + output * (1 - part))
         return grad_input, grad_gate
 
@@ -126,4 +142,4 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         input, gate = _distinct(input, gate)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _swiglu_forward(input, gate)
-    return _Swiglu.apply(input, gate)
+    return _applied(_Swiglu, input, gate)

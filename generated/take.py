@@ -59,6 +59,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _take_forward(input, index):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -126,4 +133,4 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         input, index = _distinct(input, index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_forward(input, index)
-    return _Take.apply(input, index)
+    return _applied(_Take, input, index)

@@ -67,6 +67,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _take_along_dim_forward(input, indices, dim):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -194,4 +201,4 @@ def take_along_dim(
         input, indices = _distinct(input, indices)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _take_along_dim_forward(input, indices, dim)
-    return _TakeAlongDim.apply(input, indices, dim)
+    return _applied(_TakeAlongDim, input, indices, dim)

@@ -42,10 +42,24 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _tanh_forward(A):
     dtype = _promoted(A)
     A = _wide(A)[0]
     return A.tanh().to(dtype)
+
+
+def _tanh_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    F, G = _wide(F, G)
+    grad_A = torch.ops.aten.tanh_backward(G, F)
+    return grad_A
 
 
 class _Tanh(Function):
@@ -62,6 +76,8 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tanh_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
         grad_A = G * (1 - F.square())
@@ -83,4 +99,4 @@ def tanh(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"tanh: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tanh_forward(A)
-    return _Tanh.apply(A)
+    return _applied(_Tanh, A)

@@ -55,6 +55,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _threshold_forward(input, level, value):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -108,4 +115,4 @@ def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tenso
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _threshold_forward(input, level, value)
-    return _Threshold.apply(input, level, value)
+    return _applied(_Threshold, input, level, value)

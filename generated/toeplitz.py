@@ -57,6 +57,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _toeplitz_forward(weight, rows, columns):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
@@ -123,4 +130,4 @@ def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _toeplitz_forward(weight, rows, columns)
-    return _Toeplitz.apply(weight, rows, columns)
+    return _applied(_Toeplitz, weight, rows, columns)

@@ -50,6 +50,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _trace_forward(A):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -97,4 +104,4 @@ def trace(A: torch.Tensor) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _trace_forward(A)
-    return _Trace.apply(A)
+    return _applied(_Trace, A)

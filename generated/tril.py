@@ -57,6 +57,13 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _tril_forward(input, diagonal):
     dtype = _promoted(input)
     input = _wide(input)[0]
@@ -111,4 +118,4 @@ def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tril_forward(input, diagonal)
-    return _Tril.apply(input, diagonal)
+    return _applied(_Tril, input, diagonal)

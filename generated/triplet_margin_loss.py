@@ -123,6 +123,13 @@ def _where(mask, x, y):
     return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
@@ -443,4 +450,4 @@ def triplet_margin_loss(
         anchor, positive, negative = _distinct(anchor, positive, negative)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(anchor, positive, negative, margin, p, eps)
-    return function.apply(anchor, positive, negative, margin, p, eps)
+    return _applied(function, anchor, positive, negative, margin, p, eps)

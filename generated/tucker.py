@@ -73,6 +73,13 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _tucker_forward(core, U, V, W):
     low = _of_product(core, U, V, W)
     core, U, V, W = _cast(low, core, U, V, W)
@@ -188,4 +195,4 @@ def tucker(
         core, U, V, W = _distinct(core, U, V, W)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _tucker_forward(core, U, V, W)
-    return _Tucker.apply(core, U, V, W)
+    return _applied(_Tucker, core, U, V, W)

@@ -96,6 +96,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -111,6 +118,46 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - (found + smooth) / whole
     return loss.mean().to(dtype)
+
+
+def _tversky_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
+    if ctx.needs_input_grad[0]:
+        part = -G / (input.shape[0] * whole.unsqueeze(1)) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -alpha * grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = -beta * grad_whole.unsqueeze(1) * target
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = (alpha * grad_whole).unsqueeze(1)
+        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
+        part12 = beta * grad_whole.unsqueeze(1) * u2
+        part13 = part11.unsqueeze(1) * probability + part12
+        grad_target = part13.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
 
 
 class _TverskyLossMean(Function):
@@ -134,6 +181,8 @@ class _TverskyLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
@@ -183,6 +232,45 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     return loss.sum().to(dtype)
 
 
+def _tversky_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / whole.square()
+    if ctx.needs_input_grad[0]:
+        part = -alpha * grad_whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -beta * grad_whole.unsqueeze(1) * target
+        part4 = part2 + torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = (alpha * grad_whole).unsqueeze(1)
+        part6 = torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = -G / whole.unsqueeze(1) * target
+        part8 = part4 + torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = part8 + torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part10 + part6).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = part12.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
+
+
 class _TverskyLossSum(Function):
     generate_vmap_rule = True
 
@@ -204,6 +292,8 @@ class _TverskyLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
@@ -252,6 +342,45 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     return (1 - (found + smooth) / whole).to(dtype)
 
 
+def _tversky_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    beta = ctx.beta
+    smooth = ctx.smooth
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    target_shape = ctx.target_shape
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    wrong = (probability * (1 - target)).sum(1)
+    u2 = 1 - probability
+    missed = (target * u2).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    grad_whole = G * (found + smooth) / whole.square()
+    if ctx.needs_input_grad[0]:
+        part = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(part, probability)
+        part3 = -alpha * grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
+        part5 = -beta * grad_whole.unsqueeze(1) * target
+        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
+        part7 = (alpha * grad_whole).unsqueeze(1)
+        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
+        part9 = grad_whole.unsqueeze(1) * target
+        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
+        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+    if ctx.needs_input_grad[1]:
+        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = part12.reshape(target_shape)
+    return grad_input, grad_target, None, None, None
+
+
 class _TverskyLossNone(Function):
     generate_vmap_rule = True
 
@@ -273,6 +402,8 @@ class _TverskyLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return _tversky_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
@@ -402,4 +533,4 @@ def tversky_loss(
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, beta, smooth)
-    return function.apply(input, target, alpha, beta, smooth)
+    return _applied(function, input, target, alpha, beta, smooth)

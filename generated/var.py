@@ -69,6 +69,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _var_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -140,4 +147,4 @@ def var(
         raise TypeError(f"var: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _var_forward(A, dim, correction, keepdim)
-    return _Var.apply(A, dim, correction, keepdim)
+    return _applied(_Var, A, dim, correction, keepdim)

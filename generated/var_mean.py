@@ -69,6 +69,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _var_mean_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -147,4 +154,4 @@ def var_mean(
         raise TypeError(f"var_mean: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _var_mean_forward(A, dim, correction, keepdim)
-    return _VarMean.apply(A, dim, correction, keepdim)
+    return _applied(_VarMean, A, dim, correction, keepdim)

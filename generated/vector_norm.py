@@ -76,6 +76,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _vector_norm_forward(A, ord, dim, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -157,4 +164,4 @@ def vector_norm(
         )
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _vector_norm_forward(A, ord, dim, keepdim)
-    return _VectorNorm.apply(A, ord, dim, keepdim)
+    return _applied(_VectorNorm, A, ord, dim, keepdim)

@@ -76,6 +76,13 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _weight_norm_forward(v, g, dim):
     dtype = _of_float32(v, g)
     v, g = _wide(v, g)
@@ -183,4 +190,4 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
         v, g = _distinct(v, g)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _weight_norm_forward(v, g, dim)
-    return _WeightNorm.apply(v, g, dim)
+    return _applied(_WeightNorm, v, g, dim)

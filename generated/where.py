@@ -52,6 +52,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
+
+
 def _where_forward(condition, input, other):
     dtype = _promoted(input, other)
     input, other = _wide(input, other)
@@ -143,4 +150,4 @@ def where(
         condition, input, other = _distinct(condition, input, other)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _where_forward(condition, input, other)
-    return _Where.apply(condition, input, other)
+    return _applied(_Where, condition, input, other)

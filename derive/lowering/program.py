@@ -6,7 +6,7 @@ else is computed again. A backward line says which gradients need it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import Index
@@ -14,6 +14,8 @@ from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
+from derive.kernels.recognise import Pattern, patterns
+from derive.kernels.table import KERNELS
 from derive.lowering.border import (
     Border,
     enter,
@@ -46,6 +48,7 @@ from derive.program.code import (
     names_in,
 )
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
+from derive.program.orders import with_first_order
 from derive.program.positions import of_its_kind
 from derive.program.precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import BackwardLine, Program, Recognised, Saved
@@ -63,12 +66,39 @@ def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Pr
     integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
     forward, precision, noted = _forward(op, lets, frame, integers, set(taken), border)
-    again = border.again()
     products = precision.has_products
-    made = _backward(op, lets, backward, frame, integers, set(taken), again, forward, products)
+
+    def lowered(kernels: Sequence[Pattern], outputs: Collection[str]) -> Program:
+        given = (op, lets, backward, frame, integers, set(taken), border.again())
+        return _backward(*given, forward, products, kernels, outputs)
+
+    made = _in_orders(op.outputs, lets.say, lowered)
     noted = (*noted, *made.recognised)
     views = rearranges(border.op, forward)
     return replace(made, recognised=noted, rearranges=views, forward_precision=precision)
+
+
+def _in_orders(
+    outputs: Sequence[str],
+    say: Callable[[str], str],
+    lowered: Callable[[Sequence[Pattern], Collection[str]], Program],
+) -> Program:
+    """The backward for all orders, and with kernels where no graph of it is wanted.
+
+    What one saves the other reads: an output that one body alone would ask for is computed again.
+    """
+    first = lowered(patterns(backward=True), outputs)
+    if not any(r.pattern in KERNELS for r in first.recognised):
+        return first
+    saved = {s.name for s in first.saved}
+    kept = [name for name in outputs if say(name) in saved]
+    tried = [lowered((), outputs)]
+    if len(kept) < len(outputs):
+        tried.append(lowered((), kept))
+    every = min(tried, key=lambda made: len(saved.union(s.name for s in made.saved)))
+    if first.backward == every.backward:
+        return every
+    return with_first_order(every, first)
 
 
 def _noted(scope: Scope, lets: Lets) -> tuple[Recognised, ...]:
@@ -147,7 +177,8 @@ def _forward(
     border: Border,
 ) -> tuple[tuple[Line, ...], Precision, tuple[Recognised, ...]]:
     tensors = input_values(op)
-    scope = Lowering(lets.get, frame, dict(tensors), like_input(op), integers)
+    given = (lets.get, frame, dict(tensors), like_input(op), integers)
+    scope = Lowering(*given, kernels=patterns(backward=False))
     for name in op.outputs:
         scope.tensor(name)
     lines = statements(scope)
@@ -232,9 +263,11 @@ def _backward(
     border: Border,
     forward: tuple[Line, ...],
     products: bool,
+    kernels: Sequence[Pattern],
+    outputs_at_hand: Collection[str],
 ) -> Program:
     say, cotangents = lets.say, dict(backward.cotangents)
-    tensors = _at_hand(op, lets, cotangents)
+    tensors = _at_hand(op, lets, cotangents, outputs_at_hand)
     entry = _enter_kept(op, lets, frame, cotangents, tensors)
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     like = _like(op, cotangents)
@@ -242,13 +275,16 @@ def _backward(
     def find(name: str) -> Let | None:
         return adjoints.get(name) or lets.get(name)
 
-    scope = Lowering(find, frame, dict(tensors), like, integers, adjoints=frozenset(adjoints))
+    names = frozenset(adjoints)
+    scope = Lowering(find, frame, dict(tensors), like, integers, names, kernels)
     for g in backward.gradients:
         scope.tensor(g.name)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
-    given = [*floats, *_float_outputs(border.op), *map(say, cotangents.values())]
+    known = {say(name) for name in outputs_at_hand}
+    outer = [name for name in _float_outputs(border.op) if name in known]
+    given = [*floats, *outer, *map(say, cotangents.values())]
     if products:
         lines, precision = in_precision(lines, given, vectors=_vectors(border.op))
     else:
@@ -261,8 +297,8 @@ def _backward(
     needs = needed_by(lines, gradients)
     places = {say(t.name): n for n, t in enumerate(op.inputs)}
     outputs = {name: say(name) for name in op.outputs}
-    names = (*places, *outputs.values())
-    lines = _with_saved_shapes(lines, needs, [n for n in names if n not in border.entered])
+    said = (*places, *(outputs[name] for name in outputs_at_hand))
+    lines = _with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
     readers = _readers(lines, needs)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
     made = _along(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
@@ -279,7 +315,7 @@ def _backward(
             (spoken, say(cotangents[name]) if name in cotangents else None)
             for name, spoken in outputs.items()
         ),
-        saved=_saved(names, gradients, readers),
+        saved=_saved(said, gradients, readers),
         kept_parameters=tuple(name for name in parameters if name in readers),
         kept_shapes=tuple(t for t in border.shapes.used if f"{t}_shape" in readers),
         backward=tuple(BackwardLine(line, wanted) for line, wanted in shared),
@@ -314,12 +350,15 @@ def _like(op: Operation, cotangents: Mapping[str, str]) -> Code:
     return Name(next(iter(cotangents.values()))) if cotangents else like_input(op)
 
 
-def _at_hand(op: Operation, lets: Lets, cotangents: Mapping[str, str]) -> dict[str, Value]:
-    """Inputs, outputs and cotangents."""
+def _at_hand(
+    op: Operation, lets: Lets, cotangents: Mapping[str, str], outputs: Collection[str]
+) -> dict[str, Value]:
+    """Inputs, these outputs, and cotangents."""
     tensors = input_values(op)
     for name in op.outputs:
         let = lets[name]
-        tensors[name] = Value(Name(name), let.formals, let.dtype)
+        if name in outputs:
+            tensors[name] = Value(Name(name), let.formals, let.dtype)
         if name in cotangents:
             tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
     return tensors
@@ -391,7 +430,8 @@ def _enter_kept(
     for output in op.outputs:
         axes, missing = entered_axes(op, lets[output].formals, frame)
         for name in (output, cotangents.get(output)):
-            if name is not None and missing:
+            if name in tensors and missing:
+                assert name is not None
                 tensors[name] = replace(tensors[name], axes=axes)
                 whole = Name(name)
                 for flag, place in missing:

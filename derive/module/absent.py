@@ -77,18 +77,28 @@ def with_absent(op: Operation, program: Program) -> Program:
     outputs = {name: trace.values[name] for name in program.outputs}
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     cotangents = [name for _, name in program.cotangents if name is not None]
-    backward = _Body(
-        *(op, backward_trace(op, program, outputs), gradients),
-        *([*cotangents, *floats, *made], program.backward_precision, tuple(gradients)),
-    )
-    second = backward.lines([(x.line, x.needs) for x in program.backward], optional)
-    second += _none_where_absent(op, program, second)
-    shapes = [Line(f"{t.name}_shape", shape_of_absent(op, t)) for t in backward.filled]
+    filled: list[Tensor] = []
+
+    def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
+        body = _Body(
+            *(op, backward_trace(op, replace(program, backward=lines), outputs), gradients),
+            *([*cotangents, *floats, *made], precision, tuple(gradients)),
+        )
+        entries = body.lines([(x.line, x.needs) for x in lines], optional)
+        entries += _none_where_absent(op, program, entries)
+        filled.extend(t for t in body.filled if t not in filled)
+        return tuple(BackwardLine(line, needs) for line, needs in entries)
+
+    second = pulled(program.backward, program.backward_precision)
+    order = program.first_order, program.first_order_precision
+    first_order = pulled(*order) if program.first_order else ()
+    shapes = [Line(f"{t.name}_shape", shape_of_absent(op, t)) for t in filled]
     kept = [line.name for line in shapes]
     return replace(
         program,
         forward=tuple(line for line, _ in first),
-        backward=tuple(BackwardLine(line, needs) for line, needs in second),
+        backward=second,
+        first_order=first_order,
         setup=(*program.setup, *shapes),
         kept_groups=(*program.kept_groups, *kept),
         kept_shapes=tuple(t for t in program.kept_shapes if f"{t}_shape" not in kept),

@@ -11,7 +11,7 @@ from derive.notation.operation import Choice, Operation
 from derive.program.code import names_in
 from derive.program.needs import conditions
 from derive.program.precision import Precision
-from derive.program.program import Program
+from derive.program.program import BackwardLine, Program
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,13 @@ class Lines:
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
+    first_order: tuple[str, ...]
+    """The function of the backward where no graph of it is wanted, if that is another."""
     classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
         """All that is computed."""
-        yield from self.forward
+        yield from (*self.forward, *self.first_order)
         for c in self.classes:
             yield from (*c.setup, *c.backward)
 
@@ -82,6 +84,7 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     return Lines(
         signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
         forward=indented(forward, 4),
+        first_order=_first_order(op, variant),
         classes=() if program.rearranges else (_class(op, variant),),
     )
 
@@ -130,6 +133,22 @@ def unpacked_call(
     return called(f"{left} = {function}(", arguments, ")", indent)
 
 
+def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
+    """The function that is the backward where no graph of it is wanted."""
+    program = variant.program
+    if not program.first_order or program.rearranges:
+        return ()
+    name = _first_name(op, variant.option)
+    lines = called(f"def {name}(", ["ctx", *_cotangents(program)], "):", 0)
+    body = _body(op, program, program.first_order, program.first_order_precision, 4)
+    return (*lines, *indented(body, 4), "", "")
+
+
+def _first_name(op: Operation, option: str | None) -> str:
+    _, forward = names_of(op, option)
+    return forward.removesuffix("forward") + "backward"
+
+
 def _class(op: Operation, variant: Variant) -> _Class:
     program = variant.program
     name, forward = names_of(op, variant.option)
@@ -141,7 +160,7 @@ def _class(op: Operation, variant: Variant) -> _Class:
         outcome=_outcome(program),
         setup=indented(_setup(op, program), 8),
         backward_signature=indented(backward, 4),
-        backward=indented(_backward(op, program), 8),
+        backward=indented(_backward(op, variant), 8),
     )
 
 
@@ -169,7 +188,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
     saved = {s.name for s in program.saved}
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
     read |= {name for line in program.setup for name in names_in(line.code)}
-    product = program.backward_precision.has_products
+    product = program.backward_precision.has_products or program.first_order_precision.has_products
     read |= set(_floats(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     lines = _unpacked(arguments(op), read, "inputs")
@@ -227,20 +246,42 @@ def _unpack(names: Sequence[str], source: str) -> str:
     return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
 
 
-def _backward(op: Operation, program: Program) -> list[str]:
-    """The lines of backward: what was kept, each gradient under its need, the results."""
+def _backward(op: Operation, variant: Variant) -> list[str]:
+    """The lines of backward, which hands over where no graph of it is wanted."""
+    program = variant.program
     lines = []
-    if program.saved:
-        lines += _unpacked_all([s.name for s in program.saved], "ctx.saved_tensors")
+    if program.first_order:
+        lines.append("if not torch.is_grad_enabled() and forward_ad._current_level < 0:")
+        name = _first_name(op, variant.option)
+        made = called(f"return {name}(", ["ctx", *_cotangents(program)], ")", 12)
+        lines += [f"    {line}" for line in made]
+    return lines + _body(op, program, program.backward, program.backward_precision, 8)
+
+
+def _body(
+    op: Operation,
+    program: Program,
+    body: Sequence[BackwardLine],
+    precision: Precision,
+    indent: int,
+) -> list[str]:
+    """What was kept, each gradient under its need, the results."""
+    backward = [(entry.line, entry.needs) for entry in body]
+    read = {name for x, _ in backward for name in names_in(x.code)}
+    lines = []
+    saved = [s.name for s in program.saved]
+    if read.intersection(saved):
+        wanted = [name if name in read else "_" for name in saved]
+        lines += _unpacked_all(wanted, "ctx.saved_tensors")
     kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"{name} = ctx.{name}" for name in kept]
-    lines += [f"{name}_shape = ctx.{name}_shape" for name in program.kept_shapes]
-    if program.backward_precision.has_products:
+    lines += [f"{name} = ctx.{name}" for name in kept if name in read]
+    shapes = [f"{name}_shape" for name in program.kept_shapes]
+    lines += [f"{name} = ctx.{name}" for name in shapes if name in read]
+    if precision.has_products:
         lines.append("low = ctx.low")
-    lines += _taken(program.backward_precision, 8)
+    lines += _taken(precision, indent)
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    backward = [(entry.line, entry.needs) for entry in program.backward]
-    taken = {op.name, *places, *(name for x, _ in backward for name in (x.name, *names_in(x.code)))}
+    taken = {op.name, *places, *(line.name for line, _ in backward), *read}
     asked = conditions(backward, program.gradients, places, taken)
     for name, alternatives in asked.names:
         lines += _any_of(f"{name} = ", alternatives, "")
@@ -252,11 +293,11 @@ def _backward(op: Operation, program: Program) -> list[str]:
         if condition and condition != open_condition:
             lines += _any_of("if ", condition, ":")
         depth = 4 if condition else 0
-        lines += indented(assigned(line, 8 + depth), depth)
+        lines += indented(assigned(line, indent + depth), depth)
         open_condition = condition
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    return [*lines, *_returned(results, 8)]
+    return [*lines, *_returned(results, indent)]
 
 
 def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:

@@ -110,5 +110,5 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
     lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
-    lines += called(f"return {function}.apply(", given, ")", 4)
+    lines += called("return _applied(", [function, *given], ")", 4)
     return lines

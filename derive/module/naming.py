@@ -28,7 +28,7 @@ _IMPORTED = {
 
 _BUILTIN = (
     "OverflowError TypeError ValueError any bool float hasattr int isinstance len list "
-    "max min pow range slice staticmethod str tuple type"
+    "max min pow range slice staticmethod str super tuple type"
 ).split()
 
 _LOCAL = (

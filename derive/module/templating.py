@@ -48,8 +48,8 @@ def environment() -> Environment:
 
 
 _HELPERS = (
-    *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
-    "choices",
+    *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "softmaxes"),
+    *("views", "choices", "functions"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

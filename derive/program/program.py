@@ -61,5 +61,8 @@ class Program:
     """The patterns of the forward, then those of the backward."""
     forward_precision: Precision = PLAIN
     backward_precision: Precision = PLAIN
+    first_order: tuple[BackwardLine, ...] = ()
+    """What runs backward where no graph of it is wanted, if that is anything else."""
+    first_order_precision: Precision = PLAIN
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""

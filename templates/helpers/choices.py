@@ -1,4 +1,4 @@
-"""One of two values by a mask: read as text by ``derive.module.emit``."""
+"""One of two values by a mask: read as text by ``derive.module.templating``."""
 
 import torch
 

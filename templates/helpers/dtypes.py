@@ -1,4 +1,4 @@
-"""The dtypes of a computation: read as text by ``derive.module.emit``.
+"""The dtypes of a computation: read as text by ``derive.module.templating``.
 
 Each function comes before those that it calls.
 """

@@ -1,4 +1,4 @@
-"""Numbers by IEEE 754, where Python has an error: read as text by ``derive.module.emit``."""
+"""Numbers by IEEE 754, where Python has an error: read as text by ``derive.module.templating``."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What becomes of a parameter of an unusual type: read as text by ``derive.module.emit``."""
+"""What becomes of a parameter of an unusual type: read as text by ``derive.module.templating``."""
 
 import torch
 

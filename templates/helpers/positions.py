@@ -1,4 +1,4 @@
-"""Positions along an axis: read as text by ``derive.module.emit``."""
+"""Positions along an axis: read as text by ``derive.module.templating``."""
 
 import torch
 

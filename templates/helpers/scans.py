@@ -1,4 +1,4 @@
-"""Products and sums along an axis: read as text by ``derive.module.emit``.
+"""Products and sums along an axis: read as text by ``derive.module.templating``.
 
 Each function comes before those that it calls.
 """

@@ -1,4 +1,4 @@
-"""Softmaxes, fast also where axes of size 1 follow: read as text by ``derive.module.emit``."""
+"""Softmaxes, fast also where axes of size 1 follow: `derive.module.templating` reads it as text."""
 
 import torch
 

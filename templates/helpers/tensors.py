@@ -1,4 +1,4 @@
-"""What becomes of tensors that are given: read as text by ``derive.module.emit``."""
+"""What becomes of tensors that are given: read as text by ``derive.module.templating``."""
 
 
 def _distinct(*tensors):

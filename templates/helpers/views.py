@@ -1,4 +1,4 @@
-"""Tensors that are no views: read as text by ``derive.module.emit``."""
+"""Tensors that are no views: read as text by ``derive.module.templating``."""
 
 import math
 

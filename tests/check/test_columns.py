@@ -39,7 +39,7 @@ def found(text: str, source: str, *names: str):
 
 
 READS = "    x, G = _wide(x, G)"
-CALLS = "    return _{}.apply"
+CALLS = "    return _applied(_{}"
 WRONG = {
     "value": (PRODUCT, "return A @ B", "return 2 * (A @ B)"),
     "gradient": (CUBE, "3 * G", "3.002 * G"),

@@ -17,6 +17,7 @@ from derive.module.checks import Check
 from derive.module.document import Doc
 from derive.module.emit import emit
 from derive.module.naming import coded
+from derive.module.templating import helpers_in
 from derive.program.code import (
     Attribute,
     Binary,
@@ -58,6 +59,9 @@ def program(**given):
     return Program(**(default | given))
 
 
+APPLIED = "\n".join(helpers_in(["_applied("]))
+"""How a Function is called, in every module."""
+
 ONE = '''\
 """title
 
@@ -69,6 +73,7 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+APPLIED
 def _copy_forward(x):
     return x.clone()
 
@@ -94,8 +99,8 @@ def copy(x: torch.Tensor) -> torch.Tensor:
     """Returns y."""
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _copy_forward(x)
-    return _Copy.apply(x)
-'''
+    return _applied(_Copy, x)
+'''.replace("APPLIED\n", APPLIED + "\n")
 
 
 def test_the_least_module():
@@ -123,6 +128,7 @@ def _distinct(*tensors):
     return met
 
 
+APPLIED
 def _scaled_exp_forward(x, w, eps):
     e = torch.exp(x)
     y = e * w
@@ -168,8 +174,8 @@ def scaled_exp(
         x, w = _distinct(x, w)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _scaled_exp_forward(x, w, eps)
-    return _ScaledExp.apply(x, w, eps)
-'''
+    return _applied(_ScaledExp, x, w, eps)
+'''.replace("APPLIED\n", APPLIED + "\n")
 
 
 def test_two_inputs_a_parameter_and_two_outputs():
@@ -217,6 +223,7 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
+APPLIED
 def _pick_all_forward(x):
     return x.clone()
 
@@ -276,8 +283,8 @@ def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.
     function, forward = _OPTIONS[reduction]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(x)
-    return function.apply(x)
-'''
+    return _applied(function, x)
+'''.replace("APPLIED\n", APPLIED + "\n")
 
 
 def test_a_choice_of_two_options():

@@ -13,6 +13,7 @@ from derive.algebra.recursion import Recursion
 from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
+from derive.kernels.recognise import Pattern
 from derive.lowering.ground.masks import above, above_number, follows_data
 from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
 from derive.notation.operation import Kind
@@ -56,6 +57,8 @@ class Scope(ABC):
     """The parameters that are integers."""
     adjoints: frozenset[str] = frozenset()
     """The names that are gradients."""
+    kernels: Sequence[Pattern] = ()
+    """The fused kernels that may stand in the code."""
     statements: list[Statement] = field(default_factory=list)
 
     noted: dict[tuple[str, str, str], None] = field(default_factory=dict)

@@ -32,11 +32,14 @@ from derive.algebra.expr import (
     free_indices,
 )
 from derive.algebra.factor import factor
+from derive.algebra.poly import Poly
 from derive.algebra.squares import Centre, Nonnegative
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import Let
 from derive.calculus.normalised import Normal, recognise
 from derive.errors import LoweringError
+from derive.kernels.recognise import with_kernels
+from derive.kernels.row import Kernel
 from derive.lowering.ground.binders import renaming
 from derive.lowering.ground.guarded import kept_below
 from derive.lowering.ground.numbers import over_positions
@@ -47,6 +50,7 @@ from derive.lowering.nodes.access import lower_access
 from derive.lowering.nodes.additions import lower_addition
 from derive.lowering.nodes.calls import lower_call, lower_normal
 from derive.lowering.nodes.conditions import lower_condition
+from derive.lowering.nodes.kernels import lower_kernel
 from derive.lowering.nodes.products import lower_product
 from derive.lowering.nodes.reductions import lower_reduction
 from derive.lowering.nodes.sums import lower_sum
@@ -87,6 +91,8 @@ class Lowering(Scope):
 
     def nested(self, body: Expr) -> Expr:
         """A flat body in the form that is computed."""
+        if isinstance(body, Poly) and self.kernels:
+            body = with_kernels(body, self.kernels, self.find)
         return factor(recognise(body, self.find, self.absent))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
@@ -160,5 +166,6 @@ _NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
     Nonnegative: lambda scope, e, order: scope.lower(e.body, order).call("clamp_min", literal(0)),
     Centre: _centre,
     Normal: lower_normal,
+    Kernel: lower_kernel,
 }
 """The code of each kind of node."""

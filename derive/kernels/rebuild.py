@@ -1,0 +1,76 @@
+"""Flat expressions with their atoms replaced by sums: all that stands around is flat again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow
+from derive.algebra.poly import Group, Poly, Term, as_atom, atom, constant, mul, power, sum_over
+from derive.budget import tick
+from derive.calculus.lets import Find
+
+Replacement = Callable[[Expr], Poly | None]
+"""What an access or a parameter becomes; None where it stays."""
+
+
+def rebuilt(e: Expr, become: Replacement) -> Expr:
+    """e with accesses and parameters replaced, nothing of which has a bound index of e."""
+    tick()
+    match e:
+        case Access() | Param():
+            found = become(e)
+            if found is not None:
+                return found
+            return e
+        case Poly(terms):
+            made = [_term(t, become) for t in terms]
+            if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
+                return e
+            return _sum(made)
+        case Pow(base, Num(exponent)):
+            new = rebuilt(base, become)
+            return e if new is base else _lone(power(as_poly(new), exponent))
+        case Group(body):
+            new = rebuilt(body, become)
+            return e if new is body else new
+        case Guard(condition, position, elsewhere):
+            parts = rebuilt(condition, become), rebuilt(position, become)
+            return Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)
+    whole: Expr = e.map(lambda part: rebuilt(part, become))
+    return whole
+
+
+def as_poly(e: Expr) -> Poly:
+    """An expression as a sum."""
+    return e if isinstance(e, Poly) else atom(e)
+
+
+def _lone(p: Poly) -> Expr:
+    """The factor that a sum is, where it is one."""
+    return as_atom(p)
+
+
+def _sum(made: list[Poly]) -> Poly:
+    from derive.algebra.poly import add
+
+    return add(constant(0), *made)
+
+
+def _term(t: Term, become: Replacement) -> Poly:
+    factors = [rebuilt(f, become) for f in t.factors]
+    if all(a is b for a, b in zip(factors, t.factors, strict=True)):
+        return Poly((t,))
+    return sum_over(mul(constant(t.coef), *map(as_poly, factors)), t.binders)
+
+
+def opened(p: Poly, find: Find) -> Poly:
+    """p with all names that ``find`` has a plain definition of as these, all the way down."""
+
+    def become(e: Expr) -> Poly | None:
+        let = find(e.tensor) if isinstance(e, Access) else None
+        if let is None:
+            return None
+        assert isinstance(e, Access)
+        return opened(let.body_at(e.positions), find)
+
+    return as_poly(rebuilt(p, become))

@@ -1,0 +1,104 @@
+"""Torch's fused kernels, each as the equation of what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from derive.kernels.row import Row
+
+_GELU_TANH = """op gelu(g, x) -> dx
+u = sqrt(2/pi)*(x + 0.044715*x**3)
+dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)"""
+
+_MISH = """op mish(g, x) -> dx
+t = tanh(softplus(x))
+dx = g*(t + x*(1 - t**2)*sigmoid(x))"""
+
+FORWARD = (
+    Row("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
+    Row(
+        "gelu by tanh",
+        "y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2",
+        "torch.nn.functional.gelu(x, approximate='tanh')",
+    ),
+    Row("silu", "y = x*sigmoid(x)", "torch.nn.functional.silu(x)"),
+    Row("mish", "y = x*tanh(softplus(x))", "torch.nn.functional.mish(x)"),
+    Row(
+        "selu",
+        "y = 1.0507009873554805*where(x > 0, x, 1.6732632423543772*expm1(x))",
+        "torch.selu(x)",
+    ),
+    Row(
+        "elu",
+        "op elu(x; alpha=1.0) -> y\ny = where(x > 0, x, alpha*expm1(x))",
+        "torch.nn.functional.elu(x, alpha)",
+    ),
+    Row(
+        "celu",
+        "op celu(x; alpha=1.0) -> y\ny = where(x > 0, x, alpha*expm1(x/alpha))",
+        "torch.celu(x, alpha)",
+    ),
+    Row(
+        "leaky_relu",
+        "op leaky_relu(x; slope=0.01) -> y\ny = where(x > 0, x, slope*x)",
+        "torch.nn.functional.leaky_relu(x, slope)",
+    ),
+)
+"""The kernels that a forward may call."""
+
+BACKWARD = (
+    Row(
+        "gelu backward",
+        "dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))",
+        "torch.ops.aten.gelu_backward(g, x)",
+        "g",
+    ),
+    Row(
+        "gelu by tanh backward",
+        _GELU_TANH,
+        "torch.ops.aten.gelu_backward(g, x, approximate='tanh')",
+        "g",
+    ),
+    Row(
+        "silu backward",
+        "dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))",
+        "torch.ops.aten.silu_backward(g, x)",
+        "g",
+    ),
+    Row("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)", "g"),
+    Row(
+        "selu backward",
+        "dx = 1.0507009873554805*g*where(x > 0, 1, 1.6732632423543772*exp(x))",
+        "torch.ops.aten.elu_backward(g, 1.6732632423543772, 1.0507009873554805, 1, False, x)",
+        "g",
+    ),
+    Row(
+        "elu backward",
+        "op elu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, alpha*exp(x))",
+        "torch.ops.aten.elu_backward(g, alpha, 1, 1, False, x)",
+        "g",
+    ),
+    Row(
+        "leaky_relu backward",
+        "op leaky_relu(g, x; slope=0.01) -> dx\ndx = g*where(x > 0, 1, slope)",
+        "torch.ops.aten.leaky_relu_backward(g, x, slope, False)",
+        "g",
+    ),
+    Row(
+        "softmax backward",
+        "dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))",
+        "torch._softmax_backward_data(g, y, i, y.dtype)",
+        "g",
+    ),
+    Row(
+        "log_softmax backward",
+        "dx[i] = g[i] - exp(y[i])*sum[j](g[j])",
+        "torch._log_softmax_backward_data(g, y, i, y.dtype)",
+        "g",
+    ),
+    Row("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", "g"),
+    Row("sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", "g"),
+)
+"""The kernels that a backward may call beside those, where no graph of it is wanted."""
+
+KERNELS: Mapping[str, Row] = {row.name: row for row in (*FORWARD, *BACKWARD)}

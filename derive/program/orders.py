@@ -1,0 +1,42 @@
+"""Two bodies of a backward: one for all orders of derivatives, one where no graph is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from derive.program.program import Program, Recognised, Saved
+
+
+def with_first_order(program: Program, first: Program) -> Program:
+    """The program whose backward is that of ``first`` where no graph of it is wanted."""
+    return replace(
+        program,
+        saved=_saved(program, first),
+        kept_parameters=tuple(
+            p for p in program.parameters if p in (*program.kept_parameters, *first.kept_parameters)
+        ),
+        kept_shapes=tuple(dict.fromkeys((*program.kept_shapes, *first.kept_shapes))),
+        setup=tuple({line.name: line for line in (*program.setup, *first.setup)}.values()),
+        kept_groups=tuple(dict.fromkeys((*program.kept_groups, *first.kept_groups))),
+        recognised=_together(program.recognised, first.recognised),
+        first_order=first.backward,
+        first_order_precision=first.backward_precision,
+    )
+
+
+def _saved(program: Program, first: Program) -> tuple[Saved, ...]:
+    """What either saves, for the gradients that read it in either."""
+    needs: dict[str, set[str]] = {}
+    for s in (*program.saved, *first.saved):
+        needs.setdefault(s.name, set()).update(s.needs)
+    order = (*program.inputs, *program.outputs)
+    return tuple(
+        Saved(name, tuple(t for t in program.differentiable if t in needs[name]))
+        for name in order
+        if name in needs
+    )
+
+
+def _together(one: Sequence[Recognised], other: Sequence[Recognised]) -> tuple[Recognised, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
