@@ -53,6 +53,7 @@ class _Lines:
     signature: tuple[str, ...]
     forward: tuple[str, ...]
     classes: tuple[_Class, ...]
+    first_order: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """All that is computed."""

@@ -179,11 +179,14 @@ class Driver:
         names = [n for n, _ in (*entries, *own)]
         lines += none_of([n for n in names if n not in left], 4)
         lines.append("for start, length in _blocks(size, block):")
-        inner = called(f"parts = {part.name}(", self._call(part, values), ")", 8)
+        totals = {r: name for r, name in zip(part.results, names, strict=True) if r in part.totals}
+        inner = called(f"parts = {part.name}(", self._call(part, values | totals), ")", 8)
         single = len(names) == 1
         for n, (name, axis) in enumerate((*entries, *own)):
             value = "parts" if single else f"parts[{n}]"
-            if name not in left:
+            if part.results[n] in totals:
+                inner.append(f"{name} = {value}")
+            elif name not in left:
                 inner += self._gathered(name, axis, self._rounded_rows(name, axis, value))
         lines += indented(inner, 4)
         if forming:

@@ -6,9 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.blocks.stages import Stage
+from derive.cost.costs import forward_trace, shapes_of
+from derive.cost.trace import Trace
+from derive.module.in_place import in_place
 from derive.module.statements import COLUMNS, assigned, called, indented
 from derive.program.apart import apart
-from derive.program.code import Attribute, Code, Method, Name, names_in, replaced, text
+from derive.program.code import (
+    Attribute,
+    Binary,
+    Code,
+    Function,
+    Method,
+    Name,
+    names_in,
+    replaced,
+    text,
+)
 from derive.program.formed import Formed, shape_lines
 from derive.program.needs import conditions
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
@@ -27,6 +40,8 @@ class Part:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     lines: tuple[str, ...]
+    totals: tuple[str, ...] = ()
+    """The results that are given as they are so far, and come with what is added."""
 
 
 def forward_part(name: str, stage: Stage, program: Program) -> Part:
@@ -55,13 +70,48 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
 
 def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Part:
     """What a stage makes, and the gradients of that."""
+    op = stage.operation
+    floats = [t.name for t in op.inputs if t.kind == "float"]
     entries = _fresh(stage, formed.lines, formed.gradients, set(program.inputs))
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
-    lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients)]
     results = (*formed.outputs.values(), *formed.gradients.values())
+    trace = forward_trace(op)
+    entries = in_place(entries, trace, floats, results, shapes_of(op)[1])
+    entries, totals = _accumulated(stage, entries, formed.gradients, trace)
+    lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]
-    return _part(name, stage, program, lines, body, results, formed.precision)
+    return _part(name, stage, program, lines, body, results, formed.precision, totals)
+
+
+def _accumulated(
+    stage: Stage,
+    entries: Sequence[BackwardLine],
+    gradients: Mapping[str, str],
+    trace: Trace,
+) -> tuple[list[BackwardLine], tuple[str, ...]]:
+    """The lines with the products that are added up over blocks added to the totals so far."""
+    summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
+    totals = []
+    made = []
+    for n, x in enumerate(entries):
+        others = [*entries[:n], *entries[n + 1 :]]
+        alone = all(o.line.name != x.line.name for o in others)
+        alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
+        match x.line.code:
+            case Binary("@", a, b) if alone and x.line.name in summed and _are_matrices(a, b, trace):
+                totals.append(x.line.name)
+                code = Function("_product_added", (Name(x.line.name), a, b))
+                made.append(replace(x, line=replace(x.line, code=code)))
+            case _:
+                made.append(x)
+    return made, tuple(totals)
+
+
+def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
+    """Whether the product of both is one of two matrices."""
+    shapes = trace.shape(a), trace.shape(b)
+    return all(shape is not None and len(shape) == 2 for shape in shapes)
 
 
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:
@@ -104,6 +154,7 @@ def _part(
     body: Sequence[Line],
     results: Sequence[str],
     precision: Precision,
+    totals: tuple[str, ...] = (),
 ) -> Part:
     read = {*precision.narrow, *precision.broad}
     made: set[str] = set()
@@ -116,13 +167,13 @@ def _part(
     cotangents = [c for _, c in program.cotangents if c is not None]
     known = [*program.inputs, *program.outputs, *cotangents]
     known += [p.name for p in stage.operation.parameters]
-    given = [n for n in known if n in read]
+    given = [*(n for n in known if n in read), *totals]
     given += [n for n in (LOW.id, WIDE.id) if n in read]
     if WANTED.id in read or any(WANTED.id in line for line in lines):
         given.insert(0, WANTED.id)
     whole = [*called(f"def {name}(", given, "):", 0), *indented(lines, 4)]
     whole += indented(returned(results, 4), 4)
-    return Part(name, tuple(given), tuple(results), (*whole, "", ""))
+    return Part(name, tuple(given), tuple(results), (*whole, "", ""), totals)
 
 
 def returned(values: Sequence[str], indent: int) -> list[str]:
@@ -158,9 +209,12 @@ def unpacked(names: Sequence[str], source: str, indent: int) -> list[str]:
 
 
 def _conditional(
-    stage: Stage, entries: Sequence[BackwardLine], gradients: Mapping[str, str]
+    stage: Stage,
+    entries: Sequence[BackwardLine],
+    gradients: Mapping[str, str],
+    totals: Sequence[str] = (),
 ) -> list[str]:
-    """The lines, each under its need."""
+    """The lines, each under its need; ``totals`` are there already."""
     places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
     pairs = [(x.line, x.needs) for x in entries]
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
@@ -169,7 +223,7 @@ def _conditional(
     for name, alternatives in asked.names:
         lines += any_of(f"{name} = ", [_said(a) for a in alternatives], "", 4)
     if len(gradients) > 1:
-        lines += none_of(list(gradients.values()), 4)
+        lines += none_of([n for n in gradients.values() if n not in totals], 4)
     open_condition: tuple[str, ...] = ()
     for line, needs in pairs:
         if not _says(line):

@@ -21,6 +21,13 @@ def _rows(x, axis, start, length):
     return None if x is None else x.narrow(axis, start, length)
 
 
+def _product_added(total, a, b):
+    """The total so far and a product, in place: nothing is recorded."""
+    if total is None or total.dtype is not a.dtype:
+        return _added(total, a @ b)
+    return total.addmm_(a, b)
+
+
 def _added(total, part):
     """The total so far and a part, in float32 at least; in place where nothing is recorded."""
     if part is not None and part.is_floating_point() and part.dtype.itemsize < 4:
