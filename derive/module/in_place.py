@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
+from derive.algebra.substitution import numbered
 from derive.cost.trace import Trace
 from derive.program.absent import is_float
 from derive.program.code import (
@@ -19,17 +21,26 @@ from derive.program.code import (
     Code,
     Conditional,
     Function,
+    Keyword,
     Literal,
     Method,
     Name,
     Subscript,
     Unary,
+    literal,
     names_in,
+    text,
 )
 from derive.program.program import BackwardLine
 from derive.program.shapes import Shape
+from derive.program.tidy import Line
 from derive.program.torch_ops import ELEMENTWISE, torch_op
 
+WIDTH = 76
+"""Columns that a line of code may take; its indentation comes on top."""
+
+_SOFTMAXES = ("torch.softmax", "torch.log_softmax")
+"""Those that may write over what they read."""
 _OPERATORS = {"+": "add_", "-": "sub_", "*": "mul_", "/": "div_"}
 _METHODS = frozenset(
     "exp exp2 expm1 log log1p sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh sigmoid "
@@ -43,17 +54,57 @@ def in_place(
     floats: Collection[str],
     results: Collection[str],
     known: Mapping[str, Shape],
+    places: Mapping[str, int],
 ) -> list[BackwardLine]:
-    """The lines with what they make where it may be made."""
-    body = _Body(trace, set(floats), {name: frozenset({name}) for name in trace.values})
+    """The lines with what they make where it may be made; ``trace`` follows them.
+
+    Where only the gradient of one input reads a tensor later, it is used up if that is not asked
+    for. ``places`` has the place of each input.
+    """
+    entries = _opened(entries, {*trace.values, *places})
+    owners: dict[str, frozenset[str | int]] = {name: frozenset({name}) for name in trace.values}
+    body = _Body(trace, set(floats), owners)
     made = []
     for n, entry in enumerate(entries):
-        later = {name for x in entries[n + 1 :] for name in names_in(x.line.code)}
-        code = body.line(entry.line.code, later | set(results), n)
-        trace.run([entry.line], known)
-        body.note(entry.line.name, entry.line.code, code, n)
-        made.append(replace(entry, line=replace(entry.line, code=code)))
+        line, after = entry.line, entries[n + 1 :]
+        rare = [x for x in after if len(x.needs) == 1 < len(places)]
+        always = {name for x in after if x not in rare for name in names_in(x.line.code)}
+        always |= set(results)
+        code = body.line(line.code, always.union(*(names_in(x.line.code) for x in rare)))
+        if code is line.code and len(entry.needs) > 1:
+            loose = body.line(line.code, always)
+            readers = {x.needs[0] for x in rare if body.shares(line.code, x.line.code)}
+            test = _asked([places[t] for t in places if t in readers])
+            choice = Conditional(test, line.code, loose)
+            if loose is not line.code and len(f"{line.name} = {text(choice)}") <= WIDTH:
+                code = choice
+        trace.run([line], known)
+        body.note(line.name, line.code, line.code if isinstance(code, Conditional) else code, n)
+        made.append(replace(entry, line=replace(line, code=code)))
     return made
+
+
+def _opened(entries: Sequence[BackwardLine], taken: set[str]) -> list[BackwardLine]:
+    """The lines with a name for what a softmax is of."""
+    taken = {*taken, *(name for x in entries for name in (x.line.name, *names_in(x.line.code)))}
+    made = []
+    for entry in entries:
+        match entry.line.code:
+            case Function(name, (Method() as inner, *rest)) if name in _SOFTMAXES:
+                part = numbered("part", taken)
+                taken.add(part)
+                made.append(replace(entry, line=Line(part, inner, kept=False)))
+                code = Function(name, (Name(part), *rest))
+                entry = replace(entry, line=replace(entry.line, code=code))
+        made.append(entry)
+    return made
+
+
+def _asked(places: Sequence[int]) -> Code:
+    """Whether a gradient of these inputs is asked for."""
+    asked = Attribute(Name("ctx"), "needs_input_grad")
+    each: list[Code] = [Subscript(asked, (literal(n),)) for n in places]
+    return reduce(lambda a, b: Binary("or", a, b), each) if each else Literal("True")
 
 
 @dataclass
@@ -67,7 +118,16 @@ class _Body:
     later: set[str] = field(default_factory=set)
 
 
-    def line(self, code: Code, later: set[str], n: int) -> Code:
+    def shares(self, code: Code, other: Code) -> bool:
+        """Whether both read the same memory."""
+        nobody: frozenset[str | int] = frozenset()
+        one, two = (
+            nobody.union(*(self.owners.get(name, nobody) for name in names_in(c)))
+            for c in (code, other)
+        )
+        return bool(one & two)
+
+    def line(self, code: Code, later: set[str]) -> Code:
         """The code of the next line, with the names that later ones read."""
         self.later = later
         if isinstance(code, Conditional):
@@ -103,6 +163,9 @@ class _Body:
                 return Method(self._made(a), "neg_")
             case Method(a, name, args) if name in _METHODS and self._may_use(a, shape, code):
                 return Method(self._made(a), f"{name}_", args)
+            case Function(name, (Name() as a, *rest)) if name in _SOFTMAXES:
+                if self._may_use(a, shape, code):
+                    return Function(name, (a, *rest, Keyword("out", a)))
             case Function("torch.where", (mask, a, Literal("0"))) if self._may_use(a, shape, code):
                 return Method(self._made(a), "masked_fill_", (Unary("~", mask), Literal("0")))
         return code
@@ -151,6 +214,8 @@ class _Body:
             case Attribute(obj, "mT" | "T") | Subscript(obj) | Method(obj, "to"):
                 return self._owners(obj, n)
             case Method(obj, name) if name.endswith("_"):
+                return self._owners(obj, n)
+            case Function(_, (*_, Keyword("out", obj))):
                 return self._owners(obj, n)
         if torch_op(code).view:
             return self._owners(code.parts()[0], n)

@@ -77,7 +77,8 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     results = (*formed.outputs.values(), *formed.gradients.values())
     trace = forward_trace(op)
-    entries = in_place(entries, trace, floats, results, shapes_of(op)[1])
+    places = {t.name: n for n, t in enumerate(op.inputs)}
+    entries = in_place(entries, trace, floats, results, shapes_of(op)[1], places)
     entries, totals = _accumulated(stage, entries, formed.gradients, trace)
     lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]

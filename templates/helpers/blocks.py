@@ -10,10 +10,10 @@ def _blocks(size, block):
 
 
 def _fitting(size, *rows):
-    """So many rows that no tensor of a block has above 2**20 elements; all where compiled."""
+    """So many rows that no tensor of a block has above 2**21 elements; all where compiled."""
     if torch.compiler.is_compiling():
         return max(size, 1)
-    return max(1, 2**20 // max(1, *rows))
+    return max(1, 2**21 // max(1, *rows))
 
 
 def _rows(x, axis, start, length):
@@ -63,5 +63,8 @@ def _scaled(gradient, cotangent):
     """A gradient that nobody else has times a cotangent; 0 stays 0 whatever that is."""
     if gradient is None:
         return None
-    zero = gradient == 0
-    return gradient.mul_(cotangent).masked_fill_(zero, 0)
+    whole = gradient.view(-1) if gradient.is_contiguous() else gradient.unsqueeze(0)
+    for part in whole.split(2**20):
+        zero = part == 0
+        part.mul_(cotangent).masked_fill_(zero, 0)
+    return gradient
