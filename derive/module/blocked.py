@@ -135,7 +135,9 @@ def _class(op: Operation, v: BlockedVariant) -> _Class:
     given = [*driver.inputs, *driver.parameters, "block"]
     call = called(f"return {forward}(", given, ")", 8)
     if more:
-        made = called(f"return {driver.prefix}_formed(", [*given, *more], ")", 12)
+        formed = [*given, *driver.formed_arguments()]
+        made = called(f"return {driver.prefix}_formed(", formed, ")", 12)
+        made = [*driver.dtypes(backward=True, indent=12), *made]
         call = ["if formed is not None:", *indented(made, 4), *call]
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
     return _Class(
@@ -153,6 +155,7 @@ def _setup(driver: Driver) -> list[str]:
     op = driver.plan.operation
     given = [*driver.inputs, *driver.parameters, "block", *(["formed"] if driver.is_formed else [])]
     saved, parameters = driver.saved()
+    parameters = driver.parameters if driver.is_formed else parameters
     read = {*saved, *parameters, *driver.floats, "block", "formed"}
     lines = unpacked([n if n in read else "_" for n in given], "inputs", 8)
     if len(lines) > 1:
@@ -179,8 +182,14 @@ def _backward(driver: Driver) -> list[str]:
     saved, _ = driver.saved()
     lines = unpacked(saved, "ctx.saved_tensors", 8)
     if driver.is_formed:
-        lines += ["formed = None", "if not torch.is_grad_enabled():"]
-        lines.append("    formed, ctx.formed = ctx.formed, None")
+        lines += ["formed = None", "if ctx.formed is not None and not torch.is_grad_enabled():"]
+        lines += ["    formed, ctx.formed = ctx.formed, {}", "    if not formed:"]
+        known = {n: n for n in (*driver.inputs, "formed")}
+        given = [*driver.inputs, *driver.parameters, "block", *driver.formed_arguments()]
+        given = [known.get(n, f"ctx.{n}") if n in (*saved, "formed") else f"ctx.{n}" for n in given]
+        given = ["None" if n.startswith("ctx.") and n[4:] in driver.inputs else n for n in given]
+        again = called(f"{driver.prefix}_formed(", given, ")", 16)
+        lines += indented(again, 8)
     known = {"wanted": "ctx.needs_input_grad", "block": "ctx.block", "low": "ctx.low"}
     known |= {"wide": "ctx.wide"} | {p: f"ctx.{p}" for p in driver.parameters}
     given = [known.get(name, name) for name in driver.backward_arguments()]

@@ -102,22 +102,22 @@ class Driver:
 
     # precision
 
-    def dtypes(self, backward: bool = False) -> list[str]:
+    def dtypes(self, backward: bool = False, indent: int = 8) -> list[str]:
         """The dtypes of all stages, from those of the inputs."""
         lines = []
         floats = self.floats
         if self.uses_low:
-            lines += called("low = _of_product(", floats, ")", 8)
+            lines += called("low = _of_product(", floats, ")", indent)
             lines.append("wide = torch.promote_types(low, torch.float32)")
         elif len(floats) == 1:
             lines.append(f"wide = torch.promote_types({floats[0]}.dtype, torch.float32)")
         else:
-            lines += called("wide = _promoted(", floats, ")", 8)
+            lines += called("wide = _promoted(", floats, ")", indent)
             lines.append("wide = torch.promote_types(wide, torch.float32)")
         precision = self.whole.forward_precision
         if "dtype" in {d.id for d in precision.returned.values()} and not backward:
             helper = "_of_float32" if precision.listed else "_promoted"
-            lines += called(f"dtype = {helper}(", floats, ")", 8)
+            lines += called(f"dtype = {helper}(", floats, ")", indent)
         return lines
 
     def _rounded(self, name: str, value: str) -> str:
@@ -130,16 +130,22 @@ class Driver:
 
     def forward(self) -> list[str]:
         """The function that computes the outputs."""
-        return self._forward(f"{self.prefix}_forward", self.forwards, [])
+        return self._forward(f"{self.prefix}_forward", self.forwards)
 
     def formed(self) -> list[str]:
         """The function that computes outputs and, for later, gradients."""
         parts = [one or two for one, two in zip(self.formeds, self.forwards, strict=True)]
-        return self._forward(f"{self.prefix}_formed", parts, ["formed"])
+        return self._forward(f"{self.prefix}_formed", parts, self.formed_arguments())
 
-    def _forward(self, name: str, parts: Sequence[Part], more: Sequence[str]) -> list[str]:
+    def formed_arguments(self) -> list[str]:
+        """What the function that forms gradients is given beside what the forward is."""
+        return [*(["low"] if self.uses_low else []), "wide", "formed"]
+
+    def _forward(self, name: str, parts: Sequence[Part], more: Sequence[str] = ()) -> list[str]:
         arguments = [*self.inputs, *self.parameters, "block", *more]
-        lines = self.dtypes()
+        lines = self.dtypes(indent=4)
+        if more:
+            lines = lines[len(self.dtypes(backward=True, indent=4)) :]
         lines.append(f"size = {self.size_of(self.plan.index.extent)}")
         if more:
             each = [f"{name} is not None and {name}.requires_grad" for name in self.inputs]
@@ -186,6 +192,8 @@ class Driver:
             value = "parts" if single else f"parts[{n}]"
             if part.results[n] in totals:
                 inner.append(f"{name} = {value}")
+            elif n >= len(entries):
+                inner += self._gathered_gradient(name, axis, value)
             elif name not in left:
                 inner += self._gathered(name, axis, self._rounded_rows(name, axis, value))
         lines += indented(inner, 4)
@@ -204,6 +212,11 @@ class Driver:
         if axis is None:
             return called(f"{name} = _added(", [name, value], ")", 8)
         return called(f"{name} = _placed(", [name, value, str(axis), "start", "size"], ")", 8)
+
+    def _gathered_gradient(self, name: str, axis: int | None, value: str) -> list[str]:
+        """A part of a gradient, which is rounded with the whole."""
+        value = value if axis is None or not self.uses_low else f"_unrounded({value})"
+        return self._gathered(name, axis, value)
 
     def _own(self, g: Given) -> str:
         """The gradient of what a pass is given, of this pass alone."""
@@ -294,9 +307,10 @@ class Driver:
         """(inputs and outputs that are saved, parameters that are kept) for the backward."""
         read: set[str] = set()
         parts = [(s, p) for s, p in zip(self.stages, self.backwards, strict=True) if p is not None]
-        for s, part in (*parts, *self.again()):
+        formed = zip(self.stages, (one or two for one, two in zip(self.formeds, self.forwards, strict=True)), strict=True)
+        for s, part in (*parts, *self.again(), *(formed if self.is_formed else ())):
             values = self._values(s)
-            for argument in part.arguments:
+            for argument in (a for a in part.arguments if a not in part.totals):
                 tensors = {g.name: g.tensor for g in s.stage.given}
                 tensors |= {n: n for n in s.stage.outputs}
                 read.add(tensors.get(argument, values[argument]))
@@ -304,6 +318,7 @@ class Driver:
                     read.add(values[argument].partition(".")[0])
         read.add(self.size_of(self.plan.index.extent).partition(".")[0])
         outputs = self.plan.operation.outputs
+        read |= set(self.floats if self.is_formed else ())
         tensors = [n for n in (*self.inputs, *outputs) if n in read]
         return tensors, [p for p in self.parameters if p in read]
 
@@ -371,7 +386,7 @@ class Driver:
         if s.stage.looped:
             inner = list(call)
             for g in read:
-                inner += self._gathered(fresh[g], g.axis, places[g])
+                inner += self._gathered_gradient(fresh[g], g.axis, places[g])
             body += ["for start, length in _blocks(size, block):", *indented(inner, 4)]
         else:
             body += [*call, *(f"{fresh[g]} = {places[g]}" for g in read)]

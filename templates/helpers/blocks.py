@@ -30,11 +30,16 @@ def _product_added(total, a, b):
 
 def _added(total, part):
     """The total so far and a part, in float32 at least; in place where nothing is recorded."""
-    if part is not None and part.is_floating_point() and part.dtype.itemsize < 4:
-        part = part.float()
+    part = _unrounded(part)
     if total is None:
         return part
     return total + part if torch.is_grad_enabled() else total.add_(part)
+
+
+def _unrounded(part):
+    """A part that more is added to or multiplied with, in float32 at least."""
+    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
+    return part.float() if half else part
 
 
 def _placed(whole, part, axis, start, size):
@@ -53,7 +58,7 @@ def _both(a, b):
 
 
 def _forming(*tensors):
-    """Where to keep the gradients that a forward forms, if any is wanted and none is recorded."""
+    """Where a forward keeps the gradients that it forms, if any is wanted, or None."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack():
         return None
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
