@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -30,6 +31,13 @@ def title(name: str) -> str:
 def schedule(letter: str) -> str:
     """The line of a module that says which index is taken in blocks."""
     return f"Computed in blocks of index {letter}."
+
+
+def blocks_of(text: str) -> str | None:
+    """The index that a module, given as its text, takes in blocks."""
+    start, end = schedule("\0").split("\0")
+    found = re.search(rf"^{re.escape(start)}(\w+){re.escape(end)}$", text, re.MULTILINE)
+    return None if found is None else found[1]
 
 
 def document(op: Operation, derivations: Sequence[Formulas], blocks: str | None = None) -> Doc:
