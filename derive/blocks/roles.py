@@ -28,7 +28,8 @@ from derive.algebra.expr import (
     sort_key,
     walk,
 )
-from derive.algebra.substitution import numbered, replace as replaced, substitute
+from derive.algebra.substitution import numbered, substitute
+from derive.algebra.substitution import replace as replaced
 from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Equation, KeepDim, Operation
 
@@ -210,11 +211,12 @@ def _check(equation: Equation, index: Index) -> None:
     for e in walk(equation.body):
         if isinstance(e, Reduce) and _is_over(e, index) and not _is_sum(equation, index, e):
             raise refused(index, f"equation {equation.name} takes the {e.kind} over it")
-        for position in e.positions if isinstance(e, Access) else ():
-            if position is not index and index in _outside_of_reads(position):
-                raise refused(
-                    index, f"equation {equation.name} reads {e.tensor} at positions made of it"
-                )
+        if isinstance(e, Access) and any(
+            position is not index and index in _outside_of_reads(position)
+            for position in e.positions
+        ):
+            what = f"equation {equation.name} reads {e.tensor} at positions made of it"
+            raise refused(index, what)
 
 
 def _outside_of_reads(e: Expr) -> set[Index]:

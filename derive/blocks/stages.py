@@ -87,7 +87,9 @@ class Plan:
             if stage is None:
                 found.add(one)
             else:
-                pending += [g.tensor for g in stage.given if g.read and self.kinds[g.tensor] == "float"]
+                pending += [
+                    g.tensor for g in stage.given if g.read and self.kinds[g.tensor] == "float"
+                ]
         return tuple(t.name for t in self.operation.inputs if t.kind == "float" and t.name in found)
 
 
@@ -100,7 +102,7 @@ def planned(op: Operation, letter: str) -> Plan:
         found.index,
         tuple(builder.stages()),
         builder.axes,
-        {x.name: x.kind for x in (*op.inputs, *found.equations)},
+        {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in found.equations},
     )
 
 
@@ -116,7 +118,8 @@ class _Builder:
     def __post_init__(self) -> None:
         self.equations = {e.name: e for e in self.roles.equations}
         self.inputs = {t.name: t for t in self.op.inputs}
-        self.axes = {x.name: x.axes for x in (*self.op.inputs, *self.roles.equations)}
+        self.axes = {t.name: t.axes for t in self.op.inputs}
+        self.axes |= {e.name: e.axes for e in self.roles.equations}
         self.taken = {*self.axes, *(p.name for p in self.op.parameters), *_letters(self)}
 
     # what comes when
@@ -129,7 +132,9 @@ class _Builder:
         last = max([*levels.values(), *(level for level, _ in groups)])
         for level in range(last + 1):
             made += [(self._needed(items), items) for n, items in groups if n == level]
-            whole = [e for e in self.equations if not self.roles.is_looped(e) and levels[e] == level]
+            whole = [
+                e for e in self.equations if not self.roles.is_looped(e) and levels[e] == level
+            ]
             if whole:
                 made.append((whole, whole))
         for n, (names, items) in enumerate(made):
@@ -198,7 +203,13 @@ class _Builder:
         tensors = [self._tensor(given[k], *k, reader) for k in entries]
         extents, sizes = self._extents(made, tensors, {given[k]: k for k in entries}, reader)
         used = {e.name for x in made for e in walk(x.body) if isinstance(e, Param)}
-        used |= {e.name for x in extents if x.size is not None for e in walk(x.size) if isinstance(e, Param)}
+        used |= {
+            e.name
+            for x in extents
+            if x.size is not None
+            for e in walk(x.size)
+            if isinstance(e, Param)
+        }
         parameters: list[Parameter] = [
             p for p in self.op.parameters if p.name in used and not isinstance(p, Choice)
         ]
@@ -233,15 +244,21 @@ class _Builder:
         wanted: list[Tensor] = []
         floats = [t for t in required if t.kind == "float"]
         if not any(t.name in here for t in floats):
-            made_floats = any(n in self.equations and self.equations[n].kind == "float" for n in here)
+            made_floats = any(
+                n in self.equations and self.equations[n].kind == "float" for n in here
+            )
             absent = any(n in self.inputs and self.inputs[n].default is not None for n in here)
             wanted += floats[:1] if absent or not made_floats else []
         for name in here & set(self.inputs):
             if self.inputs[name].default is not None:
                 for axis in self.inputs[name].axes:
                     if isinstance(axis, Index):
-                        wanted += [t for t in required if axis in t.axes and t.kind == "float"][:1] or [
-                            t for t in required if any(isinstance(i, Index) and i.extent == axis.extent for i in t.axes)
+                        wanted += [t for t in required if axis in t.axes and t.kind == "float"][
+                            :1
+                        ] or [
+                            t
+                            for t in required
+                            if any(isinstance(i, Index) and i.extent == axis.extent for i in t.axes)
                         ][:1]
         for t in wanted:
             if t.name not in {tensor for tensor, _ in given}:
@@ -271,7 +288,7 @@ class _Builder:
         known = {e.name: e for e in self.op.extents}
         sources: dict[str, list[tuple[str, int]]] = {}
         for t in tensors:
-            tensor, rows = given[t.name]
+            tensor, _ = given[t.name]
             for n, axis in enumerate(t.axes):
                 if isinstance(axis, Index):
                     sources.setdefault(axis.extent, []).append((t.name, n))
@@ -377,4 +394,6 @@ def _letters(builder: _Builder) -> Iterator[str]:
     for e in builder.op.extents:
         yield e.name
     for x in builder.roles.equations:
-        yield from (i.name for part in (*x.axes, x.body) for i in walk(part) if isinstance(i, Index))
+        yield from (
+            i.name for part in (*x.axes, x.body) for i in walk(part) if isinstance(i, Index)
+        )

@@ -52,7 +52,7 @@ class Check:
 
 
 def load_source(op: Operation, text: str) -> Function:
-    """The public function of the generated module of op; one in blocks is called with small ones."""
+    """The public function of the generated module of op; one in blocks takes small ones."""
     function: Function = loaded(op.name, text)
     return function if blocks_of(text) is None else _in_blocks(function)
 

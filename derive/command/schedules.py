@@ -28,7 +28,9 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
                 raise DeriveError(f"--blocks {text}: of which operation? Write NAME={text}")
             (name,) = names
         if name not in names:
-            raise DeriveError(f"--blocks {text}: there is no operation {name} among those asked for")
+            raise DeriveError(
+                f"--blocks {text}: there is no operation {name} among those asked for"
+            )
         if "," in letter or " " in letter.strip() or name in found:
             raise DeriveError(f"--blocks {text}: one index of {name} is taken in blocks, no more")
         found[name] = letter.strip() or None

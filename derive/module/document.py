@@ -57,8 +57,8 @@ def document(op: Operation, derivations: Sequence[Formulas], blocks: str | None 
     function += _arguments(op)
     if blocks is not None:
         function += wrap(
-            f"block: how many positions of {blocks} are taken at a time; None: as many as keep each "
-            "tensor of a block at 2**21 elements, all of them where it is compiled",
+            f"block: how many positions of {blocks} are taken at a time; None: as many as keep "
+            "each tensor of a block at 2**21 elements, all of them where it is compiled",
             _COLUMNS - 4,
         )
     function += ["", *_errors(op)]

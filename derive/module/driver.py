@@ -150,14 +150,19 @@ class Driver:
         if more:
             each = [f"{name} is not None and {name}.requires_grad" for name in self.inputs]
             optional = {t.name for t in self.plan.operation.inputs if t.default is not None}
-            each = [e if n in optional else f"{n}.requires_grad" for n, e in zip(self.inputs, each, strict=True)]
+            each = [
+                e if n in optional else f"{n}.requires_grad"
+                for n, e in zip(self.inputs, each, strict=True)
+            ]
             lines += called("wanted = (", each, ",)" if len(each) == 1 else ")", 4)
         for s, part in zip(self.stages, parts, strict=True):
             lines += self._run(s, part, part in self.formeds)
         if more:
             values = self._recomputed()
             if values:
-                lines += called('formed["values"] = (', values, ",)" if len(values) == 1 else ")", 4)
+                lines += called(
+                    'formed["values"] = (', values, ",)" if len(values) == 1 else ")", 4
+                )
         op = self.plan.operation
         rows = {n for s in self.stages for n in s.stage.rows}
         results = [n if n in rows else self._rounded(n, n) for n in op.outputs]
@@ -259,7 +264,9 @@ class Driver:
             extent = stage.sizes.get(p.name)
             known = {stage.start: "start", stage.length: "length"}
             if extent is not None:
-                values[p.name] = "size" if extent == self.plan.index.extent else self.size_of(extent)
+                values[p.name] = (
+                    "size" if extent == self.plan.index.extent else self.size_of(extent)
+                )
             else:
                 values[p.name] = known.get(p.name, p.name)
         return values
@@ -307,7 +314,11 @@ class Driver:
         """(inputs and outputs that are saved, parameters that are kept) for the backward."""
         read: set[str] = set()
         parts = [(s, p) for s, p in zip(self.stages, self.backwards, strict=True) if p is not None]
-        formed = zip(self.stages, (one or two for one, two in zip(self.formeds, self.forwards, strict=True)), strict=True)
+        formed = zip(
+            self.stages,
+            (one or two for one, two in zip(self.formeds, self.forwards, strict=True)),
+            strict=True,
+        )
         for s, part in (*parts, *self.again(), *(formed if self.is_formed else ())):
             values = self._values(s)
             for argument in (a for a in part.arguments if a not in part.totals):
@@ -319,8 +330,8 @@ class Driver:
         read.add(self.size_of(self.plan.index.extent).partition(".")[0])
         outputs = self.plan.operation.outputs
         read |= set(self.floats if self.is_formed else ())
-        tensors = [n for n in (*self.inputs, *outputs) if n in read]
-        return tensors, [p for p in self.parameters if p in read]
+        kept = [n for n in (*self.inputs, *outputs) if n in read]
+        return kept, [p for p in self.parameters if p in read]
 
     def backward_arguments(self) -> list[str]:
         """What the function of the backward is given."""
@@ -377,7 +388,10 @@ class Driver:
         values = self._values(s)
         lines = self._asked(s)
         names = [self._own(g) for g in given]
-        fresh = {g: f"{self._own(g)}_part" if self._is_again(g, contributed, read) else self._own(g) for g in read}
+        fresh = {
+            g: f"{self._own(g)}_part" if self._is_again(g, contributed, read) else self._own(g)
+            for g in read
+        }
         lines += none_of([fresh[g] for g in read], 4)
         single = len(names) == 1
         call = called(f"parts = {part.name}(", self._call(part, values), ")", 8)

@@ -44,7 +44,8 @@ _SOFTMAXES = ("torch.softmax", "torch.log_softmax")
 _OPERATORS = {"+": "add_", "-": "sub_", "*": "mul_", "/": "div_"}
 _METHODS = frozenset(
     "exp exp2 expm1 log log1p sqrt rsqrt square sin cos tan asin acos atan sinh cosh tanh sigmoid "
-    "abs neg reciprocal clamp clamp_min clamp_max erf erfc scatter_add index_add masked_fill".split()
+    "abs neg reciprocal clamp clamp_min clamp_max erf erfc scatter_add index_add masked_fill"
+    "".split()
 )
 
 
@@ -116,7 +117,6 @@ class _Body:
     whole: set[str] = field(default_factory=set)
     """The names that hold what they share as it is, and no view of it."""
     later: set[str] = field(default_factory=set)
-
 
     def shares(self, code: Code, other: Code) -> bool:
         """Whether both read the same memory."""

@@ -100,7 +100,9 @@ def _accumulated(
         alone = all(o.line.name != x.line.name for o in others)
         alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
         match x.line.code:
-            case Binary("@", a, b) if alone and x.line.name in summed and _are_matrices(a, b, trace):
+            case Binary("@", a, b) if (
+                alone and x.line.name in summed and _are_matrices(a, b, trace)
+            ):
                 totals.append(x.line.name)
                 code = Function("_product_added", (Name(x.line.name), a, b))
                 made.append(replace(x, line=replace(x.line, code=code)))
@@ -118,13 +120,13 @@ def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:
     """The lines in the dtype of all stages: no result is rounded, and ``x.dtype`` is that."""
     names = [t.name for t in stage.operation.inputs if t.kind == "float"]
-    names += [n for pair in program.cotangents if pair[1] is not None for n in pair]
+    names += [n for o, c in program.cotangents if c is not None for n in (o, c)]
     dtypes: dict[Code, Code] = {Attribute(Name(n), "dtype"): WIDE for n in names}
 
     def exact(code: Code) -> Code:
         if isinstance(code, Method) and code.name == "to" and code.args == (DTYPE,):
             return exact(code.obj)
-        return dtypes.get(code) or code.map(exact)  # type: ignore[no-any-return]
+        return dtypes[code] if code in dtypes else code.map(exact)
 
     return [replace(line, code=exact(line.code)) for line in lines]
 

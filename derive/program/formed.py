@@ -25,7 +25,6 @@ from derive.program.precision import LOW, Precision
 from derive.program.program import BackwardLine, Program
 from derive.program.tidy import Line
 
-
 NONE = Literal("None")
 
 
