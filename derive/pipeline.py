@@ -299,7 +299,9 @@ def _scheduled(stage: Stage) -> Scheduled:
     op = stage.operation
     read = {g.name for g in stage.given if g.read}
     wrt = tuple(t.name for t in op.inputs if t.kind == "float" and t.name in read)
-    made = with_absent(op, _lowered(op, _differentiated(op, wrt), program))
+    # A sum of all blocks is no output of one of them.
+    lower = partial(program, at_hand=tuple(stage.rows)) if stage.looped else program
+    made = with_absent(op, _lowered(op, _differentiated(op, wrt), lower))
     if not (stage.looped and _is_formed(stage) and _is_differentiable(stage)):
         return Scheduled(stage, made)
     derived = _differentiated(op, wrt, of=op.outputs[0])

@@ -60,8 +60,17 @@ WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
 
 
-def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Program:
-    """Lower the forward and the backward of ``op``, whose tensors look as the border says."""
+def program(
+    op: Operation,
+    lets: Lets,
+    backward: Backward,
+    border: Border,
+    at_hand: Collection[str] | None = None,
+) -> Program:
+    """Lower the forward and the backward of ``op``, whose tensors look as the border says.
+
+    The backward has these outputs at hand, or all.
+    """
     frame = frame_of(op)
     integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
@@ -72,7 +81,8 @@ def program(op: Operation, lets: Lets, backward: Backward, border: Border) -> Pr
         given = (op, lets, backward, frame, integers, set(taken), border.again())
         return _backward(*given, forward, products, kernels, outputs)
 
-    made = _in_orders(op.outputs, lets.say, lowered)
+    outputs = [n for n in op.outputs if at_hand is None or lets.say(n) in at_hand]
+    made = _in_orders(outputs, lets.say, lowered)
     noted = (*noted, *made.recognised)
     views = rearranges(border.op, forward)
     return replace(made, recognised=noted, rearranges=views, forward_precision=precision)

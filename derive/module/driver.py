@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from derive.algebra.expr import Index
 from derive.algebra.substitution import numbered
+from derive.blocks.roles import refused
 from derive.blocks.stages import Given, Plan, Stage
+from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.program import frame_of
 from derive.module.arguments import in_turn
 from derive.module.axes import shapes_from
@@ -182,10 +185,10 @@ class Driver:
             names = ["_" if n in left else n for n in stage.outputs]
             return called(f"{', '.join(names)} = {part.name}(", self._call(part, values), ")", 4)
         lines: list[str] = []
-        entries = [(n, stage.rows.get(n)) for n in stage.outputs]
-        own: list[tuple[str, int | None]] = []
+        entries = [(n, self._placed(n, stage.rows.get(n))) for n in stage.outputs]
+        own: list[tuple[str, str | None]] = []
         if forming:
-            own = [(self._own(g), g.axis) for g in self._pulled(s)]
+            own = [(self._own(g), self._placed(g.tensor, g.axis)) for g in self._pulled(s)]
             lines += self._asked(s)
         names = [n for n, _ in (*entries, *own)]
         lines += none_of([n for n in names if n not in left], 4)
@@ -208,17 +211,30 @@ class Driver:
             lines += called(key, given, ",)" if len(given) == 1 else ")", 4)
         return lines
 
-    def _rounded_rows(self, name: str, axis: int | None, value: str) -> str:
+    def _placed(self, name: str, axis: int | None) -> str | None:
+        """The place of the rows in a tensor, None where it has none."""
+        return None if axis is None else self._place(name, axis)
+
+    def _place(self, name: str, axis: int) -> str:
+        """The place of an axis, from the end behind a group of axes."""
+        axes = tuple(i if isinstance(i, Index) else None for i in self.plan.axes[name])
+        try:
+            return text(Frame(()).position(axes, axis))
+        except NeedsFlatGroups:
+            why = f"groups of axes stand on both sides of it in {name}"
+            raise refused(self.plan.index, why) from None
+
+    def _rounded_rows(self, name: str, axis: str | None, value: str) -> str:
         return value if axis is None else self._rounded(name, value)
 
     @staticmethod
-    def _gathered(name: str, axis: int | None, value: str) -> list[str]:
+    def _gathered(name: str, axis: str | None, value: str) -> list[str]:
         """A part of what the blocks give, added or put in its place."""
         if axis is None:
             return called(f"{name} = _added(", [name, value], ")", 8)
-        return called(f"{name} = _placed(", [name, value, str(axis), "start", "size"], ")", 8)
+        return called(f"{name} = _placed(", [name, value, axis, "start", "size"], ")", 8)
 
-    def _gathered_gradient(self, name: str, axis: int | None, value: str) -> list[str]:
+    def _gathered_gradient(self, name: str, axis: str | None, value: str) -> list[str]:
         """A part of a gradient, which is rounded with the whole."""
         value = value if axis is None or not self.uses_low else f"_unrounded({value})"
         return self._gathered(name, axis, value)
@@ -251,15 +267,18 @@ class Driver:
         optional = {t.name for t in self.plan.operation.inputs if t.default is not None}
         values = {n: n for n in ("low", "wide")} | {"wanted": "asked"}
         for g in stage.given:
-            values[g.name] = g.tensor if g.axis is None else _rows(g.tensor, g.axis, optional)
+            place = self._placed(g.tensor, g.axis)
+            values[g.name] = g.tensor if place is None else _rows(g.tensor, place, optional)
         for output in stage.outputs:
             axis = stage.rows.get(output)
-            values[output] = output if axis is None else _rows(output, axis)
+            place = self._placed(output, axis)
+            values[output] = output if place is None else _rows(output, place)
         for output, cotangent in s.program.cotangents:
             if cotangent is not None:
                 axis = stage.rows.get(output)
                 name = self._gradients[output]
-                values[cotangent] = name if axis is None else _rows(name, axis)
+                place = self._placed(output, axis)
+                values[cotangent] = name if place is None else _rows(name, place)
         for p in stage.operation.parameters:
             extent = stage.sizes.get(p.name)
             known = {stage.start: "start", stage.length: "length"}
@@ -400,7 +419,9 @@ class Driver:
         if s.stage.looped:
             inner = list(call)
             for g in read:
-                inner += self._gathered_gradient(fresh[g], g.axis, places[g])
+                inner += self._gathered_gradient(
+                    fresh[g], self._placed(g.tensor, g.axis), places[g]
+                )
             body += ["for start, length in _blocks(size, block):", *indented(inner, 4)]
         else:
             body += [*call, *(f"{fresh[g]} = {places[g]}" for g in read)]
@@ -438,7 +459,7 @@ class Driver:
         yield from self.backward()
 
 
-def _rows(name: str, axis: int, optional: set[str] | frozenset[str] = frozenset()) -> str:
+def _rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
     """The rows of a block."""
     if name in optional:
         return f"_rows({name}, {axis}, start, length)"

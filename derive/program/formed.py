@@ -27,6 +27,9 @@ from derive.program.tidy import Line
 
 NONE = Literal("None")
 
+_LOGARITHMS = {"torch.softmax": "torch.log_softmax", "_softmax_of": "_logsoftmax"}
+"""Each softmax and its logarithm."""
+
 
 @dataclass(frozen=True)
 class Formed:
@@ -58,6 +61,8 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     backward = [(x.line, x.needs) for x in program.backward]
     merged.run(forward, {name: f"{name}_low" for name in both.intersection(one.narrow)})
     outputs = {name: merged.names[name] for name in program.outputs}
+    # What the forward made of a tensor that is given the backward does not know.
+    merged.names.clear()
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
     merged.run([*setup, *shapes, *backward], outputs | given)
     gradients = {t: merged.names[name] for t, name in program.gradients.items()}
@@ -110,6 +115,7 @@ class _Merged:
         self.lines: list[tuple[Line, tuple[str, ...]]] = []
         self.names: dict[str, str] = {}
         self.taken = set(given)
+        self._given = frozenset(given)
         self._numbers: dict[Any, int] = {}
         self._of: dict[str, int] = {}
         self._held: dict[int, str] = {}
@@ -132,7 +138,7 @@ class _Merged:
             return
         read = line.name in names_in(line.code)
         name = line.name
-        if name in self._of and not read:
+        if name in self._given or (name in self._of and not read):
             name = numbered(name, self.taken)
         self.taken.add(name)
         for number_held in [n for n, held in self._held.items() if held == name]:
@@ -147,8 +153,8 @@ class _Merged:
         if isinstance(code, Name):
             return Name(self.names.get(code.id, code.id))
         code = code.map(self._code)
-        if isinstance(code, Function) and code.name == "torch.softmax":
-            number = self._number(Function("torch.log_softmax", code.args))
+        if isinstance(code, Function) and code.name in _LOGARITHMS:
+            number = self._number(Function(_LOGARITHMS[code.name], code.args))
             if number in self._held:
                 return Method(Name(self._held[number]), "exp")
         if isinstance(code, Conditional) and self._number(code.then) == self._number(code.other):

@@ -47,7 +47,9 @@ def _placed(whole, part, axis, start, size):
     if part is None or part.shape[axis] == size:
         return part
     if whole is None:
-        whole = part.new_empty((*part.shape[:axis], size, *part.shape[axis + 1 :]))
+        shape = list(part.shape)
+        shape[axis] = size
+        whole = part.new_empty(shape)
     whole.narrow(axis, start, part.shape[axis]).copy_(part)
     return whole
 
