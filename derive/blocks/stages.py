@@ -299,7 +299,7 @@ class _Builder:
         expressions = [e for x in made for e in (*x.axes, x.body)]
         expressions += [axis for t in tensors for axis in t.axes]
         needed: dict[str, None] = dict.fromkeys(sources)
-        pending = list(expressions)
+        pending = [*expressions, *(x.size for x in map(known.get, sources) if x and x.size)]
         groups = {e.extent for x in expressions for e in walk(x) if isinstance(e, Index)}
         while pending:
             for e in walk(pending.pop()):
