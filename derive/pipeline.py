@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -23,6 +23,7 @@ from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
+from derive.kernels.table import KERNELS
 from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -39,7 +40,7 @@ from derive.module.emit import emit
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.given import as_given
-from derive.notation.operation import Choice, Equation, Operation
+from derive.notation.operation import Choice, Operation
 from derive.notation.split import is_plain, split_axes
 from derive.program.formed import formed
 from derive.program.program import Program
@@ -268,7 +269,7 @@ def source(op: Operation, blocks: str | None = None) -> str:
         programs = {name: program_of(code.operation, name) for name in names}
         variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
         derivations = [_formulas(op, option) for option in names]
-        text = emit(code, variants, tests, document(op, derivations))
+        text = emit(code, variants, tests, document(op, derivations, _kernels(programs.values())))
         return check_code(op.name, text)
 
 
@@ -283,14 +284,15 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
         for option, chosen in options(code.operation):
             plan = planned(chosen, letter)
             stages = tuple(map(_scheduled, plan.stages))
-            if not all(_is_formed(s) for s in plan.stages if s.looped and _is_differentiable(s)):
+            if not all(s.makes_a_number for s in plan.stages if s.looped and s.is_differentiable):
                 stages = tuple(replace(s, formed=None) for s in stages)
             whole = program_of(code.operation, option)
             prefix = f"_{op.name}" + ("" if option is None else f"_{option}")
             driver = Driver(plan, stages, whole, prefix)
             variants.append(BlockedVariant(option, stages, driver))
         derivations = [_formulas(op, option) for option, _ in options(op)]
-        text = emit_blocked(code, variants, tests, document(op, derivations, letter))
+        kernels = _kernels(s.program for v in variants for s in v.stages)
+        text = emit_blocked(code, variants, tests, document(op, derivations, kernels, letter))
         return check_code(op.name, text)
 
 
@@ -302,7 +304,7 @@ def _scheduled(stage: Stage) -> Scheduled:
     # A sum of all blocks is no output of one of them.
     lower = partial(program, at_hand=tuple(stage.rows)) if stage.looped else program
     made = with_absent(op, _lowered(op, _differentiated(op, wrt), lower))
-    if not (stage.looped and _is_formed(stage) and _is_differentiable(stage)):
+    if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
         return Scheduled(stage, made)
     derived = _differentiated(op, wrt, of=op.outputs[0])
     optional = [t.name for t in op.inputs if t.default is not None]
@@ -310,20 +312,10 @@ def _scheduled(stage: Stage) -> Scheduled:
     return Scheduled(stage, made, both)
 
 
-def _is_differentiable(stage: Stage) -> bool:
-    """Whether what it makes has a gradient."""
-    given = {g.name for g in stage.given if g.read}
-    floats = any(t.kind == "float" and t.name in given for t in stage.operation.inputs)
-    return floats and any(e.kind == "float" for e in _made_by(stage))
-
-
-def _is_formed(stage: Stage) -> bool:
-    """Whether its gradients are those of a number, times the cotangent of that."""
-    return [(e.axes, e.kind) for e in _made_by(stage)] == [((), "float")]
-
-
-def _made_by(stage: Stage) -> list[Equation]:
-    return [e for e in stage.operation.equations if e.name in stage.outputs]
+def _kernels(programs: Iterable[Program]) -> dict[str, str]:
+    """The fused kernels that programs call, each with the equation that it computes."""
+    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
+    return {r.pattern: r.states for r in found}
 
 
 @lru_cache(maxsize=256)

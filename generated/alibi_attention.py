@@ -12,6 +12,10 @@ Gradients, G the cotangent of output:
     grad_key[*b,h,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,h,i,j]·query[*b,h,i,d]
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·(j − i)
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -81,8 +85,8 @@ def _alibi_attention_forward(query, key, value, slopes):
     position = _positions(query.shape[-2], query).unsqueeze(1)
     position2 = _positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
-    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + part
+    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
@@ -99,16 +103,12 @@ def _alibi_attention_backward(ctx, G):
     position = _positions(query.shape[-2], G).unsqueeze(1)
     position2 = _positions(key.shape[-2], G)
     u = (position2 - position).to(wide)
-    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + part
+    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    if (
-        ctx.needs_input_grad[0]
-        or ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[3]
-    ):
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
@@ -118,9 +118,9 @@ def _alibi_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        part2 = query.shape[-3]
-        part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
-        grad_slopes = (part3 * u).sum((1, 2))
+        part = query.shape[-3]
+        product = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
+        grad_slopes = product.sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -150,8 +150,8 @@ class _AlibiAttention(Function):
         position = _positions(query.shape[-2], G).unsqueeze(1)
         position2 = _positions(key.shape[-2], G)
         u = (position2 - position).to(wide)
-        part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        S = slopes.unsqueeze(1).unsqueeze(2) * u + part
+        ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
         mask = position2 <= position
         p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
         P = torch.where(mask, p, 0)
@@ -161,8 +161,8 @@ class _AlibiAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part2 = grad_P.to(wide)
-            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
@@ -170,9 +170,9 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part3 = query.shape[-3]
-            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
-            grad_slopes = (part4 * u).sum((1, 2))
+            part2 = query.shape[-3]
+            part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
+            grad_slopes = (part3 * u).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 
 

@@ -82,9 +82,9 @@ class _Atan2(Function):
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        part = A.square() + B.square()
-        mask = part != 0
-        chosen = torch.where(mask, part, 1)
+        added = A.square() + B.square()
+        mask = added != 0
+        chosen = torch.where(mask, added, 1)
         if ctx.needs_input_grad[0]:
             grad_A = torch.where(mask, G * B / chosen, 0)
         if ctx.needs_input_grad[1]:

@@ -96,13 +96,14 @@ class _AvgPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        part = stride * _positions(G.shape[2], G)
-        part2 = _positions(kernel_size, G) + part.unsqueeze(1)
+        product = stride * _positions(G.shape[2], G)
+        position = _positions(kernel_size, G)
+        added = (position + product.unsqueeze(1)).flatten()
         zeros = G.new_zeros(input_shape)
-        part3 = G.unsqueeze(3)
-        part4 = part3.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))
-        part5 = part4.reshape((G.shape[0], G.shape[1], G.shape[2] * kernel_size))
-        grad_input = zeros.index_add(2, part2.flatten(), part5) / kernel_size
+        part = G.unsqueeze(3)
+        part2 = part.expand((G.shape[0], G.shape[1], G.shape[2], kernel_size))
+        part3 = part2.reshape((G.shape[0], G.shape[1], G.shape[2] * kernel_size))
+        grad_input = zeros.index_add(2, added, part3) / kernel_size
         return grad_input, None, None
 
 

@@ -96,14 +96,14 @@ class _AvgPool2d(Function):
         input_shape = ctx.input_shape
         G = _wide(G)[0]
         position = _positions(kernel_height, G).unsqueeze(1)
-        part = position + stride * _positions(G.shape[2], G)
+        added = position + stride * _positions(G.shape[2], G)
         position2 = _positions(kernel_width, G).unsqueeze(1)
-        part2 = position2 + stride * _positions(G.shape[3], G)
-        part3 = part.unsqueeze(1).unsqueeze(3)
-        part4 = G.permute(2, 3, 0, 1)
-        part5 = input_shape[2]
-        zeros = G.new_zeros((part5, input_shape[3], G.shape[0], G.shape[1]))
-        part6 = part4.expand(
+        added2 = position2 + stride * _positions(G.shape[3], G)
+        part = added.unsqueeze(1).unsqueeze(3)
+        part2 = G.permute(2, 3, 0, 1)
+        part3 = input_shape[2]
+        zeros = G.new_zeros((part3, input_shape[3], G.shape[0], G.shape[1]))
+        part4 = part2.expand(
             (
                 kernel_height,
                 kernel_width,
@@ -113,8 +113,8 @@ class _AvgPool2d(Function):
                 G.shape[1],
             ),
         )
-        part7 = zeros.index_put((part3, part2.unsqueeze(1)), part6, accumulate=True)
-        grad_input = part7.permute(2, 3, 0, 1) / (kernel_height * kernel_width)
+        part5 = zeros.index_put((part, added2.unsqueeze(1)), part4, accumulate=True)
+        grad_input = part5.permute(2, 3, 0, 1) / (kernel_height * kernel_width)
         return grad_input, None, None, None
 
 

@@ -99,12 +99,12 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     mu = input.mean((0, 2))
     u = input - mu.unsqueeze(1)
-    part = input.shape[0] * input.shape[2] - correction
-    var = u.square().sum((0, 2)) / part
+    difference = input.shape[0] * input.shape[2] - correction
+    var = u.square().sum((0, 2)) / difference
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    part2 = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part3 = part2 if bias is None else part2 + bias.unsqueeze(1)
-    return _no_view(part3.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part = xhat if weight is None else weight.unsqueeze(1) * xhat
+    added = part if bias is None else part + bias.unsqueeze(1)
+    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _BatchNorm(Function):
@@ -142,18 +142,21 @@ class _BatchNorm(Function):
             input = input.reshape((input_shape[0], input_shape[1], size))
             mu = input.mean((0, 2))
             u = input - mu.unsqueeze(1)
-            part = input.shape[0] * input.shape[2] - correction
-            var = u.square().sum((0, 2)) / part
-            inverse = (var + eps).rsqrt().unsqueeze(1)
-            xhat = inverse * u
-            part2 = G * xhat
+            difference = input.shape[0] * input.shape[2] - correction
+            var = u.square().sum((0, 2)) / difference
+            inverse_root = (var + eps).rsqrt().unsqueeze(1)
+            xhat = inverse_root * u
+            product = G * xhat
         if ctx.needs_input_grad[0]:
-            part3 = G - part2.sum((0, 2), keepdim=True) / part * xhat
-            part4 = part3 - G.mean((0, 2)).unsqueeze(1)
-            part5 = inverse if weight is None else weight.unsqueeze(1) * inverse
-            grad_input = (part5 * part4).reshape(input_shape)
+            difference2 = G - product.sum((0, 2), keepdim=True) / difference * xhat
+            difference3 = difference2 - G.mean((0, 2)).unsqueeze(1)
+            part = (
+                inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
+            )
+            product2 = part * difference3
+            grad_input = product2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part2.sum((0, 2))
+            grad_weight = product.sum((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None

@@ -98,11 +98,11 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = inverse * (input - running_mean.unsqueeze(1))
+    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
+    xhat = inverse_root * (input - running_mean.unsqueeze(1))
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(part2.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    added = part if bias is None else part + bias.unsqueeze(1)
+    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -139,34 +139,36 @@ class _BatchNormInference(Function):
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
-        needs_inverse2 = needs_grad_weight or needs[0]
-        needs_inverse = needs_inverse2 or needs[1]
+        needs_inverse_root2 = needs_grad_weight or needs[0]
+        needs_inverse_root = needs_inverse_root2 or needs[1]
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], size))
-        if needs_inverse:
-            part = running_var + eps
-            inverse = part.rsqrt()
-        if needs_inverse2:
-            inverse2 = inverse.unsqueeze(1)
+        if needs_inverse_root:
+            added = running_var + eps
+            inverse_root = added.rsqrt()
+        if needs_inverse_root2:
+            inverse_root2 = inverse_root.unsqueeze(1)
         if needs_grad_weight:
             input = input.reshape((input_shape[0], input_shape[1], size))
-            xhat = inverse2 * (input - running_mean.unsqueeze(1))
+            xhat = inverse_root2 * (input - running_mean.unsqueeze(1))
             grad_weight = (G * xhat).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            part2 = inverse2 if weight is None else weight.unsqueeze(1) * inverse2
-            grad_input = (part2 * G).reshape(input_shape)
+            part = (
+                inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
+            )
+            grad_input = (part * G).reshape(input_shape)
         if needs[1]:
-            part3 = -grad_bias if weight is None else -weight * grad_bias
-            grad_running_mean = part3 * inverse
+            part2 = -grad_bias if weight is None else -weight * grad_bias
+            grad_running_mean = part2 * inverse_root
         if needs[2]:
-            part4 = (
+            part3 = (
                 -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
             )
-            grad_running_var = part4 / part
+            grad_running_var = part3 / added
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:

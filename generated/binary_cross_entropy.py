@@ -120,8 +120,8 @@ def _applied(function, *args):
 def _binary_cross_entropy_mean_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + part
+    product = (1 - target) * (1 - input).log().clamp(min=-100)
+    u = target * input.log().clamp(min=-100) + product
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
@@ -147,30 +147,31 @@ class _BinaryCrossEntropyMean(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        part = 1 - input
-        part2 = part.log()
-        part3 = input.log()
+        difference = 1 - input
+        logarithm = difference.log()
+        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part4 = part2.clamp(min=-100)
-            part5 = part3.clamp(min=-100)
+            clamped = logarithm.clamp(min=-100)
+            clamped2 = input_log.clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = part2 >= -100
-            mask2 = part3 >= -100
-            part6 = G * u if weight is None else G * weight * u
-            chosen = _where(mask, part6 / torch.where(mask, part, 1), 0)
-            part7 = G * target if weight is None else G * target * weight
-            part8 = part7 / torch.where(mask2, input, 1)
-            grad_input = (chosen - _where(mask2, part8, 0)) / math.prod(input.shape)
+            mask = logarithm >= -100
+            mask2 = input_log >= -100
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
+            part2 = G * u if weight is None else G * weight * u
+            ratio2 = part2 / torch.where(mask, difference, 1)
+            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
+            grad_input = difference2 / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                G / math.prod(input.shape) * (part4 - part5)
+                G / math.prod(input.shape) * (clamped - clamped2)
                 if weight is None
-                else G / math.prod(input.shape) * weight * (part4 - part5)
+                else G / math.prod(input.shape) * weight * (clamped - clamped2)
             )
         if ctx.needs_input_grad[2]:
-            u2 = target * part5 + u * part4
+            u2 = target * clamped2 + u * clamped
             grad_weight = -G / math.prod(input.shape) * u2
         return grad_input, grad_target, grad_weight
 
@@ -178,8 +179,8 @@ class _BinaryCrossEntropyMean(Function):
 def _binary_cross_entropy_sum_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + part
+    product = (1 - target) * (1 - input).log().clamp(min=-100)
+    u = target * input.log().clamp(min=-100) + product
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
@@ -205,27 +206,27 @@ class _BinaryCrossEntropySum(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        part = 1 - input
-        part2 = part.log()
-        part3 = input.log()
+        difference = 1 - input
+        logarithm = difference.log()
+        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G if weight is None else G * weight
+            product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part5 = part2.clamp(min=-100)
-            part6 = part3.clamp(min=-100)
+            clamped = logarithm.clamp(min=-100)
+            clamped2 = input_log.clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = part2 >= -100
-            mask2 = part3 >= -100
-            chosen = _where(mask, part4 * u / torch.where(mask, part, 1), 0)
-            part7 = G * target if weight is None else G * target * weight
-            part8 = part7 / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, part8, 0)
+            mask = logarithm >= -100
+            mask2 = input_log >= -100
+            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, ratio, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = part4 * (part5 - part6)
+            grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
-            u2 = target * part6 + u * part5
+            u2 = target * clamped2 + u * clamped
             grad_weight = -G * u2
         return grad_input, grad_target, grad_weight
 
@@ -233,8 +234,8 @@ class _BinaryCrossEntropySum(Function):
 def _binary_cross_entropy_none_forward(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + part
+    product = (1 - target) * (1 - input).log().clamp(min=-100)
+    u = target * input.log().clamp(min=-100) + product
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
@@ -259,27 +260,27 @@ class _BinaryCrossEntropyNone(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        part = 1 - input
-        part2 = part.log()
-        part3 = input.log()
+        difference = 1 - input
+        logarithm = difference.log()
+        input_log = input.log()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G if weight is None else G * weight
+            product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part5 = part2.clamp(min=-100)
-            part6 = part3.clamp(min=-100)
+            clamped = logarithm.clamp(min=-100)
+            clamped2 = input_log.clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = part2 >= -100
-            mask2 = part3 >= -100
-            chosen = _where(mask, part4 * u / torch.where(mask, part, 1), 0)
-            part7 = G * target if weight is None else G * target * weight
-            part8 = part7 / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, part8, 0)
+            mask = logarithm >= -100
+            mask2 = input_log >= -100
+            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, ratio, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = part4 * (part5 - part6)
+            grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
-            u2 = target * part6 + u * part5
+            u2 = target * clamped2 + u * clamped
             grad_weight = -G * u2
         return grad_input, grad_target, grad_weight
 

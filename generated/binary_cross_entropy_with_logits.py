@@ -92,8 +92,8 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    part2 = part * torch.nn.functional.logsigmoid(input)
-    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    product = part * torch.nn.functional.logsigmoid(input)
+    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
@@ -118,40 +118,40 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
-        part = math.prod(input.shape[:-1]) * input.shape[-1]
+        product = math.prod(input.shape[:-1]) * input.shape[-1]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part2 = -input
+            part = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part3 = torch.nn.functional.logsigmoid(input)
+            part2 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part4 = target if pos_weight is None else pos_weight * target
+            product2 = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part5 = G / part if weight is None else G / part * weight
+            product3 = G / product if weight is None else G / product * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part6 = torch.nn.functional.logsigmoid(part2)
+            part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part7 = -G / part
+            ratio = -G / product
         if ctx.needs_input_grad[0]:
-            grad_input = part5 * (u * input.sigmoid() - part4 * part2.sigmoid())
+            grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part8 = part3 if pos_weight is None else pos_weight * part3
-            grad_target = part5 * (part6 - part8)
+            part4 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = product3 * (part3 - part4)
         if ctx.needs_input_grad[2]:
-            u2 = part4 * part3 + u * part6
-            grad_weight = part7 * u2
+            u2 = product2 * part2 + u * part3
+            grad_weight = ratio * u2
         if ctx.needs_input_grad[3]:
-            part9 = target if weight is None else target * weight
-            part10 = (part9 * part3).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part7 * part10
+            part5 = target if weight is None else target * weight
+            part6 = (part5 * part2).sum_to_size((input.shape[-1],))
+            grad_pos_weight = ratio * part6
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -159,8 +159,8 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    part2 = part * torch.nn.functional.logsigmoid(input)
-    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    product = part * torch.nn.functional.logsigmoid(input)
+    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
@@ -199,25 +199,25 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
             part2 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part3 = target if pos_weight is None else pos_weight * target
+            product = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G if weight is None else G * weight
+            product2 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part5 = torch.nn.functional.logsigmoid(part)
+            part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part6 = -G
+            part4 = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part4 * (u * input.sigmoid() - part3 * part.sigmoid())
+            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part7 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = part4 * (part5 - part7)
+            part5 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = product2 * (part3 - part5)
         if ctx.needs_input_grad[2]:
-            u2 = part3 * part2 + u * part5
-            grad_weight = part6 * u2
+            u2 = product * part2 + u * part3
+            grad_weight = part4 * u2
         if ctx.needs_input_grad[3]:
-            part8 = target if weight is None else target * weight
-            part9 = (part8 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part6 * part9
+            part6 = target if weight is None else target * weight
+            part7 = (part6 * part2).sum_to_size((input.shape[-1],))
+            grad_pos_weight = part4 * part7
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -225,8 +225,8 @@ def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_we
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    part2 = part * torch.nn.functional.logsigmoid(input)
-    u = part2 + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    product = part * torch.nn.functional.logsigmoid(input)
+    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
@@ -264,23 +264,23 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
             part2 = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
-            part3 = target if pos_weight is None else pos_weight * target
+            product = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part4 = G if weight is None else G * weight
+            product2 = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part5 = torch.nn.functional.logsigmoid(part)
+            part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[0]:
-            grad_input = part4 * (u * input.sigmoid() - part3 * part.sigmoid())
+            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part6 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = part4 * (part5 - part6)
+            part4 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = product2 * (part3 - part4)
         if ctx.needs_input_grad[2]:
-            u2 = part3 * part2 + u * part5
+            u2 = product * part2 + u * part3
             grad_weight = -G * u2
         if ctx.needs_input_grad[3]:
-            part7 = G * target if weight is None else G * target * weight
-            part8 = part7 * part2
-            grad_pos_weight = -part8.sum_to_size((input.shape[-1],))
+            part5 = G * target if weight is None else G * target * weight
+            product3 = part5 * part2
+            grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 

@@ -89,10 +89,10 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part3 = total + x2_centred.square().sum(-1).unsqueeze(-2) - part2
-    return (1 / (1 + gamma * part3.clamp_min(0))).to(dtype)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    return (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
 
 
 class _CauchyKernel(Function):
@@ -123,14 +123,14 @@ class _CauchyKernel(Function):
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        part2 = G * K.square()
-        part3 = 2 * gamma
+        product = G * K.square()
+        product2 = 2 * gamma
         if ctx.needs_input_grad[0]:
-            part4 = (part2.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = part3 * (part4 - part2.sum(-1, keepdim=True) * x1_centred)
+            product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = product2 * (product3 - product.sum(-1, keepdim=True) * x1_centred)
         if ctx.needs_input_grad[1]:
-            part5 = (part2.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = part3 * (part5 - part2.sum(-2).unsqueeze(-1) * x2_centred)
+            product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = product2 * (product4 - product.sum(-2).unsqueeze(-1) * x2_centred)
         return grad_x1, grad_x2, None
 
 

@@ -72,12 +72,10 @@ def _causal_conv1d_forward(input, weight, bias, dilation):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
     input = _cast(wide, input)[0]
-    part = dilation * weight.shape[2] - dilation
-    part2 = torch.nn.functional.pad(input, (part, 0)).to(low)
-    part3 = None if bias is None else bias.unsqueeze(1)
-    part4 = weight.flip(2)
-    part5 = torch.nn.functional.conv1d(part2, part4, dilation=dilation)
-    return part5 if bias is None else part3 + part5
+    difference = dilation * weight.shape[2] - dilation
+    part = torch.nn.functional.pad(input, (difference, 0)).to(low)
+    part2 = torch.nn.functional.conv1d(part, weight.flip(2), dilation=dilation)
+    return part2 if bias is None else bias.unsqueeze(1) + part2
 
 
 class _CausalConv1d(Function):
@@ -107,17 +105,17 @@ class _CausalConv1d(Function):
         input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = dilation * weight.shape[2] - dilation
+            difference = dilation * weight.shape[2] - dilation
         if ctx.needs_input_grad[0]:
-            part2 = torch.nn.functional.pad(G, (0, part)).to(low)
-            part3 = weight.transpose(0, 1)
-            grad_input = torch.nn.functional.conv1d(part2, part3, dilation=dilation)
+            part = torch.nn.functional.pad(G, (0, difference)).to(low)
+            part2 = weight.transpose(0, 1)
+            grad_input = torch.nn.functional.conv1d(part, part2, dilation=dilation)
         if ctx.needs_input_grad[1]:
-            part4 = torch.nn.functional.pad(input, (part, 0)).to(low)
-            part5 = torch.nn.grad.conv1d_weight(
-                part4, weight.shape, G.to(low), dilation=dilation
+            part3 = torch.nn.functional.pad(input, (difference, 0)).to(low)
+            part4 = torch.nn.grad.conv1d_weight(
+                part3, weight.shape, G.to(low), dilation=dilation
             )
-            grad_weight = part5.flip(2)
+            grad_weight = part4.flip(2)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

@@ -18,6 +18,10 @@ Gradients, G the cotangent of output:
     grad_Wq[d,k] = Σₙᵢ grad_Q[n,i,d]·x[n,i,k]
     grad_Wk[d,k] = Σₙᵢ grad_K[n,i,d]·x[n,i,k]
     grad_Wv[e,k] = Σₙᵢ grad_V[n,i,e]·x[n,i,k]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -114,19 +118,11 @@ def _causal_self_attention_backward(ctx, G):
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
-    if (
-        ctx.needs_input_grad[0]
-        or ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[2]
-    ):
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         V = x @ Wv.mT
         grad_P = G @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
-    if (
-        ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[2]
-        or ctx.needs_input_grad[3]
-    ):
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part = _flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])

@@ -95,10 +95,10 @@ def _cdist_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part3 = total + x2_centred.square().sum(-1).unsqueeze(-2) - part2
-    squared = part3.clamp_min(0)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    squared = difference.clamp_min(0)
     mask = squared > 0
     return _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
 
@@ -130,18 +130,18 @@ class _Cdist(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         part2 = x1_centred.to(low)
-        part3 = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
+        product = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
         total = x1_centred.square().sum(-1, keepdim=True)
-        part4 = total + x2_centred.square().sum(-1).unsqueeze(-2) - part3
-        squared = part4.clamp_min(0)
+        difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+        squared = difference.clamp_min(0)
         mask = squared > 0
         grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
         if ctx.needs_input_grad[0]:
-            part5 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - part5)
+            product2 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product2)
         if ctx.needs_input_grad[1]:
-            part6 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
-            grad_x2 = 2 * (part6 - (grad_squared.mT.to(low) @ part2).to(wide))
+            product3 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = 2 * (product3 - (grad_squared.mT.to(low) @ part2).to(wide))
         return grad_x1, grad_x2
 
 

@@ -90,11 +90,12 @@ class _CdistManhattan(Function):
         x1, x2 = ctx.saved_tensors
         x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None
-        part = G.unsqueeze(-1) * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign().mT
+        sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
+        product = G.unsqueeze(-1) * sign.mT
         if ctx.needs_input_grad[0]:
-            grad_x1 = part.sum(-2)
+            grad_x1 = product.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = -part.sum(-3)
+            grad_x2 = -product.sum(-3)
         return grad_x1, grad_x2
 
 

@@ -76,10 +76,10 @@ def _cdist_squared_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part2).clamp_min(0)
-    return D.to(dtype)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    return difference.clamp_min(0).to(dtype)
 
 
 class _CdistSquared(Function):
@@ -108,11 +108,11 @@ class _CdistSquared(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            part2 = (G.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - part2)
+            product = (G.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - product)
         if ctx.needs_input_grad[1]:
-            part3 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - part3)
+            product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - product2)
         return grad_x1, grad_x2
 
 

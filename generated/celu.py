@@ -5,6 +5,10 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, exp(input[*p]/alpha))
+
+Kernels of torch, and the equations that they compute:
+
+    celu: y = where(x > 0, x, alpha*expm1(x/alpha))
 """
 # mypy: ignore-errors
 
@@ -23,14 +27,6 @@ def _number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is beyond float64, above 1.8e308") from None
-
-
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
 
 
 def _promoted(*tensors):
@@ -88,11 +84,9 @@ def _applied(function, *args):
 
 
 def _celu_forward(input, alpha):
-    dtype = _of_float32(input)
+    dtype = _promoted(input)
     input = _wide(input)[0]
-    mask = input > 0
-    part = alpha * torch.where(~mask, input / alpha, 1).expm1()
-    return _where(mask, input, part).to(dtype)
+    return torch.celu(input, alpha).to(dtype)
 
 
 class _Celu(Function):

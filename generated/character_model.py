@@ -34,6 +34,10 @@ Gradients, G the cotangent of loss:
     grad_b2[c] = Σₙ grad_logits[n,c]
     grad_bngain[o,j] = Σₙ grad_hpreact[n,j]·bnraw[n,j]
     grad_bnbias[o,j] = Σₙ grad_hpreact[n,j]
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
 """
 # mypy: ignore-errors
 
@@ -153,13 +157,12 @@ def _character_model_backward(ctx, G):
     C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
     bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
     needs = ctx.needs_input_grad
-    needs_part7 = needs[0] or needs[1]
-    needs_total = needs_part7 or needs[5]
+    needs_part5 = needs[0] or needs[1]
+    needs_total = needs_part5 or needs[5]
     needs_grad_hpreact = needs_total or needs[6]
     needs_part4 = needs_grad_hpreact or needs[3]
     needs_grad_logits = needs_part4 or needs[4]
-    grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
-    grad_bnbias = None
+    grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = grad_bnbias = None
     if needs_grad_logits:
         part = Xb.flatten()
         emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
@@ -184,17 +187,17 @@ def _character_model_backward(ctx, G):
         grad_hpreact = torch.ops.aten.tanh_backward((part4 @ W2.mT).to(wide), h)
     if needs_total:
         total = (grad_hpreact * bnraw).sum(0)
-    if needs_part7:
-        part5 = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
-        part6 = bngain.select(0, 0) * bnvar_inv
-        grad_hprebn = part6 * (part5 - grad_hpreact.mean(0))
-        part7 = grad_hprebn.to(low)
+    if needs_part5:
+        difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
+        difference2 = difference - grad_hpreact.mean(0)
+        grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+        part5 = grad_hprebn.to(low)
     if needs[0]:
-        grad_embcat = part7 @ W1.mT
-        part8 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-        grad_C = G.new_zeros(C.shape).index_add(0, part, part8.to(wide))
+        grad_embcat = part5 @ W1.mT
+        part6 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
+        grad_C = G.new_zeros(C.shape).index_add(0, part, part6.to(wide))
     if needs[1]:
-        grad_W1 = embcat.mT @ part7
+        grad_W1 = embcat.mT @ part5
     if needs[2]:
         grad_b1 = G.new_zeros(b1.shape)
     if needs[3]:
@@ -244,8 +247,8 @@ class _CharacterModel(Function):
         C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
         bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
         needs = ctx.needs_input_grad
-        needs_part7 = needs[0] or needs[1]
-        needs_total = needs_part7 or needs[5]
+        needs_part5 = needs[0] or needs[1]
+        needs_total = needs_part5 or needs[5]
         needs_grad_hpreact = needs_total or needs[6]
         needs_part4 = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_part4 or needs[4]
@@ -275,17 +278,17 @@ class _CharacterModel(Function):
             grad_hpreact = (1 - h.square()) * (part4 @ W2.mT).to(wide)
         if needs_total:
             total = (grad_hpreact * bnraw).sum(0)
-        if needs_part7:
-            part5 = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
-            part6 = bngain.select(0, 0) * bnvar_inv
-            grad_hprebn = part6 * (part5 - grad_hpreact.mean(0))
-            part7 = grad_hprebn.to(low)
+        if needs_part5:
+            difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
+            difference2 = difference - grad_hpreact.mean(0)
+            grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+            part5 = grad_hprebn.to(low)
         if needs[0]:
-            grad_embcat = part7 @ W1.mT
-            part8 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-            grad_C = G.new_zeros(C.shape).index_add(0, part, part8.to(wide))
+            grad_embcat = part5 @ W1.mT
+            part6 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
+            grad_C = G.new_zeros(C.shape).index_add(0, part, part6.to(wide))
         if needs[1]:
-            grad_W1 = embcat.mT @ part7
+            grad_W1 = embcat.mT @ part5
         if needs[2]:
             grad_b1 = G.new_zeros(b1.shape)
         if needs[3]:

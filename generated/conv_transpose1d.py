@@ -75,14 +75,13 @@ def _conv_transpose1d_forward(
     wide = torch.promote_types(low, torch.float32)
     input, weight = _cast(low, input, weight)
     bias = _cast(wide, bias)[0]
-    part = output_padding - padding
-    part2 = None if bias is None else bias.unsqueeze(1)
-    part3 = torch.nn.functional.conv_transpose1d(
+    difference = output_padding - padding
+    part = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    part4 = torch.nn.functional.pad(part3.to(wide), (-padding, part))
-    output = part4 if bias is None else part2 + part4
-    return output.to(dtype)
+    part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
+    part3 = part2 if bias is None else bias.unsqueeze(1) + part2
+    return part3.to(dtype)
 
 
 class _ConvTranspose1d(Function):
@@ -202,8 +201,8 @@ def conv_transpose1d(
             f"conv_transpose1d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    part = dilation * (weight.shape[2] - 1) + output_padding
-    size = part + stride * (input.shape[2] - 1) + 1 - 2 * padding
+    added = dilation * (weight.shape[2] - 1) + output_padding
+    size = added + stride * (input.shape[2] - 1) + 1 - 2 * padding
     if size < 0:
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"

@@ -162,18 +162,18 @@ class _CosineEmbeddingLossMean(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse
+            inverse_root = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse_root
             chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
-            part = -0.5 * grad_cosine * cosine
-            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
+            product = -0.5 * grad_cosine * cosine
+            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = part / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
+            grad_square1 = product / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
         if ctx.needs_input_grad[1]:
-            grad_square2 = part / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
+            grad_square2 = product / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None
@@ -215,18 +215,18 @@ class _CosineEmbeddingLossSum(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse
+            inverse_root = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse_root
             chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = chosen - torch.where(target == 1, G, 0)
-            part = -0.5 * grad_cosine * cosine
-            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
+            product = -0.5 * grad_cosine * cosine
+            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = part / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
+            grad_square1 = product / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
         if ctx.needs_input_grad[1]:
-            grad_square2 = part / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
+            grad_square2 = product / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None
@@ -268,18 +268,18 @@ class _CosineEmbeddingLossNone(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse
+            inverse_root = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * inverse_root
             chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
             grad_cosine = chosen - torch.where(target == 1, G, 0)
-            part = -0.5 * grad_cosine * cosine
-            part2 = grad_cosine.unsqueeze(1) * inverse.unsqueeze(1)
+            product = -0.5 * grad_cosine * cosine
+            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = part / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + part2 * input2
+            grad_square1 = product / square1
+            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
         if ctx.needs_input_grad[1]:
-            grad_square2 = part / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + part2 * input1
+            grad_square2 = product / square2
+            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target.shape)
         return grad_input1, grad_input2, grad_target, None

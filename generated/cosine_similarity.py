@@ -141,25 +141,27 @@ class _CosineSimilarity(Function):
         x1, x2, output, G = _wide(x1, x2, output, G)
         grad_x1 = grad_x2 = None
         norm1 = x1.square().sum(dim).sqrt()
-        part = -G * output
-        part2 = norm1.clamp(min=eps)
+        product = -G * output
+        norm1_clamped = norm1.clamp(min=eps)
         norm2 = x2.square().sum(dim).sqrt()
-        part3 = norm2.clamp(min=eps)
-        part4 = G.unsqueeze(dim) / (part2.unsqueeze(dim) * part3.unsqueeze(dim))
+        norm2_clamped = norm2.clamp(min=eps)
+        product2 = norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+        ratio = G.unsqueeze(dim) / product2
         if ctx.needs_input_grad[0]:
             mask = norm1 >= eps
-            grad_norm1 = _where(mask, part / torch.where(mask, part2, 1), 0)
+            grad_norm1 = _where(mask, product / torch.where(mask, norm1_clamped, 1), 0)
             mask2 = mask.unsqueeze(dim)
             chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
             chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
-            grad_x1 = chosen2 + part4 * x2
+            grad_x1 = chosen2 + ratio * x2
         if ctx.needs_input_grad[1]:
             mask3 = norm2 >= eps
-            grad_norm2 = _where(mask3, part / torch.where(mask3, part3, 1), 0)
+            ratio2 = product / torch.where(mask3, norm2_clamped, 1)
+            grad_norm2 = _where(mask3, ratio2, 0)
             mask4 = mask3.unsqueeze(dim)
             chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
             chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
-            grad_x2 = chosen4 + part4 * x1
+            grad_x2 = chosen4 + ratio * x1
         return grad_x1, grad_x2, None, None
 
 

@@ -22,6 +22,10 @@ Gradients, G the cotangent of output:
     grad_Wk[d,l] = Σ[*b,j] grad_K[*b,j,d]·memory[*b,j,l]
     grad_Wv[e,l] = Σ[*b,j] grad_V[*b,j,e]·memory[*b,j,l]
     grad_Wo[c,e] = Σ[*b,i] G[*b,i,c]·context[*b,i,e]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 

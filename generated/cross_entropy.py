@@ -140,28 +140,28 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = (
+    picked = (
         None
         if weight is None
         else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
     )
-    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
-    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
-    picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = (
-        (1 - label_smoothing) * picked
+    part = F.mT.sum(-1) if weight is None else F.mT @ weight
+    product = label_smoothing / (input.shape[1] or math.nan) * part
+    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part2 = (
+        (1 - label_smoothing) * picked2
         if weight is None
-        else (1 - label_smoothing) * part * picked
+        else (1 - label_smoothing) * picked * picked2
     )
-    part5 = -(part4 + part3)
-    loss = torch.where(mask, part5, 0)
+    part3 = -(part2 + product)
+    loss = torch.where(mask, part3, 0)
     total = loss.sum()
-    part6 = (
+    part4 = (
         mask.sum(dtype=input.dtype)
         if weight is None
-        else torch.where(mask, part, 0).sum()
+        else torch.where(mask, picked, 0).sum()
     )
-    return (total / part6).to(dtype)
+    return (total / part4).to(dtype)
 
 
 class _CrossEntropyMean(Function):
@@ -203,52 +203,52 @@ class _CrossEntropyMean(Function):
         target = target.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part = chosen.flatten()
-        part2 = (
+        chosen2 = chosen.flatten()
+        picked = (
             None
             if weight is None
-            else _unflatten(weight.index_select(0, part), 0, target.shape)
+            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
         )
         total = (
             mask.sum(dtype=G.dtype)
             if weight is None
-            else torch.where(mask, part2, 0).sum()
+            else torch.where(mask, picked, 0).sum()
         )
-        part3 = 1 - label_smoothing
-        part4 = label_smoothing / (input.shape[1] or math.nan)
-        chosen2 = chosen.unsqueeze(1)
+        difference = 1 - label_smoothing
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        chosen3 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part5 = part3 if weight is None else part3 * part2
+            product = difference if weight is None else difference * picked
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            part6 = part5 + label_smoothing * full_weight.mean()
-            part7 = part6 if weight is None else part6.unsqueeze(1)
-            part8 = (
-                G.new_full((), part4).expand(input.shape)
+            part = product + label_smoothing * full_weight.mean()
+            added = part if weight is None else part.unsqueeze(1)
+            product2 = (
+                G.new_full((), ratio).expand(input.shape)
                 if weight is None
-                else (part4 * weight).unsqueeze(1).expand(input.shape)
+                else (ratio * weight).unsqueeze(1).expand(input.shape)
             )
-            part9 = (
-                G.new_full((), part5).expand(chosen2.shape)
+            part2 = (
+                G.new_full((), product).expand(chosen3.shape)
                 if weight is None
-                else part5.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            placed = part8.scatter_add(1, chosen2, part9)
+            placed = product2.scatter_add(1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part10 = G / total * (part7 * p - placed)
-            grad_input = torch.where(mask2, part10, 0).reshape(input_shape)
+            product3 = G / total * (added * p - placed)
+            grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen3 = torch.where(mask, part3 * F.gather(1, chosen2).squeeze(1), 0)
-            part11 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part12 = part4 * torch.where(mask2, F, 0).sum((0, 2))
-            part13 = input.shape[0] * input.shape[2]
-            part14 = torch.where(mask, average, 0).reshape((part13,))
-            placed2 = part12.index_add(0, part, part14).index_add(0, part, part11)
-            grad_weight = -G / total * placed2
+            product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
+            product5 = difference * F.gather(1, chosen3).squeeze(1)
+            size2 = input.shape[0] * input.shape[2]
+            chosen4 = torch.where(mask, product5, 0).reshape((size2,))
+            chosen5 = torch.where(mask, average, 0).reshape((size2,))
+            placed2 = product4.index_add(0, chosen2, chosen5)
+            grad_weight = -G / total * placed2.index_add(0, chosen2, chosen4)
         return grad_input, None, grad_weight, None, None
 
 
@@ -263,21 +263,21 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = (
+    picked = (
         None
         if weight is None
         else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
     )
-    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
-    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
-    picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = (
-        (1 - label_smoothing) * picked
+    part = F.mT.sum(-1) if weight is None else F.mT @ weight
+    product = label_smoothing / (input.shape[1] or math.nan) * part
+    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part2 = (
+        (1 - label_smoothing) * picked2
         if weight is None
-        else (1 - label_smoothing) * part * picked
+        else (1 - label_smoothing) * picked * picked2
     )
-    part5 = -(part4 + part3)
-    loss = torch.where(mask, part5, 0)
+    part3 = -(part2 + product)
+    loss = torch.where(mask, part3, 0)
     return loss.sum().to(dtype)
 
 
@@ -319,43 +319,45 @@ class _CrossEntropySum(Function):
         target = target.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part = chosen.flatten()
-        part2 = 1 - label_smoothing
-        part3 = label_smoothing / (input.shape[1] or math.nan)
-        chosen2 = chosen.unsqueeze(1)
+        chosen2 = chosen.flatten()
+        difference = 1 - label_smoothing
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        chosen3 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part4 = (
-                part2
+            picked = (
+                None
                 if weight is None
-                else part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
+                else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
             )
+            product = difference if weight is None else difference * picked
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            part5 = part4 + label_smoothing * full_weight.mean()
-            part6 = part5 if weight is None else part5.unsqueeze(1)
-            part7 = (
-                G.new_full((), part3).expand(input.shape)
+            part = product + label_smoothing * full_weight.mean()
+            added = part if weight is None else part.unsqueeze(1)
+            product2 = (
+                G.new_full((), ratio).expand(input.shape)
                 if weight is None
-                else (part3 * weight).unsqueeze(1).expand(input.shape)
+                else (ratio * weight).unsqueeze(1).expand(input.shape)
             )
-            part8 = (
-                G.new_full((), part4).expand(chosen2.shape)
+            part2 = (
+                G.new_full((), product).expand(chosen3.shape)
                 if weight is None
-                else part4.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            placed = part7.scatter_add(1, chosen2, part8)
+            placed = product2.scatter_add(1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part9 = G * (part6 * p - placed)
-            grad_input = torch.where(mask2, part9, 0).reshape(input_shape)
+            product3 = G * (added * p - placed)
+            grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part10 = chosen3.reshape((input.shape[0] * input.shape[2],))
-            part11 = part3 * torch.where(mask2, F, 0).sum((0, 2))
-            grad_weight = -G * part11.index_add(0, part, part10)
+            product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
+            product5 = difference * F.gather(1, chosen3).squeeze(1)
+            size2 = input.shape[0] * input.shape[2]
+            chosen4 = torch.where(mask, product5, 0).reshape((size2,))
+            grad_weight = -G * product4.index_add(0, chosen2, chosen4)
         return grad_input, None, grad_weight, None, None
 
 
@@ -370,21 +372,21 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     F = _logsoftmax(input, 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part = (
+    picked = (
         None
         if weight is None
         else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
     )
-    part2 = F.mT.sum(-1) if weight is None else F.mT @ weight
-    part3 = label_smoothing / (input.shape[1] or math.nan) * part2
-    picked = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = (
-        (1 - label_smoothing) * picked
+    part = F.mT.sum(-1) if weight is None else F.mT @ weight
+    product = label_smoothing / (input.shape[1] or math.nan) * part
+    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part2 = (
+        (1 - label_smoothing) * picked2
         if weight is None
-        else (1 - label_smoothing) * part * picked
+        else (1 - label_smoothing) * picked * picked2
     )
-    part5 = -(part4 + part3)
-    loss = torch.where(mask, part5, 0).reshape((input_shape[0], *q_shape))
+    part3 = -(part2 + product)
+    loss = torch.where(mask, part3, 0).reshape((input_shape[0], *q_shape))
     return _no_view(loss.to(dtype))
 
 
@@ -427,45 +429,46 @@ class _CrossEntropyNone(Function):
         G = G.reshape((input_shape[0], size))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part = chosen.flatten()
-        part2 = 1 - label_smoothing
-        part3 = label_smoothing / (input.shape[1] or math.nan)
-        chosen2 = chosen.unsqueeze(1)
+        chosen2 = chosen.flatten()
+        difference = 1 - label_smoothing
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        chosen3 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            part4 = (
-                part2
+            picked = (
+                None
                 if weight is None
-                else part2 * _unflatten(weight.index_select(0, part), 0, target.shape)
+                else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
             )
+            product = difference if weight is None else difference * picked
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            part5 = part4 + label_smoothing * full_weight.mean()
-            part6 = part5 if weight is None else part5.unsqueeze(1)
-            part7 = (
-                G.new_full((), part3).expand(input.shape)
+            part = product + label_smoothing * full_weight.mean()
+            added = part if weight is None else part.unsqueeze(1)
+            product2 = (
+                G.new_full((), ratio).expand(input.shape)
                 if weight is None
-                else (part3 * weight).unsqueeze(1).expand(input.shape)
+                else (ratio * weight).unsqueeze(1).expand(input.shape)
             )
-            part8 = (
-                G.new_full((), part4).expand(chosen2.shape)
+            part2 = (
+                G.new_full((), product).expand(chosen3.shape)
                 if weight is None
-                else part4.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            placed = part7.scatter_add(1, chosen2, part8)
+            placed = product2.scatter_add(1, chosen3, part2)
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-            part9 = G.unsqueeze(1) * (part6 * p - placed)
-            grad_input = torch.where(mask2, part9, 0).reshape(input_shape)
+            product3 = G.unsqueeze(1) * (added * p - placed)
+            grad_input = torch.where(mask2, product3, 0).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part10 = part2 * G * F.gather(1, chosen2).squeeze(1)
-            chosen3 = torch.where(mask, G, 0).unsqueeze(1)
-            part11 = part3 * (chosen3 * torch.where(mask2, F, 0)).sum((0, 2))
-            part12 = input.shape[0] * input.shape[2]
-            part13 = torch.where(mask, part10, 0).reshape((part12,))
-            grad_weight = -part11.index_add(0, part, part13)
+            product4 = difference * G * F.gather(1, chosen3).squeeze(1)
+            chosen4 = torch.where(mask, G, 0).unsqueeze(1)
+            product5 = ratio * (chosen4 * torch.where(mask2, F, 0)).sum((0, 2))
+            size2 = input.shape[0] * input.shape[2]
+            chosen5 = torch.where(mask, product4, 0).reshape((size2,))
+            grad_weight = -product5.index_add(0, chosen2, chosen5)
         return grad_input, None, grad_weight, None, None
 
 

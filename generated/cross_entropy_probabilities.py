@@ -25,6 +25,10 @@ Gradients of none, G the cotangent of loss:
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
     grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
+
+Kernels of torch, and the equations that they compute:
+
+    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
 # mypy: ignore-errors
 
@@ -130,10 +134,10 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    part = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part
-    part2 = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part2 * u).sum(1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part * u).sum(1)
     return loss.mean().to(dtype)
 
 
@@ -147,27 +151,27 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     grad_input = grad_target = grad_weight = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
-    part = 1 - label_smoothing
+    difference = 1 - label_smoothing
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = part * target + label_smoothing / (input.shape[1] or math.nan)
-        part2 = -G
+        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+        part = -G
     if ctx.needs_input_grad[0]:
         grad_F = (
-            part2 / (input.shape[0] * input.shape[2]) * u
+            part / (input.shape[0] * input.shape[2]) * u
             if weight is None
-            else part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+            else part * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
         )
-        part3 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
-        grad_input = part3.reshape(input_shape)
+        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part4 = -part * G if weight is None else -part * G * weight.unsqueeze(1)
-        part5 = part4 / (input.shape[0] * input.shape[2]) * F
-        grad_target = part5.reshape(target_shape)
+        part3 = -difference * G
+        product = part3 if weight is None else part3 * weight.unsqueeze(1)
+        product2 = product / (input.shape[0] * input.shape[2]) * F
+        grad_target = product2.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        part6 = part2 / (input.shape[0] * input.shape[2])
-        grad_weight = part6 * (F * u).sum((0, 2))
+        grad_weight = part / (input.shape[0] * input.shape[2]) * (F * u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -207,30 +211,30 @@ class _CrossEntropyProbabilitiesMean(Function):
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
-        part = 1 - label_smoothing
+        difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             target = target.reshape((input_shape[0], input_shape[1], size))
-            u = part * target + label_smoothing / (input.shape[1] or math.nan)
-            part2 = -G
+            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+            part = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
             grad_F = (
-                part2 / (input.shape[0] * input.shape[2]) * u
+                part / (input.shape[0] * input.shape[2]) * u
                 if weight is None
-                else part2 * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+                else part * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
             )
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
-            part3 = grad_F - grad_F.sum(1, keepdim=True) * p
-            grad_input = part3.reshape(input_shape)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = -part * G if weight is None else -part * G * weight.unsqueeze(1)
-            part5 = part4 / (input.shape[0] * input.shape[2]) * F
-            grad_target = part5.reshape(target_shape)
+            part2 = -difference * G
+            product = part2 if weight is None else part2 * weight.unsqueeze(1)
+            product2 = product / (input.shape[0] * input.shape[2]) * F
+            grad_target = product2.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            part6 = part2 / (input.shape[0] * input.shape[2])
-            grad_weight = part6 * (F * u).sum((0, 2))
+            grad_weight = part / (input.shape[0] * input.shape[2]) * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -243,10 +247,10 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    part = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part
-    part2 = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part2 * u).sum(1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -(part * u).sum(1)
     return loss.sum().to(dtype)
 
 
@@ -260,21 +264,25 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     grad_input = grad_target = grad_weight = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
-    part = 1 - label_smoothing
+    difference = 1 - label_smoothing
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = part * target + label_smoothing / (input.shape[1] or math.nan)
-        part2 = -G
+        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+        part = -G
     if ctx.needs_input_grad[0]:
-        grad_F = part2 * u if weight is None else part2 * weight.unsqueeze(1) * u
-        part3 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
-        grad_input = part3.reshape(input_shape)
+        grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
+        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part4 = -part * G * F if weight is None else -part * G * weight.unsqueeze(1) * F
-        grad_target = part4.reshape(target_shape)
+        product = (
+            -difference * G * F
+            if weight is None
+            else -difference * G * weight.unsqueeze(1) * F
+        )
+        grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part2 * (F * u).sum((0, 2))
+        grad_weight = part * (F * u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -314,26 +322,28 @@ class _CrossEntropyProbabilitiesSum(Function):
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
-        part = 1 - label_smoothing
+        difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             target = target.reshape((input_shape[0], input_shape[1], size))
-            u = part * target + label_smoothing / (input.shape[1] or math.nan)
-            part2 = -G
+            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+            part = -G
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
-            grad_F = part2 * u if weight is None else part2 * weight.unsqueeze(1) * u
+            grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
-            part3 = grad_F - grad_F.sum(1, keepdim=True) * p
-            grad_input = part3.reshape(input_shape)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = (
-                -part * G * F if weight is None else -part * G * weight.unsqueeze(1) * F
+            product = (
+                -difference * G * F
+                if weight is None
+                else -difference * G * weight.unsqueeze(1) * F
             )
-            grad_target = part4.reshape(target_shape)
+            grad_target = product.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = part2 * (F * u).sum((0, 2))
+            grad_weight = part * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
@@ -346,11 +356,11 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    part = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + part
-    part2 = F if weight is None else weight.unsqueeze(1) * F
-    part3 = -(part2 * u).sum(1)
-    return _no_view(part3.reshape((input_shape[0], *q_shape)).to(dtype))
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = (1 - label_smoothing) * target + ratio
+    part = F if weight is None else weight.unsqueeze(1) * F
+    part2 = -(part * u).sum(1)
+    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 def _cross_entropy_probabilities_none_backward(ctx, G):
@@ -364,26 +374,26 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     G = G.reshape((input_shape[0], size))
-    part = 1 - label_smoothing
+    difference = 1 - label_smoothing
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = part * target + label_smoothing / (input.shape[1] or math.nan)
+        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
     if ctx.needs_input_grad[0]:
         grad_F = (
             -G.unsqueeze(1) * u
             if weight is None
             else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
         )
-        part2 = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
-        grad_input = part2.reshape(input_shape)
+        part = torch._log_softmax_backward_data(grad_F, F, 1, F.dtype)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part3 = (
-            -part * G.unsqueeze(1) * F
+        product = (
+            -difference * G.unsqueeze(1) * F
             if weight is None
-            else -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
         )
-        grad_target = part3.reshape(target_shape)
+        grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
         grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
@@ -426,10 +436,10 @@ class _CrossEntropyProbabilitiesNone(Function):
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         G = G.reshape((input_shape[0], size))
-        part = 1 - label_smoothing
+        difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             target = target.reshape((input_shape[0], input_shape[1], size))
-            u = part * target + label_smoothing / (input.shape[1] or math.nan)
+            u = difference * target + label_smoothing / (input.shape[1] or math.nan)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
         if ctx.needs_input_grad[0]:
@@ -440,15 +450,15 @@ class _CrossEntropyProbabilitiesNone(Function):
             )
             with_F = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
             p = F.exp() if with_F else _softmax_of(input, 1)
-            part2 = grad_F - grad_F.sum(1, keepdim=True) * p
-            grad_input = part2.reshape(input_shape)
+            difference2 = grad_F - grad_F.sum(1, keepdim=True) * p
+            grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part3 = (
-                -part * G.unsqueeze(1) * F
+            product = (
+                -difference * G.unsqueeze(1) * F
                 if weight is None
-                else -part * weight.unsqueeze(1) * G.unsqueeze(1) * F
+                else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
             )
-            grad_target = part3.reshape(target_shape)
+            grad_target = product.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None

@@ -201,8 +201,8 @@ def depthwise_conv1d(
             f"depthwise_conv1d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    part = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
-    size = part // stride + 1
+    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
+    size = difference // stride + 1
     if size < 0:
         raise ValueError(
             "depthwise_conv1d: no value of index u keeps every access in bounds"

@@ -24,6 +24,10 @@ Gradients of none, G the cotangent of loss:
     grad_both[n] = G[n]·(2·found[n] + smooth)/(both[n] + smooth)²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G[n]·target[n,*q]/(both[n] + smooth))
     grad_target[n,*q] = grad_both[n] − 2·G[n]·probability[n,*q]/(both[n] + smooth)
+
+Kernels of torch, and the equations that they compute:
+
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 
@@ -130,18 +134,18 @@ def _dice_loss_mean_backward(ctx, G):
     probability = input.sigmoid()
     both = target.sum(1) + probability.sum(1)
     found = (target * probability).sum(1)
-    part = both + smooth
-    grad_both = G * (2 * found + smooth) / (input.shape[0] * part.square())
-    part2 = input.shape[0] * part.unsqueeze(1)
+    added = both + smooth
+    grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
+    product = input.shape[0] * added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        part3 = -2 * G / part2 * target
-        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = grad_both.unsqueeze(1)
-        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
-        grad_input = part6.reshape(input_shape)
+        product2 = -2 * G / product * target
+        part = torch.ops.aten.sigmoid_backward(product2, probability)
+        part2 = grad_both.unsqueeze(1)
+        added2 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        grad_input = added2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part7 = grad_both.unsqueeze(1) - 2 * G / part2 * probability
-        grad_target = part7.reshape(target_shape)
+        difference = grad_both.unsqueeze(1) - 2 * G / product * probability
+        grad_target = difference.reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -179,15 +183,16 @@ class _DiceLossMean(Function):
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        part = both + smooth
-        grad_both = G * (2 * found + smooth) / (input.shape[0] * part.square())
-        part2 = 2 * G / (input.shape[0] * part.unsqueeze(1))
+        added = both + smooth
+        grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
+        ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
         if ctx.needs_input_grad[0]:
-            part3 = grad_both.unsqueeze(1) - part2 * target
-            grad_input = (probability * (1 - probability) * part3).reshape(input_shape)
+            difference = grad_both.unsqueeze(1) - ratio * target
+            product = probability * (1 - probability) * difference
+            grad_input = product.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = grad_both.unsqueeze(1) - part2 * probability
-            grad_target = part4.reshape(target_shape)
+            difference2 = grad_both.unsqueeze(1) - ratio * probability
+            grad_target = difference2.reshape(target_shape)
         return grad_input, grad_target, None
 
 
@@ -220,18 +225,18 @@ def _dice_loss_sum_backward(ctx, G):
     probability = input.sigmoid()
     both = target.sum(1) + probability.sum(1)
     found = (target * probability).sum(1)
-    part = both + smooth
-    grad_both = G * (2 * found + smooth) / part.square()
-    part2 = part.unsqueeze(1)
+    added = both + smooth
+    grad_both = G * (2 * found + smooth) / added.square()
+    added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        part3 = -2 * G / part2 * target
-        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = grad_both.unsqueeze(1)
-        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
-        grad_input = part6.reshape(input_shape)
+        product = -2 * G / added2 * target
+        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part2 = grad_both.unsqueeze(1)
+        added3 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        grad_input = added3.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part7 = grad_both.unsqueeze(1) - 2 * G / part2 * probability
-        grad_target = part7.reshape(target_shape)
+        difference = grad_both.unsqueeze(1) - 2 * G / added2 * probability
+        grad_target = difference.reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -269,15 +274,16 @@ class _DiceLossSum(Function):
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        part = both + smooth
-        grad_both = G * (2 * found + smooth) / part.square()
-        part2 = 2 * G / part.unsqueeze(1)
+        added = both + smooth
+        grad_both = G * (2 * found + smooth) / added.square()
+        ratio = 2 * G / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part3 = grad_both.unsqueeze(1) - part2 * target
-            grad_input = (probability * (1 - probability) * part3).reshape(input_shape)
+            difference = grad_both.unsqueeze(1) - ratio * target
+            product = probability * (1 - probability) * difference
+            grad_input = product.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = grad_both.unsqueeze(1) - part2 * probability
-            grad_target = part4.reshape(target_shape)
+            difference2 = grad_both.unsqueeze(1) - ratio * probability
+            grad_target = difference2.reshape(target_shape)
         return grad_input, grad_target, None
 
 
@@ -309,18 +315,18 @@ def _dice_loss_none_backward(ctx, G):
     probability = input.sigmoid()
     both = target.sum(1) + probability.sum(1)
     found = (target * probability).sum(1)
-    part = both + smooth
-    grad_both = G * (2 * found + smooth) / part.square()
-    part2 = part.unsqueeze(1)
+    added = both + smooth
+    grad_both = G * (2 * found + smooth) / added.square()
+    added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        part3 = -2 * G.unsqueeze(1) / part2 * target
-        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = grad_both.unsqueeze(1)
-        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
-        grad_input = part6.reshape(input_shape)
+        product = -2 * G.unsqueeze(1) / added2 * target
+        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part2 = grad_both.unsqueeze(1)
+        added3 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        grad_input = added3.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part7 = 2 * G.unsqueeze(1) / part2 * probability
-        grad_target = (grad_both.unsqueeze(1) - part7).reshape(target_shape)
+        product2 = 2 * G.unsqueeze(1) / added2 * probability
+        grad_target = (grad_both.unsqueeze(1) - product2).reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -358,15 +364,16 @@ class _DiceLossNone(Function):
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        part = both + smooth
-        grad_both = G * (2 * found + smooth) / part.square()
-        part2 = 2 * G.unsqueeze(1) / part.unsqueeze(1)
+        added = both + smooth
+        grad_both = G * (2 * found + smooth) / added.square()
+        ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part3 = grad_both.unsqueeze(1) - part2 * target
-            grad_input = (probability * (1 - probability) * part3).reshape(input_shape)
+            difference = grad_both.unsqueeze(1) - ratio * target
+            product = probability * (1 - probability) * difference
+            grad_input = product.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = grad_both.unsqueeze(1) - part2 * probability
-            grad_target = part4.reshape(target_shape)
+            difference2 = grad_both.unsqueeze(1) - ratio * probability
+            grad_target = difference2.reshape(target_shape)
         return grad_input, grad_target, None
 
 

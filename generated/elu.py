@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, alpha·exp(input[*p]))
+
+Kernels of torch, and the equations that they compute:
+
+    elu: y = where(x > 0, x, alpha*expm1(x))
+    elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
 """
 # mypy: ignore-errors
 

@@ -91,8 +91,8 @@ def _applied(function, *args):
 def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
-    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.mT.mean(2).to(dtype)
+    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+    return picked.mT.mean(2).to(dtype)
 
 
 class _EmbeddingBagMean(Function):
@@ -113,11 +113,11 @@ class _EmbeddingBagMean(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        part = input.shape[0] * input.shape[1]
+        size = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
-        part2 = input.flatten()
-        part3 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = zeros.index_add(0, part2, part3.reshape((part, G.shape[1])))
+        part = input.flatten()
+        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        placed = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
         grad_weight = placed / input.shape[1]
         return None, grad_weight
 
@@ -125,8 +125,8 @@ class _EmbeddingBagMean(Function):
 def _embedding_bag_sum_forward(input, weight):
     dtype = _of_float32(weight)
     weight = _wide(weight)[0]
-    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.mT.sum(2).to(dtype)
+    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+    return picked.mT.sum(2).to(dtype)
 
 
 class _EmbeddingBagSum(Function):
@@ -147,19 +147,19 @@ class _EmbeddingBagSum(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        part = input.shape[0] * input.shape[1]
+        size = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
-        part2 = input.flatten()
-        part3 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = zeros.index_add(0, part2, part3.reshape((part, G.shape[1])))
+        part = input.flatten()
+        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        grad_weight = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
-    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return part.max(1).values.to(dtype)
+    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+    return picked.max(1).values.to(dtype)
 
 
 class _EmbeddingBagMax(Function):
@@ -178,8 +178,8 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         weight, G = _wide(weight, G)
-        part = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
-        winner = part.max(1).indices
+        picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
+        winner = picked.max(1).indices
         zeros = G.new_zeros(weight.shape)
         grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
         return None, grad_weight

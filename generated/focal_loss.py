@@ -170,26 +170,26 @@ class _FocalLossMean(Function):
         F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
-        part2 = part**gamma
-        part3 = target.flatten()
+        power = part**gamma
+        part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = (
+            picked = (
                 None
                 if weight is None
-                else _unflatten(weight.index_select(0, part3), 0, target.shape)
+                else _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            part5 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            part6 = G / (input.shape[0] * input.shape[2])
-            part7 = part6 if weight is None else part6 * part4
-            grad_right = part7 * (chosen - part2)
-            part8 = G.new_full(target.shape, 1).unsqueeze(1)
-            part9 = -F.exp()
-            placed = part9.scatter_add(1, target.unsqueeze(1), part8)
+            product = gamma * right * right.exp() * part ** (gamma - 1)
+            chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
+            part3 = G / (input.shape[0] * input.shape[2])
+            product2 = part3 if weight is None else part3 * picked
+            grad_right = product2 * (chosen - power)
+            part4 = G.new_full(target.shape, 1).unsqueeze(1)
+            part5 = -F.exp()
+            placed = part5.scatter_add(1, target.unsqueeze(1), part4)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part10 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part3, part10)
+            product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
+            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
             grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
         return grad_input, None, grad_weight, None
 
@@ -246,24 +246,25 @@ class _FocalLossSum(Function):
         F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
-        part2 = part**gamma
-        part3 = target.flatten()
+        power = part**gamma
+        part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = (
+            product = (
                 G
                 if weight is None
-                else G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            part5 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            grad_right = part4 * (chosen - part2)
-            part6 = G.new_full(target.shape, 1).unsqueeze(1)
-            part7 = -F.exp()
-            placed = part7.scatter_add(1, target.unsqueeze(1), part6)
+            product2 = gamma * right * right.exp() * part ** (gamma - 1)
+            zeros = G.new_zeros(()).expand(target.shape)
+            grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+            part3 = G.new_full(target.shape, 1).unsqueeze(1)
+            part4 = -F.exp()
+            placed = part4.scatter_add(1, target.unsqueeze(1), part3)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part8 = (right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G * G.new_zeros((input.shape[1],)).index_add(0, part3, part8)
+            product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
+            placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+            grad_weight = -G * placed2
         return grad_input, None, grad_weight, None
 
 
@@ -283,8 +284,8 @@ def _focal_loss_none_forward(input, target, weight, gamma):
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
     )
     part2 = -right if weight is None else part * right
-    part3 = part2 * (-right.expm1()) ** gamma
-    return _no_view(part3.reshape((input_shape[0], *q_shape)).to(dtype))
+    product = part2 * (-right.expm1()) ** gamma
+    return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
 class _FocalLossNone(Function):
@@ -320,24 +321,24 @@ class _FocalLossNone(Function):
         F = _logsoftmax(input, 1)
         right = F.gather(1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
-        part2 = part**gamma
-        part3 = target.flatten()
+        power = part**gamma
+        part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            part4 = (
+            product = (
                 G
                 if weight is None
-                else G * _unflatten(weight.index_select(0, part3), 0, target.shape)
+                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            part5 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = part5 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            grad_right = part4 * (chosen - part2)
-            part6 = G.new_full(target.shape, 1).unsqueeze(1)
-            part7 = -F.exp()
-            placed = part7.scatter_add(1, target.unsqueeze(1), part6)
+            product2 = gamma * right * right.exp() * part ** (gamma - 1)
+            zeros = G.new_zeros(()).expand(target.shape)
+            grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+            part3 = G.new_full(target.shape, 1).unsqueeze(1)
+            part4 = -F.exp()
+            placed = part4.scatter_add(1, target.unsqueeze(1), part3)
             grad_input = (grad_right.unsqueeze(1) * placed).reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part8 = (G * right * part2).reshape((input.shape[0] * input.shape[2],))
-            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part3, part8)
+            product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))
+            grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
         return grad_input, None, grad_weight, None
 
 

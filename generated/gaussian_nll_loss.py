@@ -146,16 +146,16 @@ class _GaussianNllLossMean(Function):
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = math.prod(input.shape) * variance
+            product = math.prod(input.shape) * variance
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / part
+            grad_input = G * u / product
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / part
+            grad_target = -G * u / product
         if ctx.needs_input_grad[2]:
             mask = var >= eps
             chosen = torch.where(mask, variance, 1)
-            part2 = 0.5 * G * (1 - u.square() / chosen)
-            grad_var = _where(mask, part2 / (math.prod(input.shape) * chosen), 0)
+            product2 = 0.5 * G * (1 - u.square() / chosen)
+            grad_var = _where(mask, product2 / (math.prod(input.shape) * chosen), 0)
         return grad_input, grad_target, grad_var, None
 
 

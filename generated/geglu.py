@@ -6,6 +6,11 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·gate[*p]·(1 + erf(gate[*p]/√(2)))/2
     grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(gate[*p]/√(2)))/2
+
+Kernels of torch, and the equations that they compute:
+
+    gelu: y = x*(1 + erf(x/sqrt(2)))/2
+    gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
 """
 # mypy: ignore-errors
 
@@ -98,12 +103,12 @@ class _Geglu(Function):
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
         u = 1 + (gate / math.sqrt(2)).erf()
-        part = 0.5 * G
+        product = 0.5 * G
         if ctx.needs_input_grad[0]:
-            grad_input = part * gate * u
+            grad_input = product * gate * u
         if ctx.needs_input_grad[1]:
-            part2 = math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u
-            grad_gate = part * input * part2
+            added = math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u
+            grad_gate = product * input * added
         return grad_input, grad_gate
 
 

@@ -11,6 +11,13 @@ Gradients of none, G the cotangent of exact:
 Gradients of tanh, G the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²)/√(π) + (1 + tanh(inner[*p]))/2)
+
+Kernels of torch, and the equations that they compute:
+
+    gelu: y = x*(1 + erf(x/sqrt(2)))/2
+    gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
+    gelu by tanh: y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2
+    gelu by tanh backward: u = sqrt(2/pi)*(x + 0.044715*x**3); dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)
 """
 # mypy: ignore-errors
 
@@ -89,8 +96,8 @@ class _GeluNone(Function):
             return _gelu_none_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
-        grad_input = 0.5 * G * (part + (1 + (input / math.sqrt(2)).erf()))
+        product = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
+        grad_input = 0.5 * G * (product + (1 + (input / math.sqrt(2)).erf()))
         return grad_input
 
 
@@ -126,13 +133,14 @@ class _GeluTanh(Function):
             return _gelu_tanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        squared = input.square()
-        u = input * (1 + 8943 / 200000 * squared)
+        input_squared = input.square()
+        u = input * (1 + 8943 / 200000 * input_squared)
         inner = math.sqrt(2 / math.pi) * u
-        part = inner.tanh()
-        part2 = math.sqrt(2) / math.sqrt(math.pi) * input * (1 - part.square())
-        part3 = part2 * (0.5 + 26829 / 400000 * squared) + 0.5 * (1 + part)
-        grad_input = G * part3
+        inner_tanh = inner.tanh()
+        product = math.sqrt(2) / math.sqrt(math.pi) * input
+        added = 0.5 + 26829 / 400000 * input_squared
+        product2 = product * (1 - inner_tanh.square()) * added
+        grad_input = G * (product2 + 0.5 * (1 + inner_tanh))
         return grad_input
 
 

@@ -7,6 +7,10 @@ Gradients, G the cotangent of output:
 
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
+
+Kernels of torch, and the equations that they compute:
+
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 
@@ -73,12 +77,12 @@ def _glu_forward(input, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)] // 2
-    input = input.reshape((math.prod(p_shape), 2, part, math.prod(q_shape)))
+    count = input_shape[len(p_shape)] // 2
+    input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
     halves = input
-    part2 = halves.select(1, 0) * halves.select(1, 1).sigmoid()
-    output = part2.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
-    return _no_view(output.to(dtype))
+    product = halves.select(1, 0) * halves.select(1, 1).sigmoid()
+    count2 = input_shape[len(p_shape)] // 2
+    return _no_view(product.reshape((*p_shape, count2, *q_shape)).to(dtype))
 
 
 def _glu_backward(ctx, G):
@@ -92,9 +96,9 @@ def _glu_backward(ctx, G):
     input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
     G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
     halves = input
-    part = halves.select(1, 1).sigmoid()
-    part2 = torch.ops.aten.sigmoid_backward(G * halves.select(1, 0), part)
-    grad_halves = torch.stack((G * part, part2), 1)
+    gate = halves.select(1, 1).sigmoid()
+    part = torch.ops.aten.sigmoid_backward(G * halves.select(1, 0), gate)
+    grad_halves = torch.stack((G * gate, part), 1)
     grad_input = grad_halves.reshape(input_shape)
     return grad_input, None
 
@@ -131,9 +135,9 @@ class _Glu(Function):
         input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
         G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
         halves = input
-        part = halves.select(1, 1).sigmoid()
-        output = halves.select(1, 0) * part
-        grad_halves = torch.stack((G * part, G * output * (1 - part)), 1)
+        gate = halves.select(1, 1).sigmoid()
+        output = halves.select(1, 0) * gate
+        grad_halves = torch.stack((G * gate, G * output * (1 - gate)), 1)
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 

@@ -19,6 +19,11 @@ Gradients, G the cotangent of output:
 where
 
     lse[n,h] = logsumexp[k | target[k] = n](a[k,h])
+
+Kernels of torch, and the equations that they compute:
+
+    leaky_relu: y = where(x > 0, x, slope*x)
+    leaky_relu backward: dx = g*where(x > 0, 1, slope)
 """
 # mypy: ignore-errors
 
@@ -139,21 +144,21 @@ def _graph_attention_forward(
     att_source, att_target = _cast(wide, att_source, att_target)
     part = att_source.shape[0]
     projected = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
-    part2 = projected.index_select(0, source).to(wide)
+    picked = projected.index_select(0, source).to(wide)
     total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
-    scores = (att_source * part2).sum(2) + total2
-    part3 = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part4 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part5 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part5.scatter_reduce(0, part4, part3, "amax")
+    scores = (att_source * picked).sum(2) + total2
+    part2 = torch.nn.functional.leaky_relu(scores, negative_slope)
+    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part4.scatter_reduce(0, part3, part2, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (part3 - chosen.index_select(0, target)).exp()
+    e = (part2 - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part6 = (part3 - lse.index_select(0, target)).exp().unsqueeze(2) * part2
-    part7 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part7, att_source.shape[1]), dtype=wide)
-    return _no_view(zeros2.index_add(0, target, part6).flatten(1, 2).to(dtype))
+    product = (part2 - lse.index_select(0, target)).exp().unsqueeze(2) * picked
+    part5 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
+    return _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
 
 
 def _graph_attention_backward(ctx, G):
@@ -167,48 +172,47 @@ def _graph_attention_backward(ctx, G):
     part = att_source.shape[0]
     projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
     picked = projected.index_select(0, source)
-    part2 = picked.to(wide)
-    part3 = projected.index_select(0, target).to(wide)
-    scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
-    part4 = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part5 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part6 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-    placed = part6.scatter_reduce(0, part5, part4, "amax")
+    picked2 = picked.to(wide)
+    picked3 = projected.index_select(0, target).to(wide)
+    scores = (att_source * picked2).sum(2) + (att_target * picked3).sum(2)
+    part2 = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
+    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part4 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+    placed = part4.scatter_reduce(0, part3, part2, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
-    e = (part4 - chosen.index_select(0, target)).exp()
+    e = (part2 - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part7 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-    picked2 = part7.index_select(0, target)
-    e2 = (part4 - lse.index_select(0, target)).exp()
-    part8 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-    part9 = picked2 * (picked - part8.index_select(0, target)).to(wide)
-    grad_a = e2 * part9.sum(2)
+    part5 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+    picked4 = part5.index_select(0, target)
+    e2 = (part2 - lse.index_select(0, target)).exp()
+    part6 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+    product = picked4 * (picked - part6.index_select(0, target)).to(wide)
+    grad_a = e2 * product.sum(2)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part10 = grad_a.mT.unsqueeze(1)
-        part11 = scores.mT.unsqueeze(1)
-        part12 = torch.ops.aten.leaky_relu_backward(
-            part10, part11, negative_slope, False
-        )
-        part13 = (att_source.unsqueeze(2) * part12).permute(2, 0, 1)
-        part14 = (att_target.unsqueeze(2) * part12).permute(2, 0, 1)
+        part7 = grad_a.mT.unsqueeze(1)
+        part8 = scores.mT.unsqueeze(1)
+        part9 = torch.ops.aten.leaky_relu_backward(part7, part8, negative_slope, False)
+        product2 = (att_source.unsqueeze(2) * part9).permute(2, 0, 1)
+        product3 = (att_target.unsqueeze(2) * part9).permute(2, 0, 1)
         zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-        placed2 = zeros2.index_add(0, source, part13).index_add(0, target, part14)
-        grad_projected = placed2.index_add(0, source, e2.unsqueeze(2) * picked2)
-        part15 = _flatten(grad_projected, 1, 2)
+        placed2 = zeros2.index_add(0, source, product2)
+        placed3 = placed2.index_add(0, target, product3)
+        grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked4)
+        part10 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part16 = torch.ops.aten.leaky_relu_backward(
+        part11 = torch.ops.aten.leaky_relu_backward(
             grad_a, scores, negative_slope, False
         )
-        part17 = part16.unsqueeze(2)
+        part12 = part11.unsqueeze(2)
     if ctx.needs_input_grad[0]:
-        grad_x = part15.to(low) @ weight
+        grad_x = part10.to(low) @ weight
     if ctx.needs_input_grad[1]:
-        grad_weight = part15.mT.to(low) @ x
+        grad_weight = part10.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = (part2 * part17).sum(0)
+        grad_att_source = (picked2 * part12).sum(0)
     if ctx.needs_input_grad[3]:
-        grad_att_target = (part3 * part17).sum(0)
+        grad_att_target = (picked3 * part12).sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
@@ -243,41 +247,41 @@ class _GraphAttention(Function):
         part = att_source.shape[0]
         projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
         picked = projected.index_select(0, source)
-        part2 = picked.to(wide)
-        part3 = projected.index_select(0, target).to(wide)
-        scores = (att_source * part2).sum(2) + (att_target * part3).sum(2)
+        picked2 = picked.to(wide)
+        picked3 = projected.index_select(0, target).to(wide)
+        scores = (att_source * picked2).sum(2) + (att_target * picked3).sum(2)
         mask = scores > 0
         a = _where(mask, scores, negative_slope * scores)
-        part4 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-        part5 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-        placed = part5.scatter_reduce(0, part4, a, "amax")
+        part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+        part3 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+        placed = part3.scatter_reduce(0, part2, a, "amax")
         chosen = torch.where(placed.isfinite(), placed, 0)
         zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
-        part6 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-        picked2 = part6.index_select(0, target)
+        part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+        picked4 = part4.index_select(0, target)
         e2 = (a - lse.index_select(0, target)).exp()
-        part7 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-        part8 = picked2 * (picked - part7.index_select(0, target)).to(wide)
-        grad_a = e2 * part8.sum(2)
+        part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+        product = picked4 * (picked - part5.index_select(0, target)).to(wide)
+        grad_a = e2 * product.sum(2)
         grad_scores = _where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part9 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            part10 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            product2 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            product3 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-            placed2 = zeros2.index_add(0, source, part9.permute(2, 0, 1))
-            placed3 = placed2.index_add(0, target, part10.permute(2, 0, 1))
-            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked2)
-            part11 = _flatten(grad_projected, 1, 2)
+            placed2 = zeros2.index_add(0, source, product2.permute(2, 0, 1))
+            placed3 = placed2.index_add(0, target, product3.permute(2, 0, 1))
+            grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked4)
+            part6 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part11.to(low) @ weight
+            grad_x = part6.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part11.mT.to(low) @ x
+            grad_weight = part6.mT.to(low) @ x
         if ctx.needs_input_grad[2]:
-            grad_att_source = (grad_scores.unsqueeze(2) * part2).sum(0)
+            grad_att_source = (grad_scores.unsqueeze(2) * picked2).sum(0)
         if ctx.needs_input_grad[3]:
-            grad_att_target = (grad_scores.unsqueeze(2) * part3).sum(0)
+            grad_att_target = (grad_scores.unsqueeze(2) * picked3).sum(0)
         return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 

@@ -117,24 +117,24 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     input, weight, bias = _wide(input, weight, bias)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    part = input_shape[1] // num_groups
+    count = input_shape[1] // num_groups
     size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], num_groups, part, size))
+    input = input.reshape((input_shape[0], num_groups, count, size))
     mu = input.mean((2, 3))
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part2 = (
+    product = (
         xhat
         if weight is None
-        else weight.unflatten(0, (num_groups, part)).unsqueeze(2) * xhat
+        else weight.unflatten(0, (num_groups, count)).unsqueeze(2) * xhat
     )
-    part3 = (
-        part2
+    added = (
+        product
         if bias is None
-        else part2 + bias.unflatten(0, (num_groups, part)).unsqueeze(2)
+        else product + bias.unflatten(0, (num_groups, count)).unsqueeze(2)
     )
-    output = part3.reshape((input_shape[0], num_groups * part, *q_shape))
+    output = added.reshape((input_shape[0], num_groups * count, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -168,30 +168,31 @@ class _GroupNorm(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = grad_bias = None
         size = math.prod(q_shape)
-        part = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, part, size))
+        count = input_shape[1] // num_groups
+        G = G.reshape((input_shape[0], num_groups, count, size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], num_groups, part, size))
+            input = input.reshape((input_shape[0], num_groups, count, size))
             mu = input.mean((2, 3))
             u = input - mu.unsqueeze(2).unsqueeze(3)
             var = u.square().mean((2, 3))
-            inverse = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
-            xhat = inverse * u
-            part2 = G * xhat
+            inverse_root = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
+            xhat = inverse_root * u
+            product = G * xhat
         if ctx.needs_input_grad[0]:
             weight = (
-                None if weight is None else _unflatten(weight, 0, (num_groups, part))
+                None if weight is None else _unflatten(weight, 0, (num_groups, count))
             )
-            part3 = G.sum(3) if weight is None else G.sum(3) * weight
-            part4 = part3.sum(2) / (input.shape[3] * input.shape[2])
-            part5 = part2.sum(3) if weight is None else part2.sum(3) * weight
-            total = part5.sum(2).unsqueeze(2).unsqueeze(3)
-            part6 = total / (input.shape[3] * input.shape[2]) * xhat
-            part7 = G - part6 if weight is None else weight.unsqueeze(2) * G - part6
-            part8 = inverse * (part7 - part4.unsqueeze(2).unsqueeze(3))
-            grad_input = part8.reshape(input_shape)
+            part = G.sum(3) if weight is None else G.sum(3) * weight
+            ratio = part.sum(2) / (input.shape[3] * input.shape[2])
+            part2 = product.sum(3) if weight is None else product.sum(3) * weight
+            total = part2.sum(2).unsqueeze(2).unsqueeze(3)
+            product2 = total / (input.shape[3] * input.shape[2]) * xhat
+            part3 = G if weight is None else weight.unsqueeze(2) * G
+            difference = part3 - product2
+            product3 = inverse_root * (difference - ratio.unsqueeze(2).unsqueeze(3))
+            grad_input = product3.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = _flatten(part2.sum((0, 3)), 0, 1)
+            grad_weight = _flatten(product.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = _flatten(G.sum((0, 3)), 0, 1)
         return grad_input, grad_weight, grad_bias, None, None

@@ -90,14 +90,14 @@ def _applied(function, *args):
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
-    part = weight.shape[0] // groups
-    part2 = None if bias is None else bias.unflatten(0, (groups, part)).unsqueeze(2)
-    part3 = torch.nn.functional.conv1d(
+    count = weight.shape[0] // groups
+    part = None if bias is None else bias.unflatten(0, (groups, count)).unsqueeze(2)
+    part2 = torch.nn.functional.conv1d(
         input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
     )
-    part4 = part3.unflatten(1, (groups, part))
-    part5 = part4 if bias is None else part2 + part4
-    return _no_view(part5.flatten(1, 2))
+    part3 = part2.unflatten(1, (groups, count))
+    part4 = part3 if bias is None else part + part3
+    return _no_view(part4.flatten(1, 2))
 
 
 class _GroupedConv1d(Function):
@@ -135,11 +135,11 @@ class _GroupedConv1d(Function):
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            part = groups * weight.shape[1]
-            part2 = input.shape[0]
-            part3 = input.shape[2]
+            product = groups * weight.shape[1]
+            part = input.shape[0]
+            part2 = input.shape[2]
             grad_input = torch.nn.grad.conv1d_input(
-                (part2, part, part3),
+                (part, product, part2),
                 weight,
                 G,
                 stride=stride,
@@ -148,12 +148,12 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[1]:
-            part4 = groups * (weight.shape[0] // groups)
-            part5 = weight.shape[1]
-            part6 = weight.shape[2]
+            product2 = groups * (weight.shape[0] // groups)
+            part3 = weight.shape[1]
+            part4 = weight.shape[2]
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (part4, part5, part6),
+                (product2, part3, part4),
                 G,
                 stride=stride,
                 padding=padding,
@@ -241,8 +241,8 @@ def grouped_conv1d(
             f"grouped_conv1d: axis 1 (g c) of input has size {input.shape[1]}, but "
             f"size(g)*size(c) is {groups * weight.shape[1]}"
         )
-    part = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = part // stride + 1
+    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    size = difference // stride + 1
     if size < 0:
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"

@@ -11,6 +11,10 @@ Gradients, G the cotangent of output:
     grad_query[*b,(g r),i,d] = 1/√(size(d))·Σⱼ grad_S[*b,g,r,i,j]·key[*b,g,j,d]
     grad_key[*b,g,j,d] = 1/√(size(d))·Σᵢᵣ grad_S[*b,g,r,i,j]·query[*b,(g r),i,d]
     grad_value[*b,g,j,e] = Σᵢᵣ G[*b,(g r),i,e]·P[*b,g,r,i,j]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -87,15 +91,16 @@ def _grouped_query_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
-    part = query.shape[-3] // key.shape[-3]
-    part2 = query.shape[-3] // key.shape[-3]
-    part3 = query.unflatten(-3, (key.shape[-3], part)).flatten(-3, -2) @ key.mT
-    part4 = part3.unflatten(-2, (part2, query.shape[-2]))
-    S = part4.to(wide) / math.sqrt(query.shape[-1])
+    count = query.shape[-3] // key.shape[-3]
+    part = query.unflatten(-3, (key.shape[-3], count))
+    count2 = query.shape[-3] // key.shape[-3]
+    product = part.flatten(-3, -2) @ key.mT
+    product2 = product.unflatten(-2, (count2, query.shape[-2]))
+    S = product2.to(wide) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    part5 = P.flatten(-3, -2).to(low) @ value
-    part6 = query.shape[-3] // key.shape[-3]
-    return _no_view(part5.unflatten(-2, (part6, query.shape[-2])).flatten(-4, -3))
+    product3 = P.flatten(-3, -2).to(low) @ value
+    count3 = query.shape[-3] // key.shape[-3]
+    return _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
 
 
 def _grouped_query_attention_backward(ctx, G):
@@ -104,27 +109,28 @@ def _grouped_query_attention_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
     grad_query = grad_key = grad_value = None
-    part = query.shape[-3] // key.shape[-3]
-    part2 = _flatten(_unflatten(query, -3, (key.shape[-3], part)), -3, -2)
-    part3 = query.shape[-3] // key.shape[-3]
-    part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2])).to(wide)
-    S = part4 / math.sqrt(query.shape[-1])
+    count = query.shape[-3] // key.shape[-3]
+    part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
+    count2 = query.shape[-3] // key.shape[-3]
+    product = _unflatten(part @ key.mT, -2, (count2, query.shape[-2])).to(wide)
+    S = product / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    part5 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    part6 = _flatten(part5, -3, -2)
+    part2 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+    part3 = _flatten(part2, -3, -2)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part7 = query.shape[-3] // key.shape[-3]
-        grad_P = _unflatten(part6 @ value.mT, -2, (part7, query.shape[-2]))
+        count3 = query.shape[-3] // key.shape[-3]
+        grad_P = _unflatten(part3 @ value.mT, -2, (count3, query.shape[-2]))
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-        part8 = _flatten(grad_S, -3, -2)
+        part4 = _flatten(grad_S, -3, -2)
     if ctx.needs_input_grad[0]:
-        part9 = query.shape[-3] // key.shape[-3]
-        part10 = _unflatten(part8.to(low) @ key, -2, (part9, query.shape[-2]))
-        grad_query = _flatten(part10.to(wide) / math.sqrt(query.shape[-1]), -4, -3)
+        count4 = query.shape[-3] // key.shape[-3]
+        product2 = _unflatten(part4.to(low) @ key, -2, (count4, query.shape[-2]))
+        ratio = product2.to(wide) / math.sqrt(query.shape[-1])
+        grad_query = _flatten(ratio, -4, -3)
     if ctx.needs_input_grad[1]:
-        grad_key = (part8.mT.to(low) @ part2).to(wide) / math.sqrt(query.shape[-1])
+        grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
     if ctx.needs_input_grad[2]:
-        grad_value = _flatten(P, -3, -2).mT.to(low) @ part6
+        grad_value = _flatten(P, -3, -2).mT.to(low) @ part3
     return grad_query, grad_key, grad_value
 
 
@@ -154,28 +160,29 @@ class _GroupedQueryAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        part = query.shape[-3] // key.shape[-3]
-        part2 = _flatten(_unflatten(query, -3, (key.shape[-3], part)), -3, -2)
-        part3 = query.shape[-3] // key.shape[-3]
-        part4 = _unflatten(part2 @ key.mT, -2, (part3, query.shape[-2])).to(wide)
-        S = part4 / math.sqrt(query.shape[-1])
+        count = query.shape[-3] // key.shape[-3]
+        part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
+        count2 = query.shape[-3] // key.shape[-3]
+        product = _unflatten(part @ key.mT, -2, (count2, query.shape[-2])).to(wide)
+        S = product / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
-        part5 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-        part6 = _flatten(part5, -3, -2)
+        part2 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+        part3 = _flatten(part2, -3, -2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part7 = query.shape[-3] // key.shape[-3]
-            grad_P = _unflatten(part6 @ value.mT, -2, (part7, query.shape[-2]))
-            part8 = grad_P.to(wide)
-            grad_S = P * (part8 - (part8 * P).sum(-1, keepdim=True))
-            part9 = _flatten(grad_S, -3, -2)
+            count3 = query.shape[-3] // key.shape[-3]
+            grad_P = _unflatten(part3 @ value.mT, -2, (count3, query.shape[-2]))
+            part4 = grad_P.to(wide)
+            grad_S = P * (part4 - (part4 * P).sum(-1, keepdim=True))
+            part5 = _flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
-            part10 = query.shape[-3] // key.shape[-3]
-            part11 = _unflatten(part9.to(low) @ key, -2, (part10, query.shape[-2]))
-            grad_query = _flatten(part11.to(wide) / math.sqrt(query.shape[-1]), -4, -3)
+            count4 = query.shape[-3] // key.shape[-3]
+            product2 = _unflatten(part5.to(low) @ key, -2, (count4, query.shape[-2]))
+            ratio = product2.to(wide) / math.sqrt(query.shape[-1])
+            grad_query = _flatten(ratio, -4, -3)
         if ctx.needs_input_grad[1]:
-            grad_key = (part9.mT.to(low) @ part2).to(wide) / math.sqrt(query.shape[-1])
+            grad_key = (part5.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = _flatten(P, -3, -2).mT.to(low) @ part6
+            grad_value = _flatten(P, -3, -2).mT.to(low) @ part3
         return grad_query, grad_key, grad_value
 
 

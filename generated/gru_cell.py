@@ -20,6 +20,11 @@ Gradients, G the cotangent of h:
     grad_w_hh[(g j),j′] = Σₙ grad_s[n,g,j]·hx[n,j′]
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_s[n,g,j]
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 
@@ -93,10 +98,10 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = _cast(wide, hx)[0]
-    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = part if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + part
-    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = part2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + part2
+    product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = product if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + product
+    product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = product2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + product2
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
@@ -110,46 +115,38 @@ def _gru_cell_backward(ctx, G):
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx, G = _cast(wide, hx, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-    a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
-    part2 = hx.to(low)
-    part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
-    s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+    product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+    a = product if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + product
+    part = hx.to(low)
+    product2 = _unflatten(part @ w_hh.mT, 1, (3, hx.shape[1]))
+    s = product2 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + product2
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     grad_new = G * (1 - update)
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-    part4 = s.select(1, 2).to(wide)
-    new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
+    part2 = s.select(1, 2).to(wide)
+    new = (a.select(1, 2).to(wide) + part2 * reset).tanh()
     grad_update = G * (hx - new)
-    part5 = torch.ops.aten.tanh_backward(grad_new * part4, new)
-    part6 = torch.ops.aten.sigmoid_backward(part5, reset)
-    part7 = torch.ops.aten.sigmoid_backward(grad_update, update)
-    if (
-        ctx.needs_input_grad[0]
-        or ctx.needs_input_grad[2]
-        or ctx.needs_input_grad[4]
-    ):
-        part8 = torch.ops.aten.tanh_backward(grad_new, new)
-        grad_a = torch.stack((part6, part7, part8), 1)
-    if (
-        ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[3]
-        or ctx.needs_input_grad[5]
-    ):
-        part9 = torch.ops.aten.tanh_backward(grad_new * reset, new)
-        grad_s = torch.stack((part6, part7, part9), 1)
+    part3 = torch.ops.aten.tanh_backward(grad_new * part2, new)
+    part4 = torch.ops.aten.sigmoid_backward(part3, reset)
+    part5 = torch.ops.aten.sigmoid_backward(grad_update, update)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
+        part6 = torch.ops.aten.tanh_backward(grad_new, new)
+        grad_a = torch.stack((part4, part5, part6), 1)
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
+        part7 = torch.ops.aten.tanh_backward(grad_new * reset, new)
+        grad_s = torch.stack((part4, part5, part7), 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part10 = _flatten(grad_a, 1, 2)
+        part8 = _flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part11 = _flatten(grad_s, 1, 2)
+        part9 = _flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
-        grad_input = part10.to(low) @ w_ih
+        grad_input = part8.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
-        grad_hx = G * update + (part11.to(low) @ w_hh).to(wide)
+        grad_hx = G * update + (part9.to(low) @ w_hh).to(wide)
     if ctx.needs_input_grad[2]:
-        grad_w_ih = part10.mT.to(low) @ input
+        grad_w_ih = part8.mT.to(low) @ input
     if ctx.needs_input_grad[3]:
-        grad_w_hh = part11.mT.to(low) @ part2
+        grad_w_hh = part9.mT.to(low) @ part
     if ctx.needs_input_grad[4]:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if ctx.needs_input_grad[5]:
@@ -180,47 +177,51 @@ class _GruCell(Function):
         input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = _cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
-        part2 = hx.to(low)
-        part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
+        product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        a = product if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + product
+        part = hx.to(low)
+        product2 = _unflatten(part @ w_hh.mT, 1, (3, hx.shape[1]))
+        s = (
+            product2
+            if b_hh is None
+            else _unflatten(b_hh, 0, (3, hx.shape[1])) + product2
+        )
         update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
         u = 1 - update
         grad_new = G * u
         reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-        part4 = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
+        part2 = s.select(1, 2).to(wide)
+        new = (a.select(1, 2).to(wide) + part2 * reset).tanh()
         u2 = 1 - new.square()
-        grad_reset = grad_new * part4 * u2
+        grad_reset = grad_new * part2 * u2
         u3 = 1 - reset
         grad_update = G * (hx - new)
-        part5 = grad_reset * reset * u3
-        part6 = grad_update * update * u
+        product3 = grad_reset * reset * u3
+        product4 = grad_update * update * u
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            grad_a = torch.stack((part5, part6, grad_new * u2), 1)
+            grad_a = torch.stack((product3, product4, grad_new * u2), 1)
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            grad_s = torch.stack((part5, part6, grad_new * reset * u2), 1)
+            grad_s = torch.stack((product3, product4, grad_new * reset * u2), 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part7 = _flatten(grad_a, 1, 2)
+            part3 = _flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part8 = _flatten(grad_s, 1, 2)
+            part4 = _flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_input = part7.to(low) @ w_ih
+            grad_input = part3.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + (part8.to(low) @ w_hh).to(wide)
+            grad_hx = G * update + (part4.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part7.mT.to(low) @ input
+            grad_w_ih = part3.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part8.mT.to(low) @ part2
+            grad_w_hh = part4.mT.to(low) @ part
         if ctx.needs_input_grad[4]:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:

@@ -69,8 +69,8 @@ def _applied(function, *args):
 def _hardswish_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input * _where(input >= 3, 1, (3 + input) / 6)
-    return torch.ops.aten.threshold_backward(part, input, -3).to(dtype)
+    product = input * _where(input >= 3, 1, (3 + input) / 6)
+    return torch.ops.aten.threshold_backward(product, input, -3).to(dtype)
 
 
 class _Hardswish(Function):
@@ -89,8 +89,8 @@ class _Hardswish(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = G * _where(input >= 3, 1, 0.5 + input / 3)
-        grad_input = torch.ops.aten.threshold_backward(part, input, -3)
+        product = G * _where(input >= 3, 1, 0.5 + input / 3)
+        grad_input = torch.ops.aten.threshold_backward(product, input, -3)
         return grad_input
 
 

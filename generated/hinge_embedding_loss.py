@@ -140,8 +140,8 @@ class _HingeEmbeddingLossMean(Function):
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            part = torch.where(target == 1, G, 0) - chosen
-            grad_input = part / math.prod(input.shape)
+            difference = torch.where(target == 1, G, 0) - chosen
+            grad_input = difference / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input.shape)
         return grad_input, grad_target, None

@@ -106,12 +106,14 @@ class _HingeLossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = -G / math.prod(input.shape)
-        part2 = 1 - input * target
+        ratio = -G / math.prod(input.shape)
+        difference = 1 - input * target
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, part2, 0)
+            product = ratio * target
+            grad_input = torch.ops.aten.threshold_backward(product, difference, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, part2, 0)
+            product2 = ratio * input
+            grad_target = torch.ops.aten.threshold_backward(product2, difference, 0)
         return grad_input, grad_target
 
 
@@ -139,12 +141,12 @@ class _HingeLossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = 1 - input * target
-        part2 = -G
+        difference = 1 - input * target
+        part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part2 * target, part, 0)
+            grad_input = torch.ops.aten.threshold_backward(part * target, difference, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part2 * input, part, 0)
+            grad_target = torch.ops.aten.threshold_backward(part * input, difference, 0)
         return grad_input, grad_target
 
 
@@ -171,12 +173,12 @@ class _HingeLossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = 1 - input * target
-        part2 = -G
+        difference = 1 - input * target
+        part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part2 * target, part, 0)
+            grad_input = torch.ops.aten.threshold_backward(part * target, difference, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part2 * input, part, 0)
+            grad_target = torch.ops.aten.threshold_backward(part * input, difference, 0)
         return grad_input, grad_target
 
 

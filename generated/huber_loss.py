@@ -117,8 +117,9 @@ def _huber_loss_mean_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
+    e_magnitude = e.abs()
+    product = delta * (e_magnitude - 0.5 * delta)
+    loss = _where(e_magnitude <= delta, 0.5 * e.square(), product)
     return loss.mean().to(dtype)
 
 
@@ -154,8 +155,9 @@ def _huber_loss_sum_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
+    e_magnitude = e.abs()
+    product = delta * (e_magnitude - 0.5 * delta)
+    loss = _where(e_magnitude <= delta, 0.5 * e.square(), product)
     return loss.sum().to(dtype)
 
 
@@ -191,9 +193,9 @@ def _huber_loss_none_forward(input, target, delta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    loss = _where(part <= delta, 0.5 * e.square(), delta * (part - 0.5 * delta))
-    return loss.to(dtype)
+    e_magnitude = e.abs()
+    product = delta * (e_magnitude - 0.5 * delta)
+    return _where(e_magnitude <= delta, 0.5 * e.square(), product).to(dtype)
 
 
 class _HuberLossNone(Function):

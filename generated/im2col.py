@@ -53,10 +53,10 @@ def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
     part = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)
-    part2 = kernel_width * dilation + 1 - dilation
-    part3 = part[..., ::dilation].unfold(3, part2, stride)[..., ::dilation]
-    output = part3.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2, 3)
-    return output.to(dtype)
+    difference = kernel_width * dilation + 1 - dilation
+    part2 = part[..., ::dilation].unfold(3, difference, stride)
+    part3 = part2[..., ::dilation].permute(0, 1, 4, 5, 2, 3).flatten(1, 3)
+    return part3.flatten(2, 3).to(dtype)
 
 
 def im2col(

@@ -101,10 +101,10 @@ def _index_add_forward(input, index, source, dim, alpha):
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
     part = input_shape[len(p_shape)]
-    part2 = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
-    part3 = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
-    output = (input + alpha * part3).reshape((*p_shape, part, *q_shape))
+    added = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
+    placed = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
+    output = (input + alpha * placed).reshape((*p_shape, part, *q_shape))
     return _no_view(output.to(dtype))
 
 

@@ -145,23 +145,23 @@ class _InfoNceMean(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse * query
-        inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse2 * positive_key
+        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+        queries = inverse_root * query
+        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
         part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        part3 = torch.softmax(similarity, 1) + part2
-        grad_similarity = G / query.shape[0] * part3
-        part4 = grad_similarity * similarity
+        added = torch.softmax(similarity, 1) + part2
+        grad_similarity = G / query.shape[0] * added
+        product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part5 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse * (part5 - part4.sum(1, keepdim=True) * queries)
+            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part6 = (grad_similarity.mT.to(low) @ part).to(wide)
-            part7 = part6 / temperature - part4.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse2 * part7
+            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+            product3 = product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
         return grad_query, grad_positive_key, None
 
 
@@ -199,22 +199,22 @@ class _InfoNceSum(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse * query
-        inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse2 * positive_key
+        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+        queries = inverse_root * query
+        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
         part2 = G.new_full((query.shape[0],), -1).diag_embed()
         grad_similarity = G * (torch.softmax(similarity, 1) + part2)
-        part3 = grad_similarity * similarity
+        product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part4 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
+            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part5 = (grad_similarity.mT.to(low) @ part).to(wide)
-            part6 = part5 / temperature - part3.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse2 * part6
+            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+            product3 = product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
         return grad_query, grad_positive_key, None
 
 
@@ -252,22 +252,22 @@ class _InfoNceNone(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse * query
-        inverse2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse2 * positive_key
+        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+        queries = inverse_root * query
+        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
         part2 = G.new_full(G.shape, -1).diag_embed()
         grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part2)
-        part3 = grad_similarity * similarity
+        product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            part4 = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse * (part4 - part3.sum(1, keepdim=True) * queries)
+            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
         if ctx.needs_input_grad[1]:
-            part5 = (grad_similarity.mT.to(low) @ part).to(wide)
-            part6 = part5 / temperature - part3.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse2 * part6
+            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+            product3 = product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
         return grad_query, grad_positive_key, None
 
 

@@ -102,8 +102,8 @@ def _instance_norm_forward(input, weight, bias, eps):
     var = u.square().mean(2)
     xhat = (var + eps).rsqrt().unsqueeze(2) * u
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(part2.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    added = part if bias is None else part + bias.unsqueeze(1)
+    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
 class _InstanceNorm(Function):
@@ -140,16 +140,19 @@ class _InstanceNorm(Function):
             mu = input.mean(2)
             u = input - mu.unsqueeze(2)
             var = u.square().mean(2)
-            inverse = (var + eps).rsqrt().unsqueeze(2)
-            xhat = inverse * u
-            part = G * xhat
+            inverse_root = (var + eps).rsqrt().unsqueeze(2)
+            xhat = inverse_root * u
+            product = G * xhat
         if ctx.needs_input_grad[0]:
-            part2 = G - part.sum(2, keepdim=True) / input.shape[2] * xhat
-            part3 = part2 - G.mean(2).unsqueeze(2)
-            part4 = inverse if weight is None else weight.unsqueeze(1) * inverse
-            grad_input = (part4 * part3).reshape(input_shape)
+            difference = G - product.sum(2, keepdim=True) / input.shape[2] * xhat
+            difference2 = difference - G.mean(2).unsqueeze(2)
+            part = (
+                inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
+            )
+            product2 = part * difference2
+            grad_input = product2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = part.sum((0, 2))
+            grad_weight = product.sum((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

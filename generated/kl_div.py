@@ -129,13 +129,13 @@ class _KlDivMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = input.shape[0] * math.prod(input.shape[1:])
+        product = input.shape[0] * math.prod(input.shape[1:])
         if ctx.needs_input_grad[0]:
-            grad_input = -G / part * target
+            grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
             chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / part * (chosen - input)
+            grad_target = G / product * (chosen - input)
         return grad_input, grad_target
 
 

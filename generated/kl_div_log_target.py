@@ -112,13 +112,13 @@ class _KlDivLogTargetMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = input.shape[0] * math.prod(input.shape[1:])
-        e = target.exp()
+        product = input.shape[0] * math.prod(input.shape[1:])
+        target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / part * e
+            grad_input = -G / product * target_exp
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * e
-            grad_target = G / part * (loss + e)
+            loss = (target - input) * target_exp
+            grad_target = G / product * (loss + target_exp)
         return grad_input, grad_target
 
 
@@ -146,12 +146,12 @@ class _KlDivLogTargetSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        e = target.exp()
+        target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * e
+            grad_input = -G * target_exp
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * e
-            grad_target = G * (loss + e)
+            loss = (target - input) * target_exp
+            grad_target = G * (loss + target_exp)
         return grad_input, grad_target
 
 
@@ -179,11 +179,11 @@ class _KlDivLogTargetNone(Function):
         target, loss = ctx.saved_tensors
         target, loss, G = _wide(target, loss, G)
         grad_input = grad_target = None
-        e = target.exp()
+        target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * e
+            grad_input = -G * target_exp
         if ctx.needs_input_grad[1]:
-            grad_target = G * (loss + e)
+            grad_target = G * (loss + target_exp)
         return grad_input, grad_target
 
 
@@ -211,12 +211,12 @@ class _KlDivLogTargetBatchmean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        e = target.exp()
+        target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / input.shape[0] * e
+            grad_input = -G / input.shape[0] * target_exp
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * e
-            grad_target = G / input.shape[0] * (loss + e)
+            loss = (target - input) * target_exp
+            grad_target = G / input.shape[0] * (loss + target_exp)
         return grad_input, grad_target
 
 

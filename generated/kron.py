@@ -73,8 +73,8 @@ def _applied(function, *args):
 def _kron_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
-    part = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
-    return _no_view(part.flatten(1, 2).to(dtype))
+    product = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
+    return _no_view(product.flatten(1, 2).to(dtype))
 
 
 class _Kron(Function):

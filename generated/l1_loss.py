@@ -106,11 +106,11 @@ class _L1LossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = (input - target).sign()
+        sign = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * part
+            grad_input = G / math.prod(input.shape) * sign
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * part
+            grad_target = -G / math.prod(input.shape) * sign
         return grad_input, grad_target
 
 
@@ -138,11 +138,11 @@ class _L1LossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = (input - target).sign()
+        sign = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * part
+            grad_input = G * sign
         if ctx.needs_input_grad[1]:
-            grad_target = -G * part
+            grad_target = -G * sign
         return grad_input, grad_target
 
 
@@ -169,11 +169,11 @@ class _L1LossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = (input - target).sign()
+        sign = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * part
+            grad_input = G * sign
         if ctx.needs_input_grad[1]:
-            grad_target = -G * part
+            grad_target = -G * sign
         return grad_input, grad_target
 
 

@@ -107,12 +107,12 @@ class _LaplacianKernel(Function):
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        part = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
-        part2 = (G * K).unsqueeze(-1) * part.mT
+        sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
+        product = (G * K).unsqueeze(-1) * sign.mT
         if ctx.needs_input_grad[0]:
-            grad_x1 = -gamma * part2.sum(-2)
+            grad_x1 = -gamma * product.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * part2.sum(-3)
+            grad_x2 = gamma * product.sum(-3)
         return grad_x1, grad_x2, None
 
 

@@ -150,13 +150,14 @@ class _LayerNorm(Function):
             mu = input.mean(1)
             u = input - mu.unsqueeze(1)
             var = u.square().mean(1)
-            inverse = (var + eps).rsqrt().unsqueeze(1)
-            xhat = inverse * u
+            inverse_root = (var + eps).rsqrt().unsqueeze(1)
+            xhat = inverse_root * u
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((size2,))
-            part = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
-            part2 = weight * G - part - (G @ weight / input.shape[1]).unsqueeze(1)
-            grad_input = (inverse * part2).reshape(input_shape)
+            product = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
+            ratio = (G @ weight / input.shape[1]).unsqueeze(1)
+            product2 = inverse_root * (weight * G - product - ratio)
+            grad_input = product2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = (G * xhat).sum(0).reshape(weight_shape)
         if ctx.needs_input_grad[2]:

@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, negative_slope)
+
+Kernels of torch, and the equations that they compute:
+
+    leaky_relu: y = where(x > 0, x, slope*x)
+    leaky_relu backward: dx = g*where(x > 0, 1, slope)
 """
 # mypy: ignore-errors
 

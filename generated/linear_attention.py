@@ -15,6 +15,10 @@ Gradients, G the cotangent of output:
     grad_query[*b,i,d] = grad_phi[*b,i,d]·where(query[*b,i,d] > 0, 1, exp(query[*b,i,d]))
     grad_key[*b,j,d] = grad_psi[*b,j,d]·where(key[*b,j,d] > 0, 1, exp(key[*b,j,d]))
     grad_value[*b,j,e] = Σ[d] grad_state[*b,d,e]·psi[*b,j,d]
+
+Kernels of torch, and the equations that they compute:
+
+    elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
 """
 # mypy: ignore-errors
 
@@ -121,8 +125,8 @@ def _linear_attention_backward(ctx, G):
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
         state = psi.mT.to(low) @ value
-        part = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-        grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + part
+        ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
+        grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + ratio
         grad_query = torch.ops.aten.elu_backward(grad_phi, 1, 1, 1, False, query)
     if ctx.needs_input_grad[1]:
         total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
@@ -175,8 +179,8 @@ class _LinearAttention(Function):
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
             state = psi.mT.to(low) @ value
-            part = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-            grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + part
+            ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
+            grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + ratio
             grad_query = grad_phi * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)

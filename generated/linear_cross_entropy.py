@@ -127,20 +127,21 @@ def _linear_cross_entropy_mean_forward(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = None if weight is None else weight.index_select(0, chosen)
-    part2 = F.sum(-1) if weight is None else F @ weight
-    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = (
+    part2 = (
         (label_smoothing - 1) * picked2
         if weight is None
         else (label_smoothing - 1) * picked * picked2
     )
-    loss = torch.where(mask, part4 - part3, 0)
+    part3 = F.sum(-1) if weight is None else F @ weight
+    difference = part2 - ratio * part3
+    loss = torch.where(mask, difference, 0)
     total = loss.sum()
-    part5 = (
+    part4 = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    return (total / part5).to(dtype)
+    return (total / part4).to(dtype)
 
 
 class _LinearCrossEntropyMean(Function):
@@ -206,37 +207,37 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        part3 = G / part2
-        part4 = label_smoothing - 1
+        ratio = G / part2
+        difference = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
-        part5 = X.to(wide)
+        part3 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part5, 1)
+            F = torch.log_softmax(part3, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part6 = part4 if weight is None else part4 * picked
-            part7 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            part8 = part7 if weight is None else part7 * weight
+            product = difference if weight is None else difference * picked
+            part4 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            product2 = part4 if weight is None else part4 * weight
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part9 = label_smoothing * full_weight.mean() - part6
-            part10 = part9 if weight is None else part9.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part5, 1)
-            part11 = part10 * p - part8
-            part12 = (
-                G.new_full((), part6, dtype=wide).expand(chosen2.shape)
+            part5 = label_smoothing * full_weight.mean() - product
+            difference2 = part5 if weight is None else part5.unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
+            difference3 = difference2 * p - product2
+            part6 = (
+                G.new_full((), product, dtype=wide).expand(chosen2.shape)
                 if weight is None
-                else part6.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            part13 = part3 * part11.scatter_add(1, chosen2, part12)
-            grad_X = torch.where(mask2, part13, 0)
+            product3 = ratio * difference3.scatter_add(1, chosen2, part6)
+            grad_X = torch.where(mask2, product3, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -244,12 +245,12 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part4 * F.gather(1, chosen2).squeeze(1), 0)
-            part14 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part15 = part14 * torch.where(mask2, F, 0).sum(0)
-            placed = part15.index_add(0, chosen, chosen3)
+            ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            product4 = difference * F.gather(1, chosen2).squeeze(1)
+            product5 = ratio2 * torch.where(mask2, F, 0).sum(0)
+            placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
             placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-            grad_weight = part3 * placed2
+            grad_weight = ratio * placed2
         return (
             grad_input,
             grad_linear_weight,
@@ -274,12 +275,12 @@ def _linear_cross_entropy_sum_forward(
     F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part2 = F.sum(-1) if weight is None else F @ weight
-    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
-    part4 = label_smoothing - 1
-    part5 = part4 if weight is None else part4 * weight.index_select(0, chosen)
-    part6 = part5 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part3
-    loss = torch.where(mask, part6, 0)
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    part2 = label_smoothing - 1
+    product = part2 if weight is None else part2 * weight.index_select(0, chosen)
+    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part3 = F.sum(-1) if weight is None else F @ weight
+    loss = torch.where(mask, product2 - ratio * part3, 0)
     return loss.sum().to(dtype)
 
 
@@ -332,36 +333,40 @@ class _LinearCrossEntropySum(Function):
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part2 = label_smoothing - 1
+        difference = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
-        part3 = X.to(wide)
+        part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part3, 1)
+            F = torch.log_softmax(part2, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part4 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-            part5 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            part6 = part5 if weight is None else part5 * weight
+            product = (
+                difference
+                if weight is None
+                else difference * weight.index_select(0, chosen)
+            )
+            part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            product2 = part3 if weight is None else part3 * weight
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part7 = label_smoothing * full_weight.mean() - part4
-            part8 = part7 if weight is None else part7.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-            part9 = part8 * p - part6
-            part10 = (
-                G.new_full((), part4, dtype=wide).expand(chosen2.shape)
+            part4 = label_smoothing * full_weight.mean() - product
+            difference2 = part4 if weight is None else part4.unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            difference3 = difference2 * p - product2
+            part5 = (
+                G.new_full((), product, dtype=wide).expand(chosen2.shape)
                 if weight is None
-                else part4.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            part11 = G * part9.scatter_add(1, chosen2, part10)
-            grad_X = torch.where(mask2, part11, 0)
+            product3 = G * difference3.scatter_add(1, chosen2, part5)
+            grad_X = torch.where(mask2, product3, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -369,10 +374,11 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, part2 * F.gather(1, chosen2).squeeze(1), 0)
-            part12 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part13 = part12 * torch.where(mask2, F, 0).sum(0)
-            grad_weight = G * part13.index_add(0, chosen, chosen3)
+            ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            product4 = difference * F.gather(1, chosen2).squeeze(1)
+            product5 = ratio * torch.where(mask2, F, 0).sum(0)
+            placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+            grad_weight = G * placed
         return (
             grad_input,
             grad_linear_weight,
@@ -397,12 +403,12 @@ def _linear_cross_entropy_none_forward(
     F = torch.log_softmax(X.to(wide), 1)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    part2 = F.sum(-1) if weight is None else F @ weight
-    part3 = label_smoothing / (linear_weight.shape[0] or math.nan) * part2
-    part4 = label_smoothing - 1
-    part5 = part4 if weight is None else part4 * weight.index_select(0, chosen)
-    part6 = part5 * F.gather(1, chosen.unsqueeze(1)).squeeze(1) - part3
-    return torch.where(mask, part6, 0).to(dtype)
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    part2 = label_smoothing - 1
+    product = part2 if weight is None else part2 * weight.index_select(0, chosen)
+    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part3 = F.sum(-1) if weight is None else F @ weight
+    return torch.where(mask, product2 - ratio * part3, 0).to(dtype)
 
 
 class _LinearCrossEntropyNone(Function):
@@ -454,36 +460,40 @@ class _LinearCrossEntropyNone(Function):
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        part2 = label_smoothing - 1
+        difference = label_smoothing - 1
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
-        part3 = X.to(wide)
+        part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part3, 1)
+            F = torch.log_softmax(part2, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            part4 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-            part5 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            part6 = part5 if weight is None else part5 * weight
+            product = (
+                difference
+                if weight is None
+                else difference * weight.index_select(0, chosen)
+            )
+            part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
+            product2 = part3 if weight is None else part3 * weight
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part7 = label_smoothing * full_weight.mean() - part4
-            part8 = part7 if weight is None else part7.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-            part9 = part8 * p - part6
-            part10 = (
-                G.new_full((), part4, dtype=wide).expand(chosen2.shape)
+            part4 = label_smoothing * full_weight.mean() - product
+            difference2 = part4 if weight is None else part4.unsqueeze(1)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            difference3 = difference2 * p - product2
+            part5 = (
+                G.new_full((), product, dtype=wide).expand(chosen2.shape)
                 if weight is None
-                else part4.unsqueeze(1)
+                else product.unsqueeze(1)
             )
-            part11 = G.unsqueeze(1) * part9.scatter_add(1, chosen2, part10)
-            grad_X = torch.where(mask2, part11, 0)
+            placed = difference3.scatter_add(1, chosen2, part5)
+            grad_X = torch.where(mask2, G.unsqueeze(1) * placed, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -491,11 +501,11 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            part12 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            part13 = part2 * G * F.gather(1, chosen2).squeeze(1)
-            part14 = torch.where(mask2, F, 0).mT.to(low)
-            part15 = part12 * (part14 @ torch.where(mask, G, 0).to(low)).to(wide)
-            grad_weight = part15.index_add(0, chosen, torch.where(mask, part13, 0))
+            ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
+            product3 = difference * G * F.gather(1, chosen2).squeeze(1)
+            part6 = torch.where(mask2, F, 0).mT.to(low)
+            product4 = ratio * (part6 @ torch.where(mask, G, 0).to(low)).to(wide)
+            grad_weight = product4.index_add(0, chosen, torch.where(mask, product3, 0))
         return (
             grad_input,
             grad_linear_weight,

@@ -103,12 +103,14 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     position = _positions(input.shape[1], input)
     part = position.to(torch.float64)
     position2 = position.unsqueeze(1)
-    part2 = 0.5 * window
-    mask = (part - part2 <= position2) & (position2 <= part + part2 - 0.5)
-    chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
-    divisor = k + alpha / window * chosen.sum(1)
-    part3 = input * divisor**-beta
-    return _no_view(part3.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    product = 0.5 * window
+    mask = position2 <= part + product - 0.5
+    mask2 = ((part - product <= position2) & mask).unsqueeze(2)
+    total = torch.where(mask2, input.square().unsqueeze(2), 0).sum(1)
+    divisor = k + alpha / window * total
+    product2 = input * divisor**-beta
+    output = product2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _LocalResponseNorm(Function):
@@ -145,21 +147,22 @@ class _LocalResponseNorm(Function):
         G = G.reshape((input_shape[0], input_shape[1], size))
         position = _positions(input.shape[1], G)
         part = position.to(torch.float64)
-        part2 = 0.5 * window
-        part3 = part + part2 - 0.5
-        part4 = part - part2
+        product = 0.5 * window
+        difference = part + product - 0.5
+        difference2 = part - product
         position2 = position.unsqueeze(1)
-        mask = ((part4 <= position2) & (position2 <= part3)).unsqueeze(2)
-        total = torch.where(mask, input.square().unsqueeze(2), 0).sum(1)
-        divisor = k + alpha / window * total
-        part5 = -beta
-        part6 = part5 * G * input * divisor ** -(1 + beta)
-        grad_divisor = part6 if part5 != 0 else G.new_zeros(()).expand(input.shape)
-        mask2 = part4.unsqueeze(1) <= position
-        mask3 = (mask2 & (position <= part3.unsqueeze(1))).unsqueeze(2)
-        total2 = torch.where(mask3, grad_divisor.unsqueeze(2), 0).sum(1)
-        part7 = G * divisor**part5 + 2 * alpha / window * input * total2
-        grad_input = part7.reshape(input_shape)
+        mask = (difference2 <= position2) & (position2 <= difference)
+        chosen = torch.where(mask.unsqueeze(2), input.square().unsqueeze(2), 0)
+        divisor = k + alpha / window * chosen.sum(1)
+        part2 = -beta
+        product2 = part2 * G * input * divisor ** -(1 + beta)
+        zeros = G.new_zeros(()).expand(input.shape)
+        grad_divisor = product2 if part2 != 0 else zeros
+        mask2 = difference2.unsqueeze(1) <= position
+        mask3 = (mask2 & (position <= difference.unsqueeze(1))).unsqueeze(2)
+        total = torch.where(mask3, grad_divisor.unsqueeze(2), 0).sum(1)
+        added = G * divisor**part2 + 2 * alpha / window * input * total
+        grad_input = added.reshape(input_shape)
         return grad_input, None, None, None, None
 
 

@@ -5,6 +5,10 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]
+
+Kernels of torch, and the equations that they compute:
+
+    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
 # mypy: ignore-errors
 

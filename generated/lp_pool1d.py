@@ -122,16 +122,16 @@ class _LpPool1d(Function):
         stride = ctx.stride
         input, G = _wide(input, G)
         part = input.unfold(2, kernel_size, stride)
-        part2 = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+        power = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
         position = _positions(kernel_size, G).unsqueeze(1)
-        part3 = position + stride * _positions(G.shape[2], G)
+        added = position + stride * _positions(G.shape[2], G)
+        product = G.unsqueeze(2) * power.unsqueeze(2) * part.mT ** (norm_type - 1)
         zeros = G.new_zeros(()).expand(input.shape)
-        part4 = G.unsqueeze(2) * part2.unsqueeze(2) * part.mT ** (norm_type - 1)
         zeros2 = G.new_zeros(input.shape)
-        part5 = kernel_size * G.shape[2]
-        part6 = part4.reshape((input.shape[0], input.shape[1], part5))
-        part7 = part3.flatten()
-        grad_input = zeros2.index_add(2, part7, part6) if norm_type != 0 else zeros
+        product2 = kernel_size * G.shape[2]
+        part2 = product.reshape((input.shape[0], input.shape[1], product2))
+        part3 = added.flatten()
+        grad_input = zeros2.index_add(2, part3, part2) if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 

@@ -19,6 +19,11 @@ Gradients, G_h the cotangent of h, G_c the cotangent of c:
     grad_w_hh[(g j),j′] = Σₙ grad_a[n,g,j]·hx[n,j′]
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_a[n,g,j]
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 
@@ -92,11 +97,11 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
     cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
-    part = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part3 = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    part4 = part + part2 if b_ih is None else part + part2 + part3
-    a = part4 if b_hh is None else part4 + b_hh.unflatten(0, (4, hx.shape[1]))
+    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    part2 = product + product2 if b_ih is None else product + product2 + part
+    a = part2 if b_hh is None else part2 + b_hh.unflatten(0, (4, hx.shape[1]))
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()
@@ -115,47 +120,47 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part12 = needs[3] or needs[4]
-    needs_part11 = needs[0] or needs[1]
-    needs_part10 = needs_part11 or needs_part12
-    needs_grad_a = needs_part10 or needs_grad_b_ih
+    needs_part9 = needs[3] or needs[4]
+    needs_part8 = needs[0] or needs[1]
+    needs_part7 = needs_part8 or needs_part9
+    needs_grad_a = needs_part7 or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
-    part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-    part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-    part3 = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-    part4 = part + part2 if b_ih is None else part + part2 + part3
-    a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+    product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+    product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+    part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+    part2 = product + product2 if b_ih is None else product + product2 + part
+    a = part2 if b_hh is None else part2 + _unflatten(b_hh, 0, (4, hx.shape[1]))
     leave = a.select(1, 3).sigmoid()
-    part5 = c.tanh()
-    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, part5)
+    c_tanh = c.tanh()
+    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, c_tanh)
     forget = a.select(1, 1).sigmoid()
     if needs_grad_a:
         new = a.select(1, 2).tanh()
         enter = a.select(1, 0).sigmoid()
-        part6 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
-        part7 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
-        part8 = torch.ops.aten.sigmoid_backward(G_h * part5, leave)
-        part9 = torch.ops.aten.tanh_backward(grad_c * enter, new)
-        grad_a = torch.stack((part6, part7, part9, part8), 1)
-    if needs_part10:
-        part10 = _flatten(grad_a, 1, 2)
-    if needs_part11:
-        part11 = part10.to(low)
-    if needs_part12:
-        part12 = part10.mT.to(low)
+        part3 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
+        part4 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
+        part5 = torch.ops.aten.sigmoid_backward(G_h * c_tanh, leave)
+        part6 = torch.ops.aten.tanh_backward(grad_c * enter, new)
+        grad_a = torch.stack((part3, part4, part6, part5), 1)
+    if needs_part7:
+        part7 = _flatten(grad_a, 1, 2)
+    if needs_part8:
+        part8 = part7.to(low)
+    if needs_part9:
+        part9 = part7.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part11 @ w_ih
+        grad_input = part8 @ w_ih
     if needs[1]:
-        grad_hx = part11 @ w_hh
+        grad_hx = part8 @ w_hh
     if needs[2]:
         grad_cx = grad_c * forget
     if needs[3]:
-        grad_w_ih = part12 @ input
+        grad_w_ih = part9 @ input
     if needs[4]:
-        grad_w_hh = part12 @ hx
+        grad_w_hh = part9 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
     if needs_grad_b_ih:
@@ -188,48 +193,49 @@ class _LstmCell(Function):
         cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part12 = needs[3] or needs[4]
-        needs_part11 = needs[0] or needs[1]
-        needs_part10 = needs_part11 or needs_part12
-        needs_grad_a = needs_part10 or needs_grad_b_ih
+        needs_part5 = needs[3] or needs[4]
+        needs_part4 = needs[0] or needs[1]
+        needs_part3 = needs_part4 or needs_part5
+        needs_grad_a = needs_part3 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        part = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        part2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        part3 = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-        part4 = part + part2 if b_ih is None else part + part2 + part3
-        a = part4 if b_hh is None else part4 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+        product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+        part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+        part2 = product + product2 if b_ih is None else product + product2 + part
+        a = part2 if b_hh is None else part2 + _unflatten(b_hh, 0, (4, hx.shape[1]))
         leave = a.select(1, 3).sigmoid()
-        part5 = c.tanh()
-        grad_c = G_c + G_h * leave * (1 - part5.square())
+        c_tanh = c.tanh()
+        grad_c = G_c + G_h * leave * (1 - c_tanh.square())
         forget = a.select(1, 1).sigmoid()
         if needs_grad_a:
             enter = a.select(1, 0).sigmoid()
             new = a.select(1, 2).tanh()
-            h = leave * part5
-            part6 = grad_c * enter
-            part7 = grad_c * cx * forget * (1 - forget)
-            part8 = part6 * (1 - new.square())
-            part9 = part6 * new * (1 - enter)
-            grad_a = torch.stack((part9, part7, part8, G_h * h * (1 - leave)), 1)
-        if needs_part10:
-            part10 = _flatten(grad_a, 1, 2)
-        if needs_part11:
-            part11 = part10.to(low)
-        if needs_part12:
-            part12 = part10.mT.to(low)
+            h = leave * c_tanh
+            product3 = grad_c * enter
+            product4 = grad_c * cx * forget * (1 - forget)
+            product5 = product3 * (1 - new.square())
+            product6 = product3 * new * (1 - enter)
+            product7 = G_h * h * (1 - leave)
+            grad_a = torch.stack((product6, product4, product5, product7), 1)
+        if needs_part3:
+            part3 = _flatten(grad_a, 1, 2)
+        if needs_part4:
+            part4 = part3.to(low)
+        if needs_part5:
+            part5 = part3.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part11 @ w_ih
+            grad_input = part4 @ w_ih
         if needs[1]:
-            grad_hx = part11 @ w_hh
+            grad_hx = part4 @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part12 @ input
+            grad_w_ih = part5 @ input
         if needs[4]:
-            grad_w_hh = part12 @ hx
+            grad_w_hh = part5 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
         if needs_grad_b_ih:

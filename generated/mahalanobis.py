@@ -88,8 +88,8 @@ def _mahalanobis_forward(u, v, VI):
     u = u.reshape((size, u_shape[-1]))
     v = v.reshape((size, u_shape[-1]))
     delta = u - v
-    part = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
-    return _no_view(part.reshape((*b_shape,)).to(dtype))
+    root = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
+    return _no_view(root.reshape((*b_shape,)).to(dtype))
 
 
 class _Mahalanobis(Function):
@@ -130,15 +130,15 @@ class _Mahalanobis(Function):
         delta = u - v
         part = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part2 = (part @ (VI + VI.mT).to(low)).to(wide)
-            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * part2
+            product = (part @ (VI + VI.mT).to(low)).to(wide)
+            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * product
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            part3 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
-            grad_VI = 0.5 * part3
+            product2 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
+            grad_VI = 0.5 * product2
         return grad_u, grad_v, grad_VI
 
 

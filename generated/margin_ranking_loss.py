@@ -144,13 +144,13 @@ class _MarginRankingLossMean(Function):
         u = input1 - input2
         mask = margin - target * u >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = -G / math.prod(input1.shape)
+            ratio = -G / math.prod(input1.shape)
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, part * target, 0)
+            grad_input1 = _where(mask, ratio * target, 0)
         if ctx.needs_input_grad[1]:
             grad_input2 = _where(mask, G / math.prod(input1.shape) * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, part * u, 0)
+            grad_target = _where(mask, ratio * u, 0)
         return grad_input1, grad_input2, grad_target, None
 
 

@@ -95,8 +95,8 @@ class _MaxPool1d(Function):
         stride = ctx.stride
         input, G = _wide(input, G)
         winner = input.unfold(2, kernel_size, stride).max(3).indices
-        part = winner + stride * _positions(G.shape[2], G)
-        grad_input = G.new_zeros(input.shape).scatter_add(2, part, G)
+        added = winner + stride * _positions(G.shape[2], G)
+        grad_input = G.new_zeros(input.shape).scatter_add(2, added, G)
         return grad_input, None, None
 
 

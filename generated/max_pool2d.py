@@ -109,17 +109,16 @@ class _MaxPool2d(Function):
         winner = part3.indices
         position = _positions(input.shape[0], G).unsqueeze(1)
         position2 = _positions(input.shape[1], G).unsqueeze(1)
-        part4 = stride * _positions(G.shape[2], G)
-        part5 = stride * _positions(G.shape[3], G)
-        part6 = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + part5
-        part7 = position.unsqueeze(2).unsqueeze(3)
-        part8 = winner2 + part4.unsqueeze(1)
-        part9 = position2.unsqueeze(2)
-        part10 = input.shape[2]
-        part11 = input.shape[3]
-        zeros = G.new_zeros((part10, part11, input.shape[0], input.shape[1]))
-        part12 = zeros.index_put((part8, part6, part7, part9), G, accumulate=True)
-        grad_input = part12.permute(2, 3, 0, 1)
+        product = stride * _positions(G.shape[2], G)
+        product2 = stride * _positions(G.shape[3], G)
+        added = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product2
+        part4 = position.unsqueeze(2).unsqueeze(3)
+        added2 = winner2 + product.unsqueeze(1)
+        part5 = position2.unsqueeze(2)
+        part6 = input.shape[3]
+        zeros = G.new_zeros((input.shape[2], part6, input.shape[0], input.shape[1]))
+        part7 = zeros.index_put((added2, added, part4, part5), G, accumulate=True)
+        grad_input = part7.permute(2, 3, 0, 1)
         return grad_input, None, None, None
 
 

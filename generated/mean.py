@@ -84,8 +84,8 @@ class _Mean(Function):
         A_shape = ctx.A_shape
         G = _wide(G)[0]
         G = G if keepdim else G.unsqueeze(dim)
-        part = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim)
-        grad_A = part.expand(A_shape)
+        ratio = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim)
+        grad_A = ratio.expand(A_shape)
         return grad_A, None, None
 
 

@@ -5,19 +5,16 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·(input[*p]·(1 − tanh(softplus(input[*p]))²)·sigmoid(input[*p]) + tanh(softplus(input[*p])))
+
+Kernels of torch, and the equations that they compute:
+
+    mish: y = x*tanh(softplus(x))
+    mish backward: t = tanh(softplus(x)); dx = g*(t + x*(1 - t**2)*sigmoid(x))
 """
 # mypy: ignore-errors
 
 import torch
 from torch.autograd import Function, forward_ad
-
-
-def _of_float32(*tensors):
-    """The dtype of what autocast computes in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize < 4 and torch.is_autocast_enabled(tensors[0].device.type):
-        return torch.float32
-    return dtype
 
 
 def _promoted(*tensors):
@@ -58,9 +55,9 @@ def _applied(function, *args):
 
 
 def _mish_forward(input):
-    dtype = _of_float32(input)
+    dtype = _promoted(input)
     input = _wide(input)[0]
-    return (input * torch.nn.functional.softplus(input).tanh()).to(dtype)
+    return torch.nn.functional.mish(input).to(dtype)
 
 
 def _mish_backward(ctx, G):
@@ -88,9 +85,9 @@ class _Mish(Function):
             return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = torch.nn.functional.softplus(input).tanh()
-        u = 1 - part.square()
-        grad_input = G * (input * u * input.sigmoid() + part)
+        bounded = torch.nn.functional.softplus(input).tanh()
+        u = 1 - bounded.square()
+        grad_input = G * (input * u * input.sigmoid() + bounded)
         return grad_input
 
 

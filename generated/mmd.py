@@ -93,25 +93,25 @@ def _mmd_forward(X, Y, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
     X_centred = X - centre
     part2 = -gamma
-    squared = X_centred.square()
-    part3 = squared.sum(1, keepdim=True) + squared.sum(1)
-    part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-    Kxx = (part2 * part4).exp()
-    part5 = Y.detach()
-    mean2 = part5.mean(0)
-    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+    X_centred_squared = X_centred.square()
+    added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+    Kxx = (part2 * part3).exp()
+    part4 = Y.detach()
+    mean2 = part4.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
     X_centred2 = X - centre2
     Y_centred = Y - centre2
-    squared2 = Y_centred.square()
-    total = squared2.sum(1)
-    part6 = X_centred2.square().sum(1, keepdim=True) + total
-    part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kxy = (part2 * part7).exp()
-    part8 = squared2.sum(1, keepdim=True) + total
-    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kyy = (part2 * part9).exp()
-    part10 = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    return (part10 / X.shape[0] + Kyy.mean()).to(dtype)
+    Y_centred_squared = Y_centred.square()
+    total = Y_centred_squared.sum(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total
+    part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kxy = (part2 * part5).exp()
+    added3 = Y_centred_squared.sum(1, keepdim=True) + total
+    part6 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+    Kyy = (part2 * part6).exp()
+    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    return (difference / X.shape[0] + Kyy.mean()).to(dtype)
 
 
 class _Mmd(Function):
@@ -134,40 +134,40 @@ class _Mmd(Function):
         X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None
         part2 = -gamma
-        part5 = Y.detach()
-        mean2 = part5.mean(0)
-        centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+        part4 = Y.detach()
+        mean2 = part4.mean(0)
+        centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
         X_centred2 = X - centre2
         Y_centred = Y - centre2
-        squared2 = Y_centred.square()
-        total = squared2.sum(1)
-        part6 = X_centred2.square().sum(1, keepdim=True) + total
-        part7 = torch.addmm(part6, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kxy = (part2 * part7).exp()
-        part8 = gamma * G
+        Y_centred_squared = Y_centred.square()
+        total = Y_centred_squared.sum(1)
+        added2 = X_centred2.square().sum(1, keepdim=True) + total
+        part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        Kxy = (part2 * part5).exp()
+        product = gamma * G
         if ctx.needs_input_grad[0]:
             part = X.detach()
             mean = part.mean(0)
             centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
             X_centred = X - centre
-            squared = X_centred.square()
-            part3 = squared.sum(1, keepdim=True) + squared.sum(1)
-            part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-            Kxx = (part2 * part4).exp()
-            part9 = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-            part10 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-            part11 = (2 * ((Kxx + Kxx.mT) @ X_centred) - part10) / X.shape[0]
-            part12 = part11 + 4 / (Y.shape[0] or math.nan) * part9
-            grad_X = part8 / X.shape[0] * part12
+            X_centred_squared = X_centred.square()
+            added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+            part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
+            Kxx = (part2 * part3).exp()
+            difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
+            product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            ratio = (2 * ((Kxx + Kxx.mT) @ X_centred) - product2) / X.shape[0]
+            added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
+            grad_X = product / X.shape[0] * added3
         if ctx.needs_input_grad[1]:
-            part13 = squared2.sum(1, keepdim=True) + total
-            part14 = torch.addmm(part13, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-            Kyy = (part2 * part14).exp()
-            part15 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-            part16 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-            part17 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - part16) / Y.shape[0]
-            part18 = part17 + 4 / (X.shape[0] or math.nan) * part15
-            grad_Y = part8 / Y.shape[0] * part18
+            added4 = Y_centred_squared.sum(1, keepdim=True) + total
+            part6 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
+            Kyy = (part2 * part6).exp()
+            difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
+            product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
+            added5 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
+            grad_Y = product / Y.shape[0] * added5
         return grad_X, grad_Y, None
 
 

@@ -27,6 +27,10 @@ Gradients, G the cotangent of output:
     grad_bk[e] = 0
     grad_bv[(h d)] = Σₙⱼ grad_V[n,h,j,d]
     grad_bo[c] = Σₙᵢ G[n,i,c]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -109,29 +113,23 @@ def _multi_head_attention_forward(
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    part = Wq.shape[0] // num_heads
-    part2 = Wv.unflatten(0, (num_heads, part))
-    product = torch.einsum("ikl,jml->ijkm", value, part2)
-    V = (
-        product
-        if bv is None
-        else bv.unflatten(0, (num_heads, part)).unsqueeze(1) + product
-    )
-    part3 = Wq.unflatten(0, (num_heads, part))
-    product2 = torch.einsum("ikl,jml->ijkm", query, part3)
-    Q = (
-        product2
-        if bq is None
-        else bq.unflatten(0, (num_heads, part)).unsqueeze(1) + product2
-    )
-    part4 = Wk.unflatten(0, (num_heads, part))
-    product3 = torch.einsum("ikl,jml->ijkm", key, part4)
+    count = Wq.shape[0] // num_heads
+    part = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part2 = Wv.unflatten(0, (num_heads, count))
+    part3 = torch.einsum("ikl,jml->ijkm", value, part2)
+    V = part3 if bv is None else part + part3
+    part4 = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part5 = Wq.unflatten(0, (num_heads, count))
+    part6 = torch.einsum("ikl,jml->ijkm", query, part5)
+    Q = part6 if bq is None else part4 + part6
+    part7 = Wk.unflatten(0, (num_heads, count))
+    product = torch.einsum("ikl,jml->ijkm", key, part7)
     K = (
-        product3
+        product
         if bk is None
-        else bk.unflatten(0, (num_heads, part)).unsqueeze(1) + product3
+        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
     )
-    S = (Q @ K.mT).to(wide) / math.sqrt(part)
+    S = (Q @ K.mT).to(wide) / math.sqrt(count)
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
@@ -146,68 +144,68 @@ def _multi_head_attention_backward(ctx, G):
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
     needs = ctx.needs_input_grad
-    needs_part10 = needs[1] or needs[4]
-    needs_part9 = needs[0] or needs[3]
+    needs_part9 = needs[1] or needs[4]
+    needs_part8 = needs[0] or needs[3]
     needs_grad_V = needs[2] or needs[5] or needs[9]
-    needs_grad_Q = needs_part9 or needs[7]
-    needs_grad_S = needs_grad_Q or needs_part10
+    needs_grad_Q = needs_part8 or needs[7]
+    needs_grad_S = needs_grad_Q or needs_part9
     needs_V = needs_grad_S or needs[6]
     needs_Wv = needs_V or needs[2]
-    needs_part6 = needs_grad_S or needs_grad_V
+    needs_part5 = needs_grad_S or needs_grad_V
     needs_P = needs_grad_S or needs_grad_V or needs[6]
     needs_Wq = needs_P or needs[8]
-    grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
-    grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
+    grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
+    grad_bq = grad_bk = grad_bv = grad_bo = None
     if needs_Wq:
-        part = Wq_shape[0] // num_heads
-        Wq = _unflatten(Wq, 0, (num_heads, part))
+        count = Wq_shape[0] // num_heads
+        Wq = _unflatten(Wq, 0, (num_heads, count))
     if needs_P:
-        Wk = _unflatten(Wk, 0, (num_heads, part))
-        part2 = (
-            None if bq is None else _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
+        Wk = _unflatten(Wk, 0, (num_heads, count))
+        part = (
+            None if bq is None else _unflatten(bq, 0, (num_heads, count)).unsqueeze(1)
         )
-        part3 = torch.einsum("ikl,jml->ijkm", query, Wq)
-        Q = part3 if bq is None else part2 + part3
-        part4 = (
-            None if bk is None else _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
+        part2 = torch.einsum("ikl,jml->ijkm", query, Wq)
+        Q = part2 if bq is None else part + part2
+        part3 = (
+            None if bk is None else _unflatten(bk, 0, (num_heads, count)).unsqueeze(1)
         )
-        part5 = torch.einsum("ikl,jml->ijkm", key, Wk)
-        K = part5 if bk is None else part4 + part5
+        part4 = torch.einsum("ikl,jml->ijkm", key, Wk)
+        K = part4 if bk is None else part3 + part4
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
         P = torch.softmax(S, 3)
-    if needs_part6:
+    if needs_part5:
         grad_context = G @ Wo
-        part6 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
+        part5 = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
     if needs_Wv:
-        Wv = _unflatten(Wv, 0, (num_heads, part))
+        Wv = _unflatten(Wv, 0, (num_heads, count))
     if needs_V:
-        part7 = (
-            None if bv is None else _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
+        part6 = (
+            None if bv is None else _unflatten(bv, 0, (num_heads, count)).unsqueeze(1)
         )
-        part8 = torch.einsum("ikl,jml->ijkm", value, Wv)
-        V = part8 if bv is None else part7 + part8
+        part7 = torch.einsum("ikl,jml->ijkm", value, Wv)
+        V = part7 if bv is None else part6 + part7
     if needs_grad_S:
-        grad_P = part6 @ V.mT
+        grad_P = part5 @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
     if needs_grad_Q:
         grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
     if needs_grad_V:
-        grad_V = P.mT.to(low) @ part6
+        grad_V = P.mT.to(low) @ part5
+    if needs_part8:
+        part8 = grad_Q.to(low)
     if needs_part9:
-        part9 = grad_Q.to(low)
-    if needs_part10:
         grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-        part10 = grad_K.to(low)
+        part9 = grad_K.to(low)
     if needs[0]:
-        grad_query = torch.einsum("ijkl,jlm->ikm", part9, Wq)
+        grad_query = torch.einsum("ijkl,jlm->ikm", part8, Wq)
     if needs[1]:
-        grad_key = torch.einsum("ijkl,jlm->ikm", part10, Wk)
+        grad_key = torch.einsum("ijkl,jlm->ikm", part9, Wk)
     if needs[2]:
         grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
     if needs[3]:
-        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part9, query), 0, 1)
+        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part8, query), 0, 1)
     if needs[4]:
-        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part10, key), 0, 1)
+        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part9, key), 0, 1)
     if needs[5]:
         grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
     if needs[6]:
@@ -266,75 +264,75 @@ class _MultiHeadAttention(Function):
         given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
-        needs_part11 = needs[1] or needs[4]
-        needs_part10 = needs[0] or needs[3]
+        needs_part10 = needs[1] or needs[4]
+        needs_part9 = needs[0] or needs[3]
         needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs_part10 or needs[7]
-        needs_grad_S = needs_grad_Q or needs_part11
+        needs_grad_Q = needs_part9 or needs[7]
+        needs_grad_S = needs_grad_Q or needs_part10
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
-        needs_part6 = needs_grad_S or needs_grad_V
+        needs_part5 = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_Wq:
-            part = Wq_shape[0] // num_heads
-            Wq = _unflatten(Wq, 0, (num_heads, part))
+            count = Wq_shape[0] // num_heads
+            Wq = _unflatten(Wq, 0, (num_heads, count))
         if needs_P:
-            Wk = _unflatten(Wk, 0, (num_heads, part))
-            part2 = (
+            Wk = _unflatten(Wk, 0, (num_heads, count))
+            part = (
                 None
                 if bq is None
-                else _unflatten(bq, 0, (num_heads, part)).unsqueeze(1)
+                else _unflatten(bq, 0, (num_heads, count)).unsqueeze(1)
             )
-            part3 = torch.einsum("ikl,jml->ijkm", query, Wq)
-            Q = part3 if bq is None else part2 + part3
-            part4 = (
+            part2 = torch.einsum("ikl,jml->ijkm", query, Wq)
+            Q = part2 if bq is None else part + part2
+            part3 = (
                 None
                 if bk is None
-                else _unflatten(bk, 0, (num_heads, part)).unsqueeze(1)
+                else _unflatten(bk, 0, (num_heads, count)).unsqueeze(1)
             )
-            part5 = torch.einsum("ikl,jml->ijkm", key, Wk)
-            K = part5 if bk is None else part4 + part5
+            part4 = torch.einsum("ikl,jml->ijkm", key, Wk)
+            K = part4 if bk is None else part3 + part4
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
-        if needs_part6:
+        if needs_part5:
             grad_context = G @ Wo
-            part6 = _unflatten(grad_context, 2, (num_heads, part)).transpose(1, 2)
+            part5 = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
         if needs_Wv:
-            Wv = _unflatten(Wv, 0, (num_heads, part))
+            Wv = _unflatten(Wv, 0, (num_heads, count))
         if needs_V:
-            part7 = (
+            part6 = (
                 None
                 if bv is None
-                else _unflatten(bv, 0, (num_heads, part)).unsqueeze(1)
+                else _unflatten(bv, 0, (num_heads, count)).unsqueeze(1)
             )
-            part8 = torch.einsum("ikl,jml->ijkm", value, Wv)
-            V = part8 if bv is None else part7 + part8
+            part7 = torch.einsum("ikl,jml->ijkm", value, Wv)
+            V = part7 if bv is None else part6 + part7
         if needs_grad_S:
-            grad_P = part6 @ V.mT
-            part9 = grad_P.to(wide)
-            grad_S = P * (part9 - (part9 * P).sum(3, keepdim=True))
+            grad_P = part5 @ V.mT
+            part8 = grad_P.to(wide)
+            grad_S = P * (part8 - (part8 * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ part6
+            grad_V = P.mT.to(low) @ part5
+        if needs_part9:
+            part9 = grad_Q.to(low)
         if needs_part10:
-            part10 = grad_Q.to(low)
-        if needs_part11:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-            part11 = grad_K.to(low)
+            part10 = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", part10, Wq)
+            grad_query = torch.einsum("ijkl,jlm->ikm", part9, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", part11, Wk)
+            grad_key = torch.einsum("ijkl,jlm->ikm", part10, Wk)
         if needs[2]:
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
-            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part10, query), 0, 1)
+            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part9, query), 0, 1)
         if needs[4]:
-            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part11, key), 0, 1)
+            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part10, key), 0, 1)
         if needs[5]:
             grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:

@@ -160,22 +160,23 @@ class _MultiMarginLossMean(Function):
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        part = excess.relu()
+        excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part2 = p * G
-            part3 = (
-                part2
+            part = p * G
+            product = (
+                part
                 if weight is None
-                else part2 * weight.index_select(0, target).unsqueeze(1)
+                else part * weight.index_select(0, target).unsqueeze(1)
             )
-            part4 = part3 / (input.shape[0] * input.shape[1])
-            part5 = part4 * torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = _where(mask2, part5, 0)
-            part6 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part6)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            product2 = product / (input.shape[0] * input.shape[1]) * power
+            grad_excess = _where(mask2, product2, 0)
+            part2 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
         if ctx.needs_input_grad[2]:
-            total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            total = torch.where(mask, power2, 0).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / (input.shape[0] * input.shape[1]) * placed
         return grad_input, None, grad_weight, None, None
@@ -219,21 +220,22 @@ class _MultiMarginLossSum(Function):
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        part = excess.relu()
+        excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part2 = p * G
-            part3 = (
-                part2
+            part = p * G
+            product = (
+                part
                 if weight is None
-                else part2 * weight.index_select(0, target).unsqueeze(1)
+                else part * weight.index_select(0, target).unsqueeze(1)
             )
-            part4 = torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = _where(mask2, part3 / input.shape[1] * part4, 0)
-            part5 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part5)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
+            part2 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
         if ctx.needs_input_grad[2]:
-            total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            total = torch.where(mask, power2, 0).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / input.shape[1] * placed
         return grad_input, None, grad_weight, None, None
@@ -277,22 +279,23 @@ class _MultiMarginLossNone(Function):
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        part = excess.relu()
+        excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
             picked = (
                 None if weight is None else weight.index_select(0, target).unsqueeze(1)
             )
-            part2 = p * G.unsqueeze(1)
-            part3 = part2 if weight is None else part2 * picked
-            part4 = part3 / input.shape[1]
-            part5 = part4 * torch.where(mask2, part, 1) ** (p - 1)
-            grad_excess = _where(mask2, part5, 0)
-            part6 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part6)
+            part = p * G.unsqueeze(1)
+            part2 = part if weight is None else part * picked
+            product = part2 / input.shape[1] * power
+            grad_excess = _where(mask2, product, 0)
+            part3 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part3)
         if ctx.needs_input_grad[2]:
-            total = torch.where(mask, torch.where(mask, part, 1) ** p, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, G * total)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            product2 = G * torch.where(mask, power2, 0).sum(1)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
             grad_weight = placed / input.shape[1]
         return grad_input, None, grad_weight, None, None
 

@@ -96,15 +96,15 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     chosen = torch.where(mask, target, 0)
     picked = None if weight is None else weight.index_select(0, chosen)
     part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = part if weight is None else part * picked
-    loss = torch.where(mask, part2, 0)
+    product = part if weight is None else part * picked
+    loss = torch.where(mask, product, 0)
     total = loss.sum()
-    part3 = (
+    part2 = (
         mask.sum(dtype=input.dtype)
         if weight is None
         else torch.where(mask, picked, 0).sum()
     )
-    return (total / part3).to(dtype)
+    return (total / part2).to(dtype)
 
 
 class _NllLossMean(Function):
@@ -137,21 +137,21 @@ class _NllLossMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        part2 = -G / part
+        ratio = -G / part
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part3 = (
-                torch.where(mask, part2, 0)
+            part2 = (
+                torch.where(mask, ratio, 0)
                 if weight is None
-                else torch.where(mask, part2 * picked, 0)
+                else torch.where(mask, ratio * picked, 0)
             )
-            chosen3 = part3.unsqueeze(1)
+            chosen3 = part2.unsqueeze(1)
             grad_input = G.new_zeros(input.shape).scatter_add(1, chosen2, chosen3)
         if ctx.needs_input_grad[2]:
             chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
             zeros = G.new_zeros((input.shape[1],))
             placed = zeros.index_add(0, chosen, torch.where(mask, average, 0))
-            grad_weight = part2 * placed.index_add(0, chosen, chosen4)
+            grad_weight = ratio * placed.index_add(0, chosen, chosen4)
         return grad_input, None, grad_weight, None
 
 

@@ -127,8 +127,9 @@ class _Normalize(Function):
         norm = input.square().sum(dim).sqrt()
         mask = (norm >= eps).unsqueeze(dim)
         chosen = torch.where(mask, norm.unsqueeze(dim), 1)
-        part = (G * output).sum(dim, keepdim=True) / chosen * output
-        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - _where(mask, part, 0)
+        product = (G * output).sum(dim, keepdim=True) / chosen * output
+        ratio = G / norm.clamp(min=eps).unsqueeze(dim)
+        grad_input = ratio - _where(mask, product, 0)
         return grad_input, None, None
 
 

@@ -93,14 +93,14 @@ def _pad_forward(input, left, right, value, dim):
     input_shape = input.shape
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = input.shape[1] + left + right
-    position = _positions(part2, input)
-    part3 = torch.nn.functional.pad(input, (0, 0, max(left, 0), max(right, 0)))
+    added = input.shape[1] + left + right
+    position = _positions(added, input)
+    part2 = torch.nn.functional.pad(input, (0, 0, max(left, 0), max(right, 0)))
     mask = (position >= left) & (position < left + input.shape[1])
-    part4 = input_shape[len(p_shape)] + left + right
-    part5 = part3.narrow(1, max(-left, 0), part2)
-    chosen = torch.where(mask.unsqueeze(1), part5, value)
-    return _no_view(chosen.reshape((*p_shape, part4, *q_shape)).to(dtype))
+    added2 = input_shape[len(p_shape)] + left + right
+    part3 = part2.narrow(1, max(-left, 0), added)
+    chosen = torch.where(mask.unsqueeze(1), part3, value)
+    return _no_view(chosen.reshape((*p_shape, added2, *q_shape)).to(dtype))
 
 
 class _Pad(Function):
@@ -130,11 +130,11 @@ class _Pad(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        part = input_shape[len(p_shape)] + left + right
-        G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part2 = input_shape[len(p_shape)]
-        part3 = torch.nn.functional.pad(G, (0, 0, max(-left, 0), max(-right, 0)))
-        grad_input = part3.narrow(1, max(left, 0), part2).reshape(input_shape)
+        added = input_shape[len(p_shape)] + left + right
+        G = G.reshape((math.prod(p_shape), added, math.prod(q_shape)))
+        part = input_shape[len(p_shape)]
+        part2 = torch.nn.functional.pad(G, (0, 0, max(-left, 0), max(-right, 0)))
+        grad_input = part2.narrow(1, max(left, 0), part).reshape(input_shape)
         return grad_input, None, None, None, None
 
 

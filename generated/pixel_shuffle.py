@@ -52,10 +52,10 @@ def _cast(dtype, *tensors):
 def _pixel_shuffle_forward(input, upscale_factor):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input.shape[-3] // (upscale_factor * upscale_factor)
-    part2 = input.unflatten(-3, (part, upscale_factor, upscale_factor))
-    part3 = part2.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1)
-    return part3.flatten(-3, -2).to(dtype)
+    count = input.shape[-3] // (upscale_factor * upscale_factor)
+    part = input.unflatten(-3, (count, upscale_factor, upscale_factor))
+    part2 = part.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1)
+    return part2.flatten(-3, -2).to(dtype)
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:

@@ -52,11 +52,11 @@ def _cast(dtype, *tensors):
 def _pixel_unshuffle_forward(input, downscale_factor):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input.shape[-2] // downscale_factor
-    part2 = input.unflatten(-2, (part, downscale_factor))
-    part3 = input.shape[-1] // downscale_factor
-    part4 = part2.unflatten(-1, (part3, downscale_factor))
-    output = part4.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
+    count = input.shape[-2] // downscale_factor
+    part = input.unflatten(-2, (count, downscale_factor))
+    count2 = input.shape[-1] // downscale_factor
+    part2 = part.unflatten(-1, (count2, downscale_factor))
+    output = part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
     return output.to(dtype)
 
 

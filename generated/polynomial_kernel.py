@@ -114,16 +114,16 @@ class _PolynomialKernel(Function):
         x1, x2 = _cast(low, x1, x2)
         G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
-        part = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+        product = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
         mask = degree != 0
-        part2 = gamma * degree
+        product2 = gamma * degree
         zeros = G.new_zeros(())
         if ctx.needs_input_grad[0]:
-            part3 = part2 * (part.to(low) @ x2).to(wide)
-            grad_x1 = part3 if mask else zeros.expand(x1.shape)
+            product3 = product2 * (product.to(low) @ x2).to(wide)
+            grad_x1 = product3 if mask else zeros.expand(x1.shape)
         if ctx.needs_input_grad[1]:
-            part4 = part2 * (part.mT.to(low) @ x1).to(wide)
-            grad_x2 = part4 if mask else zeros.expand(x2.shape)
+            product4 = product2 * (product.mT.to(low) @ x1).to(wide)
+            grad_x2 = product4 if mask else zeros.expand(x2.shape)
         return grad_x1, grad_x2, None, None, None
 
 

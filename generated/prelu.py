@@ -89,8 +89,9 @@ def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = input * _where(input > 0, 1, weight.unsqueeze(1))
-    return _no_view(part.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    product = input * _where(input > 0, 1, weight.unsqueeze(1))
+    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 class _Prelu(Function):

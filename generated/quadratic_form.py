@@ -116,8 +116,8 @@ class _QuadraticForm(Function):
         G = G.reshape((size,))
         part = x.to(low)
         if ctx.needs_input_grad[0]:
-            part2 = G.unsqueeze(1) * (part @ (A + A.mT).to(low)).to(wide)
-            grad_x = part2.reshape(x_shape)
+            product = G.unsqueeze(1) * (part @ (A + A.mT).to(low)).to(wide)
+            grad_x = product.reshape(x_shape)
         if ctx.needs_input_grad[1]:
             grad_A = (G.unsqueeze(1) * x).mT.to(low) @ part
         return grad_x, grad_A

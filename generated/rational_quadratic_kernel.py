@@ -98,9 +98,10 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part2).clamp_min(0)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    D = difference.clamp_min(0)
     return ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
 
 
@@ -134,17 +135,18 @@ class _RationalQuadraticKernel(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         part2 = x1_centred.to(low)
-        part3 = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
+        product = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
         total = x1_centred.square().sum(-1, keepdim=True)
-        D = (total + x2_centred.square().sum(-1).unsqueeze(-2) - part3).clamp_min(0)
-        part4 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-        grad_D = part4 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+        difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+        D = difference.clamp_min(0)
+        product2 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+        grad_D = product2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
         if ctx.needs_input_grad[0]:
-            part5 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1_centred - part5)
+            product3 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1_centred - product3)
         if ctx.needs_input_grad[1]:
-            part6 = grad_D.sum(-2).unsqueeze(-1) * x2_centred
-            grad_x2 = 2 * (part6 - (grad_D.mT.to(low) @ part2).to(wide))
+            product4 = grad_D.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = 2 * (product4 - (grad_D.mT.to(low) @ part2).to(wide))
         return grad_x1, grad_x2, None, None
 
 

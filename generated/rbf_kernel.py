@@ -89,10 +89,10 @@ def _rbf_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     total = x1_centred.square().sum(-1, keepdim=True)
-    part3 = total + x2_centred.square().sum(-1).unsqueeze(-2) - part2
-    return (-gamma * part3.clamp_min(0)).exp().to(dtype)
+    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    return (-gamma * difference.clamp_min(0)).exp().to(dtype)
 
 
 class _RbfKernel(Function):
@@ -123,14 +123,14 @@ class _RbfKernel(Function):
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        part2 = 2 * gamma
-        part3 = G * K
+        product = 2 * gamma
+        product2 = G * K
         if ctx.needs_input_grad[0]:
-            part4 = (part3.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = part2 * (part4 - part3.sum(-1, keepdim=True) * x1_centred)
+            product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = product * (product3 - product2.sum(-1, keepdim=True) * x1_centred)
         if ctx.needs_input_grad[1]:
-            part5 = (part3.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = part2 * (part5 - part3.sum(-2).unsqueeze(-1) * x2_centred)
+            product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = product * (product4 - product2.sum(-2).unsqueeze(-1) * x2_centred)
         return grad_x1, grad_x2, None
 
 

@@ -12,6 +12,10 @@ Gradients, G the cotangent of output:
     grad_key[*b,h,j,d] = Σᵢ grad_S[*b,h,i,j]·query[*b,h,i,d]
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_bias[v,h] = Σ[*b,i,j] δ[v,buckets[i,j]]·grad_S[*b,h,i,j]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -74,8 +78,8 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = _cast(low, query, key, value, bias)
-    part = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = query @ key.mT + part.permute(2, 0, 1)
+    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
+    S = query @ key.mT + picked.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
     return P.to(low) @ value
 
@@ -87,14 +91,10 @@ def _relative_attention_backward(ctx, G):
     query, key, value, bias, G = _cast(low, query, key, value, bias, G)
     grad_query = grad_key = grad_value = grad_bias = None
     part = buckets.flatten()
-    part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-    S = query @ key.mT + part2.permute(2, 0, 1)
+    picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
+    S = query @ key.mT + picked.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
-    if (
-        ctx.needs_input_grad[0]
-        or ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[3]
-    ):
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
@@ -104,11 +104,11 @@ def _relative_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        part3 = query.shape[-2] * key.shape[-2]
-        part4 = query.shape[-3]
-        part5 = grad_S.sum_to_size((part4, query.shape[-2], key.shape[-2]))
-        part6 = part5.permute(1, 2, 0).reshape((part3, part4))
-        grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part6)
+        size = query.shape[-2] * key.shape[-2]
+        part2 = query.shape[-3]
+        part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
+        part4 = part3.permute(1, 2, 0).reshape((size, part2))
+        grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part4)
     return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -135,8 +135,8 @@ class _RelativeAttention(Function):
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
-        part2 = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-        S = query @ key.mT + part2.permute(2, 0, 1)
+        picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
+        S = query @ key.mT + picked.permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
         if (
             ctx.needs_input_grad[0]
@@ -144,8 +144,8 @@ class _RelativeAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part3 = grad_P.to(wide)
-            grad_S = P * (part3 - (part3 * P).sum(-1, keepdim=True))
+            part2 = grad_P.to(wide)
+            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S.to(low) @ key
         if ctx.needs_input_grad[1]:
@@ -153,11 +153,11 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part4 = query.shape[-2] * key.shape[-2]
-            part5 = query.shape[-3]
-            part6 = grad_S.sum_to_size((part5, query.shape[-2], key.shape[-2]))
-            part7 = part6.permute(1, 2, 0).reshape((part4, part5))
-            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part7)
+            size = query.shape[-2] * key.shape[-2]
+            part3 = query.shape[-3]
+            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
+            part5 = part4.permute(1, 2, 0).reshape((size, part3))
+            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part5)
         return grad_query, grad_key, grad_value, grad_bias, None
 
 

@@ -71,13 +71,13 @@ def _relative_shift_forward(input):
     size = math.prod(p_shape)
     input = input.reshape((size, input_shape[-2], input_shape[-1]))
     position = _positions(input.shape[1], input).unsqueeze(1)
-    part = input_shape[-1] + 1 - input_shape[-2]
-    part2 = input.shape[2] + 1 - input.shape[1]
-    part3 = _positions(part2, input) - position
-    part4 = part3 + input.shape[1] - 1
-    part5 = part4.expand((input.shape[0], input.shape[1], part2))
-    output = input.gather(2, part5).reshape((*p_shape, input_shape[-2], part))
-    return _no_view(output.to(dtype))
+    difference = input_shape[-1] + 1 - input_shape[-2]
+    difference2 = input.shape[2] + 1 - input.shape[1]
+    difference3 = _positions(difference2, input) - position
+    difference4 = difference3 + input.shape[1] - 1
+    part = difference4.expand((input.shape[0], input.shape[1], difference2))
+    picked = input.gather(2, part)
+    return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)).to(dtype))
 
 
 class _RelativeShift(Function):
@@ -99,16 +99,16 @@ class _RelativeShift(Function):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        part = input_shape[-1] + 1 - input_shape[-2]
-        G = G.reshape((math.prod(p_shape), input_shape[-2], part))
+        difference = input_shape[-1] + 1 - input_shape[-2]
+        G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
         position = _positions(G.shape[1], G)
         zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
         position2 = _positions(G.shape[2], G).unsqueeze(1)
-        part2 = position2 - position + G.shape[1] - 1
-        part3 = position.unsqueeze(1)
-        part4 = G.permute(1, 2, 0)
-        part5 = zeros.index_put((part2.mT, part3), part4, accumulate=True)
-        grad_input = part5.transpose(0, 2).reshape(input_shape)
+        difference2 = position2 - position + G.shape[1] - 1
+        part = position.unsqueeze(1)
+        part2 = G.permute(1, 2, 0)
+        part3 = zeros.index_put((difference2.mT, part), part2, accumulate=True)
+        grad_input = part3.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

@@ -71,8 +71,8 @@ class _ReluSquared(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = 2 * G * input.relu()
-        grad_input = torch.ops.aten.threshold_backward(part, input, 0)
+        product = 2 * G * input.relu()
+        grad_input = torch.ops.aten.threshold_backward(product, input, 0)
         return grad_input
 
 

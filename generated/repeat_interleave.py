@@ -60,11 +60,11 @@ def _repeat_interleave_forward(input, repeats, dim):
     input_shape = input.shape
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = input_shape[len(p_shape)] * repeats
-    part3 = input.unsqueeze(2)
-    part4 = input.shape[0]
-    part5 = part3.expand((part4, input.shape[1], repeats, input.shape[2]))
-    return part5.reshape((*p_shape, part2, *q_shape)).to(dtype)
+    product = input_shape[len(p_shape)] * repeats
+    part2 = input.unsqueeze(2)
+    part3 = input.shape[0]
+    part4 = part2.expand((part3, input.shape[1], repeats, input.shape[2]))
+    return part4.reshape((*p_shape, product, *q_shape)).to(dtype)
 
 
 def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:

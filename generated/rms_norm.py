@@ -143,9 +143,9 @@ class _RmsNorm(Function):
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((size2,))
             output = output.reshape((size, size2))
-            part = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
-            part2 = weight * G - part / input.shape[1] * input
-            grad_input = (rstd.unsqueeze(1) * part2).reshape(input_shape)
+            product = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
+            difference = weight * G - product / input.shape[1] * input
+            grad_input = (rstd.unsqueeze(1) * difference).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = ((G * input).mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None

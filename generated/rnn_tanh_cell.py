@@ -10,6 +10,10 @@ Gradients, G the cotangent of h:
     grad_w_hh[j,j′] = Σₙ G[n,j]·hx[n,j′]·(1 − h[n,j]²)
     grad_b_ih[j] = Σₙ G[n,j]·(1 − h[n,j]²)
     grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
 """
 # mypy: ignore-errors
 
@@ -132,21 +136,21 @@ class _RnnTanhCell(Function):
         h, G = _cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         u = 1 - h.square()
-        part = G * u
+        product = G * u
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part2 = part.to(low)
+            product2 = product.to(low)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part3 = part.mT.to(low)
+            part = product.mT.to(low)
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-            grad_b_ih = part.sum(0)
+            grad_b_ih = product.sum(0)
         if ctx.needs_input_grad[0]:
-            grad_input = part2 @ w_ih
+            grad_input = product2 @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = part2 @ w_hh
+            grad_hx = product2 @ w_hh
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part3 @ input
+            grad_w_ih = part @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part3 @ hx
+            grad_w_hh = part @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:

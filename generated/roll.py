@@ -80,15 +80,16 @@ def _roll_forward(input, shifts, dim):
     input_shape = input.shape
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = shifts - shifts // max(input.shape[1], 1) * max(input.shape[1], 1)
-    part3 = input.shape[1] - part2
-    mask = _positions(input.shape[1], input) >= part2
-    part4 = torch.nn.functional.pad(input, (0, 0, part2, 0))
-    part5 = part4.narrow(1, 0, input.shape[1])
-    part6 = max(part2 - input.shape[1], 0)
-    part7 = torch.nn.functional.pad(input, (0, 0, part6, max(part3, 0)))
-    part8 = part7.narrow(1, max(part3, 0), input.shape[1])
-    chosen = torch.where(mask.unsqueeze(1), part5, part8)
+    product = shifts // max(input.shape[1], 1) * max(input.shape[1], 1)
+    difference = shifts - product
+    difference2 = input.shape[1] - difference
+    mask = _positions(input.shape[1], input) >= difference
+    part2 = torch.nn.functional.pad(input, (0, 0, difference, 0))
+    part3 = max(difference - input.shape[1], 0)
+    part4 = torch.nn.functional.pad(input, (0, 0, part3, max(difference2, 0)))
+    part5 = part4.narrow(1, max(difference2, 0), input.shape[1])
+    part6 = part2.narrow(1, 0, input.shape[1])
+    chosen = torch.where(mask.unsqueeze(1), part6, part5)
     output = chosen.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
     return _no_view(output.to(dtype))
 
@@ -120,14 +121,14 @@ class _Roll(Function):
         G = _wide(G)[0]
         part = input_shape[len(p_shape)]
         G = G.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-        part2 = shifts - shifts // max(G.shape[1], 1) * max(G.shape[1], 1)
-        part3 = part2 - G.shape[1]
-        part4 = torch.nn.functional.pad(G, (0, 0, 0, part2))
-        part5 = part4.narrow(1, part2, G.shape[1])
-        part6 = max(G.shape[1] - part2, 0)
-        part7 = torch.nn.functional.pad(G, (0, 0, part6, max(part3, 0)))
-        part8 = part7.narrow(1, max(part3, 0), G.shape[1]) + part5
-        grad_input = part8.reshape(input_shape)
+        difference = shifts - shifts // max(G.shape[1], 1) * max(G.shape[1], 1)
+        difference2 = difference - G.shape[1]
+        part2 = torch.nn.functional.pad(G, (0, 0, 0, difference))
+        part3 = part2.narrow(1, difference, G.shape[1])
+        part4 = max(G.shape[1] - difference, 0)
+        part5 = torch.nn.functional.pad(G, (0, 0, part4, max(difference2, 0)))
+        added = part5.narrow(1, max(difference2, 0), G.shape[1]) + part3
+        grad_input = added.reshape(input_shape)
         return grad_input, None, None
 
 
@@ -162,8 +163,8 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         )
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
-    part = shifts // max(input.shape[len(p_shape)], 1)
-    size = shifts - part * max(input.shape[len(p_shape)], 1)
+    count = shifts // max(input.shape[len(p_shape)], 1)
+    size = shifts - count * max(input.shape[len(p_shape)], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

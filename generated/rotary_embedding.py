@@ -107,8 +107,9 @@ def _rotary_embedding_forward(x, base):
     part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
     u = (2 * _positions(2, x) - 1).to(x.dtype)
-    part3 = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    return _no_view((angle.cos().unsqueeze(1) * pair + part3).flatten(-2, -1).to(dtype))
+    product = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    output = (angle.cos().unsqueeze(1) * pair + product).flatten(-2, -1)
+    return _no_view(output.to(dtype))
 
 
 class _RotaryEmbedding(Function):
@@ -134,8 +135,8 @@ class _RotaryEmbedding(Function):
         part2 = -_positions(G.shape[-1], G).to(G.dtype)
         angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
         u = (2 * _positions(2, G) - 1).to(G.dtype)
-        part3 = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = _flatten(angle.cos().unsqueeze(1) * G + part3, -2, -1)
+        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
+        grad_x = _flatten(angle.cos().unsqueeze(1) * G + product, -2, -1)
         return grad_x, None
 
 

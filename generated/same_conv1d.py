@@ -72,10 +72,10 @@ def _same_conv1d_forward(input, weight, bias, padding):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
     input = _cast(wide, input)[0]
-    part = weight.shape[2] - padding - 1
-    part2 = torch.nn.functional.pad(input, (padding, part)).to(low)
-    part3 = torch.nn.functional.conv1d(part2, weight)
-    return part3 if bias is None else bias.unsqueeze(1) + part3
+    difference = weight.shape[2] - padding - 1
+    part = torch.nn.functional.pad(input, (padding, difference)).to(low)
+    part2 = torch.nn.functional.conv1d(part, weight)
+    return part2 if bias is None else bias.unsqueeze(1) + part2
 
 
 class _SameConv1d(Function):
@@ -105,14 +105,14 @@ class _SameConv1d(Function):
         input, G = _cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = weight.shape[2] - padding - 1
+            difference = weight.shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
-            part2 = torch.nn.functional.pad(G, (part, padding)).to(low)
-            part3 = weight.transpose(0, 1).flip(2)
-            grad_input = torch.nn.functional.conv1d(part2, part3)
+            part = torch.nn.functional.pad(G, (difference, padding)).to(low)
+            part2 = weight.transpose(0, 1).flip(2)
+            grad_input = torch.nn.functional.conv1d(part, part2)
         if ctx.needs_input_grad[1]:
-            part4 = torch.nn.functional.pad(input, (padding, part)).to(low)
-            grad_weight = torch.nn.grad.conv1d_weight(part4, weight.shape, G.to(low))
+            part3 = torch.nn.functional.pad(input, (padding, difference)).to(low)
+            grad_weight = torch.nn.grad.conv1d_weight(part3, weight.shape, G.to(low))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

@@ -12,6 +12,10 @@ Gradients, G the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
     grad_attn_mask[i,j] = Σ[*b] grad_S[*b,i,j]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 
@@ -87,11 +91,7 @@ def _scaled_dot_product_attention_backward(ctx, G):
     part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
-    if (
-        ctx.needs_input_grad[0]
-        or ctx.needs_input_grad[1]
-        or ctx.needs_input_grad[3]
-    ):
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:

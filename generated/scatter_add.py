@@ -90,10 +90,10 @@ def _scatter_add_forward(input, index, src, dim):
     mask = (index >= 0) & (index < input.shape[1])
     chosen = torch.where(mask, index, input.shape[1])
     part = input_shape[len(p_shape)]
-    part2 = input.shape[1] + 1
-    zeros = input.new_zeros((input.shape[0], part2, input.shape[2]))
-    part3 = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
-    return _no_view((input + part3).reshape((*p_shape, part, *q_shape)).to(dtype))
+    added = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
+    placed = zeros.scatter_add(1, chosen, src).narrow(1, 0, input.shape[1])
+    return _no_view((input + placed).reshape((*p_shape, part, *q_shape)).to(dtype))
 
 
 class _ScatterAdd(Function):

@@ -123,8 +123,8 @@ class _SegmentMax(Function):
         chosen2 = torch.where(mask, segment_ids, num_segments)
         placed = zeros.index_add(1, chosen2, mask2.to(G.dtype).mT)
         picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-        part = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
-        grad_data = torch.where(mask3 & mask2, part, 0).reshape(data_shape)
+        ratio = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
+        grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
         return grad_data, None, None
 
 

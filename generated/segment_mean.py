@@ -81,13 +81,13 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments)
-    part = num_segments + 1
-    placed = data.new_zeros((part, data.shape[1])).index_add(0, chosen, data)
-    part2 = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed2 = chosen.new_zeros((part,)).index_add(0, chosen, part2)
-    part3 = placed2.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
-    part4 = placed.narrow(0, 0, num_segments) / part3
-    return _no_view(part4.reshape((num_segments, *q_shape)).to(dtype))
+    added = num_segments + 1
+    placed = data.new_zeros((added, data.shape[1])).index_add(0, chosen, data)
+    part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
+    placed2 = chosen.new_zeros((added,)).index_add(0, chosen, part)
+    part2 = placed2.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
+    ratio = placed.narrow(0, 0, num_segments) / part2
+    return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
 
 
 class _SegmentMean(Function):
@@ -120,10 +120,10 @@ class _SegmentMean(Function):
         mask2 = mask.unsqueeze(1)
         part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
         zeros = chosen2.new_zeros((num_segments + 1,))
-        part2 = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
-        picked = part2.index_select(0, chosen).unsqueeze(1)
-        part3 = torch.where(mask2, picked, 1).to(G.dtype)
-        chosen3 = torch.where(mask2, G.index_select(0, chosen) / part3, 0)
+        placed = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
+        picked = placed.index_select(0, chosen).unsqueeze(1)
+        part2 = torch.where(mask2, picked, 1).to(G.dtype)
+        chosen3 = torch.where(mask2, G.index_select(0, chosen) / part2, 0)
         grad_data = chosen3.reshape(data_shape)
         return grad_data, None, None
 

@@ -133,8 +133,8 @@ class _SegmentSoftmax(Function):
         G = G.reshape((data_shape[0], size))
         zeros = G.new_zeros((num_segments, output.shape[1]))
         grad_lse = -zeros.index_add(0, segment_ids, G * output)
-        part = output * (grad_lse.index_select(0, segment_ids) + G)
-        grad_data = part.reshape(data_shape)
+        product = output * (grad_lse.index_select(0, segment_ids) + G)
+        grad_data = product.reshape(data_shape)
         return grad_data, None, None
 
 

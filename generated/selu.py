@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1.0507009873554805, 1.7580993408473768·exp(input[*p]))
+
+Kernels of torch, and the equations that they compute:
+
+    elu: y = where(x > 0, x, alpha*expm1(x))
+    elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
 """
 # mypy: ignore-errors
 
@@ -76,9 +81,9 @@ def _selu_forward(input):
 def _selu_backward(ctx, G):
     (input,) = ctx.saved_tensors
     input, G = _wide(input, G)
-    part = 2101401974710961 / 2000000000000000 * G
+    product = 2101401974710961 / 2000000000000000 * G
     grad_input = torch.ops.aten.elu_backward(
-        part, 1.6732632423543772, 1, 1, False, input
+        product, 1.6732632423543772, 1, 1, False, input
     )
     return grad_input
 
@@ -101,8 +106,8 @@ class _Selu(Function):
             return _selu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = 2197624176059221 / 1250000000000000 * input.clamp(max=0).exp()
-        grad_input = G * _where(input > 0, 1.0507009873554805, part)
+        product = 2197624176059221 / 1250000000000000 * input.clamp(max=0).exp()
+        grad_input = G * _where(input > 0, 1.0507009873554805, product)
         return grad_input
 
 

@@ -5,6 +5,10 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])
+
+Kernels of torch, and the equations that they compute:
+
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 

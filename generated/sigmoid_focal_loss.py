@@ -104,8 +104,8 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    part = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(part + u2 * torch.nn.functional.logsigmoid(-input))
+    product = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     return (balance * entropy * wrong**gamma).to(dtype)
@@ -133,28 +133,28 @@ class _SigmoidFocalLossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
-        part = 1 - alpha
-        balance = alpha * target + part * u2
+        difference = 1 - alpha
+        balance = alpha * target + difference * u2
         probability = input.sigmoid()
-        part2 = -input
-        part3 = torch.nn.functional.logsigmoid(part2)
-        part4 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part4 + u2 * part3)
+        part = -input
+        part2 = torch.nn.functional.logsigmoid(part)
+        part3 = torch.nn.functional.logsigmoid(input)
+        entropy = -(target * part3 + u2 * part2)
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
-        part5 = wrong ** (gamma - 1)
+        power = wrong ** (gamma - 1)
         mask = gamma != 0
-        part6 = gamma * entropy
-        part7 = wrong**gamma
+        product = gamma * entropy
+        power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = part6 * u * part5 * (u2 - target) if mask else zeros
-            part8 = probability * (chosen + u2 * part7)
-            grad_input = G * balance * (part8 - target * part7 * part2.sigmoid())
+            chosen = product * u * power * (u2 - target) if mask else zeros
+            product2 = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part6 * part5 * (1 - 2 * probability) if mask else zeros
-            part9 = balance * (chosen2 + part7 * (part3 - part4))
-            grad_target = G * (part9 + (alpha - part) * entropy * part7)
+            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
+            product3 = balance * (chosen2 + power2 * (part2 - part3))
+            grad_target = G * (product3 + (alpha - difference) * entropy * power2)
         return grad_input, grad_target, None, None
 
 
@@ -163,8 +163,8 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    part = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(part + u2 * torch.nn.functional.logsigmoid(-input))
+    product = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -193,29 +193,29 @@ class _SigmoidFocalLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
-        part = 1 - alpha
-        balance = alpha * target + part * u2
+        difference = 1 - alpha
+        balance = alpha * target + difference * u2
         probability = input.sigmoid()
-        part2 = -input
-        part3 = torch.nn.functional.logsigmoid(part2)
-        part4 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part4 + u2 * part3)
+        part = -input
+        part2 = torch.nn.functional.logsigmoid(part)
+        part3 = torch.nn.functional.logsigmoid(input)
+        entropy = -(target * part3 + u2 * part2)
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
-        part5 = G / math.prod(input.shape)
-        part6 = wrong ** (gamma - 1)
+        ratio = G / math.prod(input.shape)
+        power = wrong ** (gamma - 1)
         mask = gamma != 0
-        part7 = gamma * entropy
-        part8 = wrong**gamma
+        product = gamma * entropy
+        power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = part7 * u * part6 * (u2 - target) if mask else zeros
-            part9 = probability * (chosen + u2 * part8)
-            grad_input = part5 * balance * (part9 - target * part8 * part2.sigmoid())
+            chosen = product * u * power * (u2 - target) if mask else zeros
+            product2 = probability * (chosen + u2 * power2)
+            grad_input = ratio * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part7 * part6 * (1 - 2 * probability) if mask else zeros
-            part10 = balance * (chosen2 + part8 * (part3 - part4))
-            grad_target = part5 * (part10 + (alpha - part) * entropy * part8)
+            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
+            product3 = balance * (chosen2 + power2 * (part2 - part3))
+            grad_target = ratio * (product3 + (alpha - difference) * entropy * power2)
         return grad_input, grad_target, None, None
 
 
@@ -224,8 +224,8 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    part = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(part + u2 * torch.nn.functional.logsigmoid(-input))
+    product = target * torch.nn.functional.logsigmoid(input)
+    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -254,28 +254,28 @@ class _SigmoidFocalLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
-        part = 1 - alpha
-        balance = alpha * target + part * u2
+        difference = 1 - alpha
+        balance = alpha * target + difference * u2
         probability = input.sigmoid()
-        part2 = -input
-        part3 = torch.nn.functional.logsigmoid(part2)
-        part4 = torch.nn.functional.logsigmoid(input)
-        entropy = -(target * part4 + u2 * part3)
+        part = -input
+        part2 = torch.nn.functional.logsigmoid(part)
+        part3 = torch.nn.functional.logsigmoid(input)
+        entropy = -(target * part3 + u2 * part2)
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
-        part5 = wrong ** (gamma - 1)
+        power = wrong ** (gamma - 1)
         mask = gamma != 0
-        part6 = gamma * entropy
-        part7 = wrong**gamma
+        product = gamma * entropy
+        power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = part6 * u * part5 * (u2 - target) if mask else zeros
-            part8 = probability * (chosen + u2 * part7)
-            grad_input = G * balance * (part8 - target * part7 * part2.sigmoid())
+            chosen = product * u * power * (u2 - target) if mask else zeros
+            product2 = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            chosen2 = part6 * part5 * (1 - 2 * probability) if mask else zeros
-            part9 = balance * (chosen2 + part7 * (part3 - part4))
-            grad_target = G * (part9 + (alpha - part) * entropy * part7)
+            chosen2 = product * power * (1 - 2 * probability) if mask else zeros
+            product3 = balance * (chosen2 + power2 * (part2 - part3))
+            grad_target = G * (product3 + (alpha - difference) * entropy * power2)
         return grad_input, grad_target, None, None
 
 

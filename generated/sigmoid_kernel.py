@@ -6,6 +6,10 @@ Gradients, G the cotangent of K:
 
     grad_x1[*b,i,k] = gamma·Σⱼ G[*b,i,j]·x2[*b,j,k]·(1 − K[*b,i,j]²)
     grad_x2[*b,j,k] = gamma·Σᵢ G[*b,i,j]·x1[*b,i,k]·(1 − K[*b,i,j]²)
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
 """
 # mypy: ignore-errors
 
@@ -125,11 +129,11 @@ class _SigmoidKernel(Function):
         K, G = _cast(wide, K, G)
         grad_x1 = grad_x2 = None
         u = 1 - K.square()
-        part = G * u
+        product = G * u
         if ctx.needs_input_grad[0]:
-            grad_x1 = gamma * (part.to(low) @ x2).to(wide)
+            grad_x1 = gamma * (product.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * (part.mT.to(low) @ x1).to(wide)
+            grad_x2 = gamma * (product.mT.to(low) @ x1).to(wide)
         return grad_x1, grad_x2, None, None
 
 

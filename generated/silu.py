@@ -5,6 +5,11 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·(output[*p]·(1 − sigmoid(input[*p])) + sigmoid(input[*p]))
+
+Kernels of torch, and the equations that they compute:
+
+    silu: y = x*sigmoid(x)
+    silu backward: dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))
 """
 # mypy: ignore-errors
 
@@ -80,9 +85,9 @@ class _Silu(Function):
             return _silu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        part = input.sigmoid()
-        output = input * part
-        grad_input = G * (output * (1 - part) + part)
+        input_sigmoid = input.sigmoid()
+        output = input * input_sigmoid
+        grad_input = G * (output * (1 - input_sigmoid) + input_sigmoid)
         return grad_input
 
 

@@ -11,6 +11,10 @@ Gradients, G the cotangent of output:
     grad_query[*b,i,d] = 1/√(size(d))·Σⱼ grad_S[*b,i,j]·key[*b,j,d]
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 

@@ -122,10 +122,10 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    squared = e.square()
-    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    loss = _where(part < beta, chosen, part - 0.5 * beta)
+    e_magnitude = e.abs()
+    e_squared = e.square()
+    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
+    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
     return loss.mean().to(dtype)
 
 
@@ -149,8 +149,8 @@ class _SmoothL1LossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = part if 0 < beta else e.sign()
+        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = ratio if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -162,10 +162,10 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    squared = e.square()
-    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    loss = _where(part < beta, chosen, part - 0.5 * beta)
+    e_magnitude = e.abs()
+    e_squared = e.square()
+    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
+    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
     return loss.sum().to(dtype)
 
 
@@ -189,8 +189,8 @@ class _SmoothL1LossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = part if 0 < beta else e.sign()
+        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = ratio if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -202,10 +202,11 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     e = input - target
-    part = e.abs()
-    squared = e.square()
-    chosen = _quotient(0.5, beta) * squared if 0 < beta else 0.5 * squared
-    return _where(part < beta, chosen, part - 0.5 * beta).to(dtype)
+    e_magnitude = e.abs()
+    e_squared = e.square()
+    chosen = _quotient(0.5, beta) * e_squared if 0 < beta else 0.5 * e_squared
+    loss = _where(e_magnitude < beta, chosen, e_magnitude - 0.5 * beta)
+    return loss.to(dtype)
 
 
 class _SmoothL1LossNone(Function):
@@ -228,8 +229,8 @@ class _SmoothL1LossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) / beta
-        chosen = part if 0 < beta else e.sign()
+        ratio = torch.ops.aten.hardtanh(e, -beta, beta) / beta
+        chosen = ratio if 0 < beta else e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:

@@ -106,12 +106,12 @@ class _SoftMarginLossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = -G / math.prod(input.shape)
-        part2 = (-input * target).sigmoid()
+        ratio = -G / math.prod(input.shape)
+        gate = (-input * target).sigmoid()
         if ctx.needs_input_grad[0]:
-            grad_input = part * target * part2
+            grad_input = ratio * target * gate
         if ctx.needs_input_grad[1]:
-            grad_target = part * input * part2
+            grad_target = ratio * input * gate
         return grad_input, grad_target
 
 
@@ -139,12 +139,12 @@ class _SoftMarginLossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = (-input * target).sigmoid()
-        part2 = -G
+        gate = (-input * target).sigmoid()
+        part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part2 * target * part
+            grad_input = part * target * gate
         if ctx.needs_input_grad[1]:
-            grad_target = part2 * input * part
+            grad_target = part * input * gate
         return grad_input, grad_target
 
 
@@ -171,12 +171,12 @@ class _SoftMarginLossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        part = (-input * target).sigmoid()
-        part2 = -G
+        gate = (-input * target).sigmoid()
+        part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part2 * target * part
+            grad_input = part * target * gate
         if ctx.needs_input_grad[1]:
-            grad_target = part2 * input * part
+            grad_target = part * input * gate
         return grad_input, grad_target
 
 

@@ -5,6 +5,10 @@
 Gradients, G the cotangent of S:
 
     grad_A[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])
+
+Kernels of torch, and the equations that they compute:
+
+    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
 """
 # mypy: ignore-errors
 

@@ -106,10 +106,10 @@ class _SoftmaxRegression(Function):
         logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
         part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-        part2 = G_cost / features.shape[0]
+        ratio = G_cost / features.shape[0]
         p = torch.softmax(logits, 1)
-        part3 = part2 * p.scatter_add(1, targets.unsqueeze(1), part)
-        grad_logits = part3 + G_logits
+        product = ratio * p.scatter_add(1, targets.unsqueeze(1), part)
+        grad_logits = product + G_logits
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

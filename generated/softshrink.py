@@ -65,8 +65,8 @@ def _applied(function, *args):
 def _softshrink_forward(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input - lambd * input.sign()
-    output = torch.ops.aten.threshold_backward(part, input.abs(), lambd)
+    difference = input - lambd * input.sign()
+    output = torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
     return output.to(dtype)
 
 

@@ -116,11 +116,11 @@ class _Std(Function):
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
         u = A - mu.unsqueeze(dim)
-        part = A.shape[dim] - correction
-        variance = u.square().sum(dim) / part
+        difference = A.shape[dim] - correction
+        variance = u.square().sum(dim) / difference
         mask = (variance != 0).unsqueeze(dim)
-        part2 = G / (part * torch.where(mask, deviation, 1)) * u
-        grad_A = torch.where(mask, part2, 0)
+        product = G / (difference * torch.where(mask, deviation, 1)) * u
+        grad_A = torch.where(mask, product, 0)
         return grad_A, None, None, None
 
 

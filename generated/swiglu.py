@@ -6,6 +6,11 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
     grad_gate[*p] = G[*p]·(input[*p]·sigmoid(gate[*p]) + output[*p]·(1 − sigmoid(gate[*p])))
+
+Kernels of torch, and the equations that they compute:
+
+    silu: y = x*sigmoid(x)
+    silu backward: dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))
 """
 # mypy: ignore-errors
 
@@ -95,12 +100,12 @@ class _Swiglu(Function):
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
-        part = gate.sigmoid()
+        gate_sigmoid = gate.sigmoid()
         if ctx.needs_input_grad[0]:
-            grad_input = G * gate * part
+            grad_input = G * gate * gate_sigmoid
         if ctx.needs_input_grad[1]:
-            output = input * gate * part
-            grad_gate = G * (input * part + output * (1 - part))
+            output = input * gate * gate_sigmoid
+            grad_gate = G * (input * gate_sigmoid + output * (1 - gate_sigmoid))
         return grad_input, grad_gate
 
 

@@ -5,6 +5,10 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p] = G[*p]·(1 − F[*p]²)
+
+Kernels of torch, and the equations that they compute:
+
+    tanh backward: dx = g*(1 - y**2)
 """
 # mypy: ignore-errors
 

@@ -60,11 +60,11 @@ def _tile_forward(input, repeats, dim):
     input_shape = input.shape
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = repeats * input_shape[len(p_shape)]
-    part3 = input.unsqueeze(1)
-    part4 = input.shape[0]
-    part5 = part3.expand((part4, repeats, input.shape[1], input.shape[2]))
-    return part5.reshape((*p_shape, part2, *q_shape)).to(dtype)
+    product = repeats * input_shape[len(p_shape)]
+    part2 = input.unsqueeze(1)
+    part3 = input.shape[0]
+    part4 = part2.expand((part3, repeats, input.shape[1], input.shape[2]))
+    return part4.reshape((*p_shape, product, *q_shape)).to(dtype)
 
 
 def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:

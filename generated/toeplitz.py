@@ -92,10 +92,10 @@ class _Toeplitz(Function):
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
         position = _positions(rows, G).unsqueeze(1)
-        part = position - _positions(columns, G) + columns
-        part2 = G.reshape((rows * columns,))
+        added = position - _positions(columns, G) + columns
+        part = G.reshape((rows * columns,))
         zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.index_add(0, (part - 1).flatten(), part2)
+        grad_weight = zeros.index_add(0, (added - 1).flatten(), part)
         return grad_weight, None, None
 
 

@@ -68,8 +68,8 @@ def _tril_forward(input, diagonal):
     dtype = _promoted(input)
     input = _wide(input)[0]
     position = _positions(input.shape[-2], input).unsqueeze(1)
-    part = _positions(input.shape[-1], input) - position
-    return torch.where(part <= diagonal, input, 0).to(dtype)
+    difference = _positions(input.shape[-1], input) - position
+    return torch.where(difference <= diagonal, input, 0).to(dtype)
 
 
 class _Tril(Function):
@@ -89,8 +89,8 @@ class _Tril(Function):
         diagonal = ctx.diagonal
         G = _wide(G)[0]
         position = _positions(G.shape[-2], G).unsqueeze(1)
-        part = _positions(G.shape[-1], G) - position
-        grad_input = torch.where(part <= diagonal, G, 0)
+        difference = _positions(G.shape[-1], G) - position
+        grad_input = torch.where(difference <= diagonal, G, 0)
         return grad_input, None
 
 

@@ -167,25 +167,26 @@ class _TripletMarginLossMean(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        near = (part**p).sum(1) ** _quotient(1, p)
+        towards_magnitude = towards.abs()
+        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part2 = away.abs()
-        far = (part2**p).sum(1) ** _quotient(1, p)
+        away_magnitude = away.abs()
+        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part3 = _quotient(1, p) - 1
-        part4 = p - 1
+        difference = _quotient(1, p) - 1
+        difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part, 1)
-            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
-            part6 = G * part5.unsqueeze(1) / anchor.shape[0] * chosen**part4
-            grad_towards = _where(mask2, part6 * towards.sign(), 0)
+            chosen = torch.where(mask2, towards_magnitude, 1)
+            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+            ratio = G * power.unsqueeze(1) / anchor.shape[0]
+            product = ratio * chosen**difference2 * towards.sign()
+            grad_towards = _where(mask2, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part2, 1)
-            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
-            part8 = -G * part7.unsqueeze(1) / anchor.shape[0] * chosen2**part4
-            grad_away = _where(mask2, part8 * away.sign(), 0)
+            chosen2 = torch.where(mask2, away_magnitude, 1)
+            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+            ratio2 = -G * power2.unsqueeze(1) / anchor.shape[0]
+            grad_away = _where(mask2, ratio2 * chosen2**difference2 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -232,25 +233,25 @@ class _TripletMarginLossSum(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        near = (part**p).sum(1) ** _quotient(1, p)
+        towards_magnitude = towards.abs()
+        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part2 = away.abs()
-        far = (part2**p).sum(1) ** _quotient(1, p)
+        away_magnitude = away.abs()
+        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part3 = _quotient(1, p) - 1
-        part4 = p - 1
+        difference = _quotient(1, p) - 1
+        difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part, 1)
-            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
-            part6 = G * part5.unsqueeze(1) * chosen**part4 * towards.sign()
-            grad_towards = _where(mask2, part6, 0)
+            chosen = torch.where(mask2, towards_magnitude, 1)
+            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+            product = G * power.unsqueeze(1) * chosen**difference2 * towards.sign()
+            grad_towards = _where(mask2, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part2, 1)
-            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
-            part8 = -G * part7.unsqueeze(1) * chosen2**part4 * away.sign()
-            grad_away = _where(mask2, part8, 0)
+            chosen2 = torch.where(mask2, away_magnitude, 1)
+            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+            product2 = -G * power2.unsqueeze(1) * chosen2**difference2 * away.sign()
+            grad_away = _where(mask2, product2, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -296,25 +297,25 @@ class _TripletMarginLossNone(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        part = towards.abs()
-        near = (part**p).sum(1) ** _quotient(1, p)
+        towards_magnitude = towards.abs()
+        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
         away = anchor - negative + eps
-        part2 = away.abs()
-        far = (part2**p).sum(1) ** _quotient(1, p)
+        away_magnitude = away.abs()
+        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
-        part3 = _quotient(1, p) - 1
-        part4 = p - 1
+        difference = _quotient(1, p) - 1
+        difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, part, 1)
-            part5 = torch.where(mask, (chosen**p).sum(1), 1) ** part3
-            part6 = G.unsqueeze(1) * part5.unsqueeze(1) * chosen**part4
-            grad_towards = _where(mask2, part6 * towards.sign(), 0)
+            chosen = torch.where(mask2, towards_magnitude, 1)
+            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+            product = G.unsqueeze(1) * power.unsqueeze(1) * chosen**difference2
+            grad_towards = _where(mask2, product * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, part2, 1)
-            part7 = torch.where(mask, (chosen2**p).sum(1), 1) ** part3
-            part8 = (-G).unsqueeze(1) * part7.unsqueeze(1) * chosen2**part4
-            grad_away = _where(mask2, part8 * away.sign(), 0)
+            chosen2 = torch.where(mask2, away_magnitude, 1)
+            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+            product2 = (-G).unsqueeze(1) * power2.unsqueeze(1) * chosen2**difference2
+            grad_away = _where(mask2, product2 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:

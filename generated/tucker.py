@@ -83,12 +83,11 @@ def _applied(function, *args):
 def _tucker_forward(core, U, V, W):
     low = _of_product(core, U, V, W)
     core, U, V, W = _cast(low, core, U, V, W)
-    part = core.flatten(1, 2).mT @ U.mT
-    part2 = part.unflatten(0, (core.shape[1], core.shape[2])).flatten(1, 2)
-    part3 = (part2.mT @ V.mT).unflatten(0, (core.shape[2], U.shape[0]))
-    return _no_view(
-        (part3.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
-    )
+    product = core.flatten(1, 2).mT @ U.mT
+    part = product.unflatten(0, (core.shape[1], core.shape[2])).flatten(1, 2)
+    product2 = (part.mT @ V.mT).unflatten(0, (core.shape[2], U.shape[0]))
+    product3 = product2.flatten(1, 2)
+    return _no_view((product3.mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0])))
 
 
 class _Tucker(Function):
@@ -115,18 +114,20 @@ class _Tucker(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
+            product = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            part2 = _flatten(part, 1, 2).mT @ V
-            part3 = _flatten(_unflatten(part2, 0, (W.shape[0], core.shape[0])), 1, 2)
+            product2 = _flatten(product, 1, 2).mT @ V
+            product3 = _flatten(
+                _unflatten(product2, 0, (W.shape[0], core.shape[0])), 1, 2
+            )
         if ctx.needs_input_grad[0]:
-            grad_core = _unflatten(part3.mT @ W, 0, (core.shape[0], core.shape[1]))
+            grad_core = _unflatten(product3.mT @ W, 0, (core.shape[0], core.shape[1]))
         if ctx.needs_input_grad[1]:
             grad_U = _flatten((G.mT @ V).mT @ W, 1, 2) @ _flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:
-            grad_V = torch.einsum("ijl,jkl->ik", part.mT @ W, core)
+            grad_V = torch.einsum("ijl,jkl->ik", product.mT @ W, core)
         if ctx.needs_input_grad[3]:
-            grad_W = part3 @ _flatten(core, 0, 1)
+            grad_W = product3 @ _flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W
 
 

@@ -26,6 +26,10 @@ Gradients of none, G the cotangent of loss:
     grad_whole[n] = G[n]·(found[n] + smooth)/whole[n]²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G[n]/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G[n]/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
+
+Kernels of torch, and the equations that they compute:
+
+    sigmoid backward: dx = g*y*(1 - y)
 """
 # mypy: ignore-errors
 
@@ -141,22 +145,22 @@ def _tversky_loss_mean_backward(ctx, G):
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
     if ctx.needs_input_grad[0]:
-        part = -G / (input.shape[0] * whole.unsqueeze(1)) * target
-        part2 = torch.ops.aten.sigmoid_backward(part, probability)
-        part3 = -alpha * grad_whole.unsqueeze(1) * target
-        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = -beta * grad_whole.unsqueeze(1) * target
-        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
-        part7 = (alpha * grad_whole).unsqueeze(1)
-        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
-        part9 = grad_whole.unsqueeze(1) * target
-        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
-        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+        product = -G / (input.shape[0] * whole.unsqueeze(1)) * target
+        part = torch.ops.aten.sigmoid_backward(product, probability)
+        product2 = -alpha * grad_whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(product2, probability)
+        product3 = -beta * grad_whole.unsqueeze(1) * target
+        added = part2 + torch.ops.aten.sigmoid_backward(product3, probability)
+        product4 = (alpha * grad_whole).unsqueeze(1)
+        part3 = torch.ops.aten.sigmoid_backward(product4, probability)
+        product5 = grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(product5, probability)
+        grad_input = (added + part + part4 + part3).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part11 = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
-        part12 = beta * grad_whole.unsqueeze(1) * u2
-        part13 = part11.unsqueeze(1) * probability + part12
-        grad_target = part13.reshape(target_shape)
+        difference = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
+        product6 = difference.unsqueeze(1) * probability
+        added2 = product6 + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -203,15 +207,15 @@ class _TverskyLossMean(Function):
         missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
-        part = G / (input.shape[0] * whole)
+        ratio = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
-            part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * part3).reshape(input_shape)
+            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            added = product + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * added).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = part5.reshape(target_shape)
+            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
+            grad_target = added2.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
@@ -253,21 +257,21 @@ def _tversky_loss_sum_backward(ctx, G):
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / whole.square()
     if ctx.needs_input_grad[0]:
-        part = -alpha * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(part, probability)
-        part3 = -beta * grad_whole.unsqueeze(1) * target
-        part4 = part2 + torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = (alpha * grad_whole).unsqueeze(1)
-        part6 = torch.ops.aten.sigmoid_backward(part5, probability)
-        part7 = -G / whole.unsqueeze(1) * target
-        part8 = part4 + torch.ops.aten.sigmoid_backward(part7, probability)
-        part9 = grad_whole.unsqueeze(1) * target
-        part10 = part8 + torch.ops.aten.sigmoid_backward(part9, probability)
-        grad_input = (part10 + part6).reshape(input_shape)
+        product = -alpha * grad_whole.unsqueeze(1) * target
+        part = torch.ops.aten.sigmoid_backward(product, probability)
+        product2 = -beta * grad_whole.unsqueeze(1) * target
+        added = part + torch.ops.aten.sigmoid_backward(product2, probability)
+        product3 = (alpha * grad_whole).unsqueeze(1)
+        part2 = torch.ops.aten.sigmoid_backward(product3, probability)
+        product4 = -G / whole.unsqueeze(1) * target
+        added2 = added + torch.ops.aten.sigmoid_backward(product4, probability)
+        product5 = grad_whole.unsqueeze(1) * target
+        added3 = added2 + torch.ops.aten.sigmoid_backward(product5, probability)
+        grad_input = (added3 + part2).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
-        grad_target = part12.reshape(target_shape)
+        difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        added4 = difference * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = added4.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -314,15 +318,15 @@ class _TverskyLossSum(Function):
         missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
-        part = G / whole
+        ratio = G / whole
         if ctx.needs_input_grad[0]:
-            part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * part3).reshape(input_shape)
+            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            added = product + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * added).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = part5.reshape(target_shape)
+            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
+            grad_target = added2.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
@@ -363,21 +367,21 @@ def _tversky_loss_none_backward(ctx, G):
     whole = found + alpha * wrong + beta * missed + smooth
     grad_whole = G * (found + smooth) / whole.square()
     if ctx.needs_input_grad[0]:
-        part = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(part, probability)
-        part3 = -alpha * grad_whole.unsqueeze(1) * target
-        part4 = torch.ops.aten.sigmoid_backward(part3, probability)
-        part5 = -beta * grad_whole.unsqueeze(1) * target
-        part6 = part4 + torch.ops.aten.sigmoid_backward(part5, probability)
-        part7 = (alpha * grad_whole).unsqueeze(1)
-        part8 = torch.ops.aten.sigmoid_backward(part7, probability)
-        part9 = grad_whole.unsqueeze(1) * target
-        part10 = torch.ops.aten.sigmoid_backward(part9, probability)
-        grad_input = (part6 + part2 + part10 + part8).reshape(input_shape)
+        product = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
+        part = torch.ops.aten.sigmoid_backward(product, probability)
+        product2 = -alpha * grad_whole.unsqueeze(1) * target
+        part2 = torch.ops.aten.sigmoid_backward(product2, probability)
+        product3 = -beta * grad_whole.unsqueeze(1) * target
+        added = part2 + torch.ops.aten.sigmoid_backward(product3, probability)
+        product4 = (alpha * grad_whole).unsqueeze(1)
+        part3 = torch.ops.aten.sigmoid_backward(product4, probability)
+        product5 = grad_whole.unsqueeze(1) * target
+        part4 = torch.ops.aten.sigmoid_backward(product5, probability)
+        grad_input = (added + part + part4 + part3).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part11 = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        part12 = part11 * probability + beta * grad_whole.unsqueeze(1) * u2
-        grad_target = part12.reshape(target_shape)
+        difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
+        added2 = difference * probability + beta * grad_whole.unsqueeze(1) * u2
+        grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -424,15 +428,15 @@ class _TverskyLossNone(Function):
         missed = (target * u2).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
-        part = G / whole
+        ratio = G / whole
         if ctx.needs_input_grad[0]:
-            part2 = ((1 - beta) * grad_whole - part).unsqueeze(1) * target
-            part3 = part2 + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * part3).reshape(input_shape)
+            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            added = product + alpha * grad_whole.unsqueeze(1) * u
+            grad_input = (probability * u2 * added).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part4 = ((1 - alpha) * grad_whole - part).unsqueeze(1) * probability
-            part5 = part4 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = part5.reshape(target_shape)
+            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
+            grad_target = added2.reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 

@@ -60,9 +60,9 @@ def _unfold_forward(input, dimension, length, step):
     input_shape = input.shape
     part = input_shape[len(p_shape)]
     input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    part2 = (input_shape[len(p_shape)] - length) // step + 1
-    part3 = input.unfold(1, length, step)
-    return part3.reshape((*p_shape, part2, *q_shape, length)).to(dtype)
+    added = (input_shape[len(p_shape)] - length) // step + 1
+    part2 = input.unfold(1, length, step)
+    return part2.reshape((*p_shape, added, *q_shape, length)).to(dtype)
 
 
 def unfold(

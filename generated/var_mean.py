@@ -114,8 +114,8 @@ class _VarMean(Function):
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        part = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
-        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim) + part
+        product = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
+        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim) + product
         return grad_A, None, None, None
 
 

@@ -115,13 +115,13 @@ class _VectorNorm(Function):
         keepdim = ctx.keepdim
         A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
-        part = A.abs()
-        total = (part**ord).sum(dim)
+        A_magnitude = A.abs()
+        total = (A_magnitude**ord).sum(dim)
         mask = (total != 0) & (ord != 0)
         mask2 = mask.unsqueeze(dim)
-        part2 = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-        part3 = G * part2.unsqueeze(dim) * torch.where(mask2, part, 1) ** (ord - 1)
-        grad_A = torch.where(mask2, part3 * A.sign(), 0)
+        power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
+        power2 = torch.where(mask2, A_magnitude, 1) ** (ord - 1)
+        grad_A = torch.where(mask2, G * power.unsqueeze(dim) * power2 * A.sign(), 0)
         return grad_A, None, None, None
 
 

@@ -93,8 +93,8 @@ def _weight_norm_forward(v, g, dim):
     part = v_shape[len(p_shape)]
     v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
-    part2 = g.unsqueeze(1) / norm.unsqueeze(1) * v
-    output = part2.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+    product = g.unsqueeze(1) / norm.unsqueeze(1) * v
+    output = product.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -136,8 +136,9 @@ class _WeightNorm(Function):
         norm = v.square().sum((0, 2)).sqrt()
         if ctx.needs_input_grad[0]:
             output = output.reshape((size, v_shape[len(p_shape)], size2))
-            part = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-            grad_v = ((g.unsqueeze(1) * G - part) / norm.unsqueeze(1)).reshape(v_shape)
+            product = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
+            ratio = (g.unsqueeze(1) * G - product) / norm.unsqueeze(1)
+            grad_v = ratio.reshape(v_shape)
         if ctx.needs_input_grad[1]:
             grad_g = (G * v).sum((0, 2)) / norm
         return grad_v, grad_g, None

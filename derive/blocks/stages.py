@@ -65,6 +65,21 @@ class Stage:
         """What it makes."""
         return self.operation.outputs
 
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether what it makes has a gradient."""
+        given = {g.name for g in self.given if g.read}
+        floats = any(t.kind == "float" and t.name in given for t in self.operation.inputs)
+        return floats and any(e.kind == "float" for e in self._made())
+
+    @property
+    def makes_a_number(self) -> bool:
+        """Whether its gradients are those of a number, times the cotangent of that."""
+        return [(e.axes, e.kind) for e in self._made()] == [((), "float")]
+
+    def _made(self) -> list[Equation]:
+        return [e for e in self.operation.equations if e.name in self.outputs]
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -98,11 +98,14 @@ def cotangents_of(made: Sample) -> dict[str, Any]:
 
 
 def pulled_back(
-    function: Function, made: Sample, tensors: dict[str, Tensor | None]
+    function: Function, made: Sample, tensors: dict[str, Tensor | None], graph: bool = False
 ) -> dict[str, Tensor]:
-    """The gradient of Sum outputs*cotangents for each input that requires one."""
+    """The gradient of Sum outputs*cotangents for each input that requires one.
+
+    ``graph`` says that it is made to be differentiated again.
+    """
     outputs = called(function, made, list(tensors.values()))
-    return pulled_through(outputs, made, tensors, cotangents_of(made))
+    return pulled_through(outputs, made, tensors, cotangents_of(made), graph)
 
 
 def pulled_through(
@@ -110,6 +113,7 @@ def pulled_through(
     made: Sample,
     tensors: dict[str, Tensor | None],
     cotangents: Mapping[str, Array],
+    graph: bool = False,
 ) -> dict[str, Tensor]:
     """The same, of outputs that are there."""
     import torch
@@ -123,9 +127,8 @@ def pulled_through(
     inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
     if not pairs or not inputs:
         return {name: torch.zeros_like(t) for name, t in zip(names, inputs, strict=True)}
-    found = torch.autograd.grad(
-        [o for o, _ in pairs], inputs, [c for _, c in pairs], materialize_grads=True
-    )
+    of, along = ([pair[n] for pair in pairs] for n in (0, 1))
+    found = torch.autograd.grad(of, inputs, along, create_graph=graph, materialize_grads=True)
     return dict(zip(names, found, strict=True))
 
 

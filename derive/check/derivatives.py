@@ -58,14 +58,17 @@ def value(op: Operation, function: Function, made: Sample) -> str:
 
 
 def gradient(op: Operation, function: Function, made: Sample) -> str:
-    """The gradients are the differences of the equations."""
+    """The gradients are the differences of the equations, and with a graph of them the same."""
     found = []
+    with_graph = pulled_back(function, made, tensors_of(made), graph=True)
     cotangents = cotangents_of(made)
     sizes = oracle.sizes(op, made.tensors, made.parameters).values()
     rounds = prod(prod(size) if isinstance(size, tuple) else size for size in sizes)
     for name, gradient in pulled_back(function, made, tensors_of(made)).items():
         given = (op, made.tensors, cotangents, made.parameters, name)
         got = array(gradient)
+        again = array(with_graph[name])
+        found.append(differs(f"grad_{name} with a graph", again, got, _RTOL, _absolute(got)))
         with np.errstate(all="ignore"):
             slopes = partial(oracle.slopes, *given)
             if rounds * got.size > _MOST_ROUNDS and _along_directions(slopes, got):

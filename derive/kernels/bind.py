@@ -127,9 +127,11 @@ class Arguments:
         return mul(over, add(target, scale(others, -1)))
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """c*number*tensor, of any numbers and one more factor."""
+        """The factors one by one; or c*number*tensor, of any numbers and one more factor."""
         if pattern.binders:
             return
+        if pattern.coef == target.coef and not target.binders:
+            yield from self._factors(pattern.factors, target.factors, found)
         names = [self.of(f) for f in pattern.factors]
         numbers = [n for n in names if n in self.numbers]
         own = [n for n in names if n in self.tensors]
@@ -142,6 +144,20 @@ class Arguments:
             for extended in self._bound(numbers[0], number, found):
                 assert own[0] is not None
                 yield from self._bound(own[0], whole, extended)
+
+    def _factors(
+        self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
+    ) -> Iterator[Found]:
+        """Each pattern bound to a target of its own, all targets used, in any order."""
+        if len(patterns) != len(targets):
+            return
+        if not patterns:
+            yield found
+            return
+        first, *rest = patterns
+        for n, target in enumerate(targets):
+            for extended in self.bind(first, target, found):
+                yield from self._factors(rest, [*targets[:n], *targets[n + 1 :]], extended)
 
 
 def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:

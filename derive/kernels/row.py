@@ -52,6 +52,12 @@ class Row:
         """The equation, read."""
         return parse(self.equation)
 
+    @property
+    def states(self) -> str:
+        """The equation in one line."""
+        lines = self.equation.splitlines()
+        return "; ".join(line for line in lines if not line.startswith("op "))
+
     @cached_property
     def functions(self) -> frozenset[str]:
         """The functions that the equation names, which stand in its flat form too."""

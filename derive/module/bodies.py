@@ -129,7 +129,7 @@ def unpacked_call(
     left = ", ".join(names)
     if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
         lines = called(f"given = {function}(", arguments, ")", indent)
-        return [*lines, *_unpacked_all(names, "given")]
+        return [*lines, *_unpacked_all(names, "given", indent)]
     return called(f"{left} = {function}(", arguments, ")", indent)
 
 
@@ -233,10 +233,10 @@ def _unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
     return [whole] if found and len(whole) + 8 <= COLUMNS else found
 
 
-def _unpacked_all(names: Sequence[str], source: str) -> list[str]:
+def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:
     """The names from a tuple that is made anew each time that it is asked for."""
     whole = _unpack(names, source)
-    if len(whole) + 8 <= COLUMNS:
+    if len(whole) + indent <= COLUMNS:
         return [whole]
     return ["(", *(f"    {name}," for name in names), f") = {source}"]
 
@@ -272,7 +272,7 @@ def _body(
     saved = [s.name for s in program.saved]
     if read.intersection(saved):
         wanted = [name if name in read else "_" for name in saved]
-        lines += _unpacked_all(wanted, "ctx.saved_tensors")
+        lines += _unpacked_all(wanted, "ctx.saved_tensors", indent)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"{name} = ctx.{name}" for name in kept if name in read]
     shapes = [f"{name}_shape" for name in program.kept_shapes]
@@ -284,14 +284,14 @@ def _body(
     taken = {op.name, *places, *(line.name for line, _ in backward), *read}
     asked = conditions(backward, program.gradients, places, taken)
     for name, alternatives in asked.names:
-        lines += _any_of(f"{name} = ", alternatives, "")
+        lines += _any_of(f"{name} = ", alternatives, "", indent)
     if len(program.gradients) > 1:
-        lines += _all_none(list(program.gradients.values()))
+        lines += _all_none(list(program.gradients.values()), indent)
     open_condition: tuple[str, ...] = ()
     for line, needs in backward:
         condition = asked.of[needs]
         if condition and condition != open_condition:
-            lines += _any_of("if ", condition, ":")
+            lines += _any_of("if ", condition, ":", indent)
         depth = 4 if condition else 0
         lines += indented(assigned(line, indent + depth), depth)
         open_condition = condition
@@ -300,20 +300,20 @@ def _body(
     return [*lines, *_returned(results, indent)]
 
 
-def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:
+def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
     """start + one alternative or another + end, taken apart where it is too long."""
     whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + 8 <= COLUMNS:
+    if len(whole) + indent <= COLUMNS:
         return [whole]
     first, *rest = alternatives
     return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
 
 
-def _all_none(names: Sequence[str]) -> list[str]:
+def _all_none(names: Sequence[str], indent: int) -> list[str]:
     """Statements that set the names to None, as many in one as fit a line."""
     chunks: list[list[str]] = [[]]
     for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > COLUMNS:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
             chunks.append([])
         chunks[-1].append(name)
     return [" = ".join([*chunk, "None"]) for chunk in chunks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -40,8 +40,13 @@ def blocks_of(text: str) -> str | None:
     return None if found is None else found[1]
 
 
-def document(op: Operation, derivations: Sequence[Formulas], blocks: str | None = None) -> Doc:
-    """What a reader of the module needs to know, formulas first.
+def document(
+    op: Operation,
+    derivations: Sequence[Formulas],
+    kernels: Mapping[str, str] | None = None,
+    blocks: str | None = None,
+) -> Doc:
+    """What a reader of the module needs to know, formulas first; kernels by their names.
 
     ``blocks`` is the index that is taken in blocks.
     """
@@ -53,6 +58,9 @@ def document(op: Operation, derivations: Sequence[Formulas], blocks: str | None 
     module += ["", schedule(blocks)] if blocks is not None else []
     for d in derivations:
         module += ["", *_gradients(d)]
+    if kernels:
+        module += ["", "Kernels of torch, and the equations that they compute:", ""]
+        module += [f"    {name}: {equation}" for name, equation in kernels.items()]
     function = [*wrap(_summary(op), _COLUMNS - 4), "", *equations, ""]
     function += _arguments(op)
     if blocks is not None:

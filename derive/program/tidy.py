@@ -374,16 +374,34 @@ def _asks_for_elements(code: Code) -> bool:
 
 def _fresh(code: Code, taken: set[str]) -> str:
     """A name for the value of the code."""
-    while isinstance(code, Method) and torch_op(code).light:
+    while isinstance(code, Method) and (torch_op(code).light or torch_op(code).view):
         code = code.obj
     match code:
+        case Binary("*") if all(map(_is_number, code.parts())):
+            stem = "size"
         case Binary("==" | "!=" | "<" | "<=" | ">" | ">=" | "&" | "|") | Unary("~"):
             stem = "mask"
         case Conditional(test):
             stem = "filled" if _asks_for_elements(test) else "chosen"
+        case Binary(op) if op in _OF_OPERATORS:
+            stem = _OF_OPERATORS[op]
+        case Method(Name(name)) if torch_op(code).suffix and not _is_made(name):
+            stem = f"{name}_{torch_op(code).suffix}"
         case _:
             stem = torch_op(code).stem or "part"
     return numbered(stem, taken)
+
+
+_OF_OPERATORS = {
+    **{"+": "added", "-": "difference", "*": "product", "@": "product", "/": "ratio"},
+    **{"//": "count", "**": "power"},
+}
+"""What the engine calls the value of an operator."""
+
+
+def _is_made(name: str) -> bool:
+    """Whether a name is the engine's own, which says nothing of what it is of."""
+    return name.rstrip("0123456789") in {"part", *_OF_OPERATORS.values()}
 
 
 def numbered(stem: str, taken: set[str]) -> str:

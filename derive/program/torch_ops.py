@@ -122,6 +122,8 @@ class TorchOp:
     flops: Flops = _each
     stem: str = ""
     """What the engine calls a value of it."""
+    suffix: str = ""
+    """What it calls that of something with a name, after the name."""
     view: bool = False
     overlaps: bool = False
     ends_in_view: bool = False
@@ -148,8 +150,8 @@ def _adds(name: str, source: int) -> TorchOp:
     return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
 
 
-def _reduces(name: str, stem: str = "") -> TorchOp:
-    return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
+def _reduces(name: str, stem: str = "", suffix: str = "") -> TorchOp:
+    return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -183,8 +185,8 @@ _ROWS = (
     _view("_no_view", shapes.like),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
-    _reduces("sum", "total"),
-    _reduces("mean", "average"),
+    _reduces("sum", "total", "sum"),
+    _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse"),
     TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
@@ -216,9 +218,17 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
-    TorchOp("exp", stem="e"),
-    TorchOp("rsqrt", stem="inverse"),
-    TorchOp("square", stem="squared"),
+    TorchOp("exp", stem="e", suffix="exp"),
+    TorchOp("rsqrt", stem="inverse_root", suffix="inverse_root"),
+    TorchOp("sqrt", stem="root", suffix="root"),
+    TorchOp("square", stem="squared", suffix="squared"),
+    TorchOp("abs", stem="magnitude", suffix="magnitude"),
+    TorchOp("log", stem="logarithm", suffix="log"),
+    TorchOp("sigmoid", stem="gate", suffix="sigmoid"),
+    TorchOp("tanh", stem="bounded", suffix="tanh"),
+    TorchOp("relu", stem="positive", suffix="positive"),
+    TorchOp("clamp", stem="clamped", suffix="clamped"),
+    TorchOp("sign", stem="sign", suffix="sign"),
     TorchOp("softmax", stem="p"),
     TorchOp("log_softmax", stem="logp"),
     TorchOp("_softmax_of", stem="p"),

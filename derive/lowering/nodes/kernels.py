@@ -31,5 +31,5 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
         codes[name] = value.code
     made = Value(row.code(codes), axes)
     places = {i.name: scope.frame.place(made, k) for i, k in zip(row.along, e.along, strict=True)}
-    scope.note(e.name, row.equation.splitlines()[-1])
+    scope.note(e.name, row.states)
     return Value(row.code({**codes, **places}), axes)

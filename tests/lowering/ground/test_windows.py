@@ -45,8 +45,8 @@ CODE = {
         ["y = x.unfold(2, kernel, stride).max(3).values"],
         [
             "winner = x.unfold(2, kernel, stride).max(3).indices",
-            "part = winner + stride * torch.arange(G.shape[2], device=G.device)",
-            "grad_x = G.new_zeros(x.shape).scatter_add(2, part, G)",
+            "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
+            "grad_x = G.new_zeros(x.shape).scatter_add(2, added, G)",
         ],
     ),
     DILATED: (["y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3).values"], None),

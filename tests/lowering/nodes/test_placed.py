@@ -18,8 +18,8 @@ def test_values_are_added_where_an_integer_says():
         text,
         ["y = x.gather(1, T.unsqueeze(1)).squeeze(1).square()"],
         [
-            "part = (2 * G * x.gather(1, T.unsqueeze(1)).squeeze(1)).unsqueeze(1)",
-            "grad_x = G.new_zeros(x.shape).scatter_add(1, T.unsqueeze(1), part)",
+            "product = (2 * G * x.gather(1, T.unsqueeze(1)).squeeze(1)).unsqueeze(1)",
+            "grad_x = G.new_zeros(x.shape).scatter_add(1, T.unsqueeze(1), product)",
         ],
     )
     assert_right(text, T=np.array([1, 0, 1]))

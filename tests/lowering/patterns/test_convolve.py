@@ -147,8 +147,8 @@ CODE = {
     ),
     MASKED: (
         [
-            "part = torch.where(m, x, 0)",
-            "y = torch.nn.functional.conv1d(part, w.unsqueeze(0), padding=1).squeeze(0)",
+            "chosen = torch.where(m, x, 0)",
+            "y = torch.nn.functional.conv1d(chosen, w.unsqueeze(0), padding=1).squeeze(0)",
         ],
         None,
     ),

@@ -13,7 +13,7 @@ from derive.pipeline import source
 
 CODE = {
     "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (
-        "D = torch.addmm(part2, x_centred, y_centred.mT, alpha=-2).clamp_min(0)"
+        "D = torch.addmm(added, x_centred, y_centred.mT, alpha=-2).clamp_min(0)"
     ),
     "op f(A[i,k], B[k,j], c) -> y\ny[i,j] = 3*sum[k](A[i,k]*B[k,j]) + c": (
         "return torch.addmm(c, A, B, alpha=3)"
@@ -40,7 +40,7 @@ PLAIN = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = 1 - 2*sum[k](A[i,k]*B[k,j])": "y = 1 - 2 * (A @ B)",
     "op f(A[i,k], B[k,j], C[i,j]) -> y\n"
     "y[i,j] = tanh(C[i,j] - 2*sum[k](A[i,k]*B[k,j])) + sin(sum[k](A[i,k]*B[k,j]))": (
-        "y = part.sin() + (C - 2 * part).tanh()"
+        "y = product.sin() + (C - 2 * product).tanh()"
     ),
 }
 

@@ -60,8 +60,8 @@ CODE = {
     "op f(a[i,d], b[j,d], c[k]) -> y\n"
     "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": (
         [
-            "part = c.select(0, 0) * (torch.logsumexp(b, 1) + c.select(0, 0))",
-            "y = torch.cat((c, torch.logsumexp(a, 1), part), 0)",
+            "product = c.select(0, 0) * (torch.logsumexp(b, 1) + c.select(0, 0))",
+            "y = torch.cat((c, torch.logsumexp(a, 1), product), 0)",
         ],
         None,
     ),
@@ -127,8 +127,8 @@ CODE = {
     ),
     "op f(x[t], z[t]) -> y\ny[t] = where(t >= 1, x[t-1]*z[t], 0)": (
         [
-            "part = torch.nn.functional.pad(x, (1, 0)).narrow(0, 0, x.shape[0]) * z",
-            "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, part, 0)",
+            "product = torch.nn.functional.pad(x, (1, 0)).narrow(0, 0, x.shape[0]) * z",
+            "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, product, 0)",
         ],
         None,
     ),
