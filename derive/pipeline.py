@@ -31,11 +31,12 @@ from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import frame_of, program
 from derive.module.absent import with_absent
+from derive.module.at_hand import OWN, Scheduled
 from derive.module.blocked import BlockedVariant, emit_blocked
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
 from derive.module.document import document, document_joint
-from derive.module.driver import OWN, Driver, Scheduled
+from derive.module.driver import Driver
 from derive.module.emit import emit
 from derive.module.joint import emit_joint
 from derive.module.naming import coded

@@ -10,9 +10,10 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.cost.amount import covers, size_of
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.module.arguments import Check, in_turn, refused, steps
+from derive.module.at_hand import Scheduled
 from derive.module.bodies import names_of, unpacked_call
 from derive.module.document import Doc
-from derive.module.driver import Driver, Scheduled
+from derive.module.driver import Driver
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.passes import unpacked
 from derive.module.public import checked, declared, docstring, result_type

@@ -155,6 +155,7 @@ def test_an_operation_with_a_block_of_its_own():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_is_compiled_and_transformed():
     f = derive.load(catalog.find("linear_cross_entropy"), "n")
     x, w, t = randn(6, 3), randn(5, 3), randint(5, (6,))
