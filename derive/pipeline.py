@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from derive.algebra.expr import Expr, accesses
+from derive.algebra.expr import Expr
 from derive.algebra.factor import factor
 from derive.algebra.length import pieces
-from derive.blocks.stages import Stage, planned
+from derive.blocks.stages import planned
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.canonical import canonical
@@ -20,68 +18,44 @@ from derive.calculus.differences import with_centres
 from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
-from derive.calculus.solve import safe_backward
+from derive.calculus.solve import safe_backward, safe_forward
+from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
-from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
-from derive.kernels.table import KERNELS
+from derive.errors import DeriveError, no_recursion_leaves
 from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint, joint
 from derive.lowering.program import frame_of, program
+from derive.lowering.tangent import tangent
 from derive.module.absent import with_absent
-from derive.module.at_hand import OWN, Scheduled
-from derive.module.blocked import BlockedVariant, emit_blocked
+from derive.module.at_hand import own_names
+from derive.module.blocked import blocked, emit_blocked
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
-from derive.module.document import document, document_joint
-from derive.module.driver import Driver
+from derive.module.document import document, document_joint, kernels_of
 from derive.module.emit import emit
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.given import as_given
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Operation
+from derive.notation.options import options, without_choice
 from derive.notation.split import is_plain, split_axes
-from derive.program.formed import formed
-from derive.program.program import Program
-from derive.program.torch_ops import count
-from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas
+from derive.program.program import Program, Tangent
+from derive.program.torch_ops import count, has_forward_mode
+from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas, Tangents
 from derive.report.speech import Speech, definitions, formula, steps_of
+from derive.report.told import told_of
 
 
 @dataclass(frozen=True)
 class Derived:
-    """An operation under canonical names, differentiated."""
+    """An operation under canonical names, differentiated in one direction."""
 
     operation: Operation
     lets: Lets
     backward: Backward
-
-
-def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
-    """(option, the operation that computes it): one for each option of a choice."""
-    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
-    if choice is None:
-        yield None, _pruned(op, op.outputs)
-        return
-    for option, output in choice.outputs:
-        yield option, _pruned(op, (output,))
-
-
-def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
-    """op with these outputs and the equations that lead to them."""
-    wanted = set(outputs)
-    kept = []
-    for equation in reversed(op.equations):
-        if equation.name in wanted:
-            kept.append(equation)
-            wanted |= {a.tensor for a in accesses(equation.body)}
-            if equation.axes:
-                wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
-    equations = tuple(reversed(kept))
-    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
-    return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
 @lru_cache(maxsize=256)
@@ -92,21 +66,46 @@ def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None
     return _differentiated(chosen, wrt)
 
 
+@lru_cache(maxsize=256)
+@no_recursion_leaves
+def tangents_of(
+    op: Operation,
+    option: str | None,
+    wrt: tuple[str, ...] | None = None,
+    of: tuple[str, ...] | None = None,
+) -> Derived:
+    """The tangents of one option."""
+    chosen = dict(options(op))[option]
+    with working(op.name):
+        plain, spoken = _canonical(chosen)
+    given = {name: canonical_name for canonical_name, name in spoken.items()}
+    asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
+    with working(op.name), told_of(chosen, spoken):
+        lets = flatten_operation(plain, spoken)
+        forward = differentiate_forward(plain, lets, *asked)
+        return Derived(plain, lets, inline_adjoints(forward, pieces))
+
+
+def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str]]:
+    """op, each axis read by an index, under canonical names, and what these stand for."""
+    return canonical(op if is_plain(op) else split_axes(op).operation)
+
+
 def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
-    """Both directions of op, each axis read by an index, under canonical names."""
+    """The backward of op, each axis read by an index, under canonical names."""
     with working(op.name):
-        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
+        plain, spoken = _canonical(op)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     wanted = None if wrt is None else [given[name] for name in wrt]
-    with working(op.name), _told_of(op, spoken):
+    with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
         return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
 
 
-_Made = TypeVar("_Made", Program, Joint)
+_Made = TypeVar("_Made", Program, Joint, Tangent)
 
 
 def _lowered(
@@ -115,30 +114,13 @@ def _lowered(
     """The code of what was derived from op: with the axes as given, or each group as one axis."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with working(op.name), _told_of(op, lets.spoken):
+    with working(op.name), told_of(op, lets.spoken):
         try:
             return lower(derived.operation, lets, backward, Border.of(op))
         except NeedsFlatGroups:
             # Slower to read and as fast to run: nothing is lost but the named axes.
             flat = with_flat_groups(derived.operation, lets, backward)
             return lower(*flat, Border.of(op, flat=True))
-
-
-@contextmanager
-def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
-    """A lowering error of the engine, in the person's names and with the equations it is about."""
-    try:
-        yield
-    except LimitError as error:
-        raise LimitError(_in_given_names(str(error), spoken)) from None
-    except LoweringError as error:
-        message = _in_given_names(str(error), spoken)
-        equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
-        raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
-
-
-def _in_given_names(message: str, spoken: Mapping[str, str]) -> str:
-    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), message)
 
 
 @no_recursion_leaves
@@ -153,17 +135,52 @@ def derivation(
     _check_operation(op)
     option = _known_option(op, option)
     found = _formulas(op, option, wrt)
-    told, made = partial(_told, op, option, wrt), partial(_made, op, option)
-    return Derivation(**vars(found), told=told, made=made)
+    names = _known_names(dict(options(op))[option], wrt)
+    told, made = partial(_told, derive_option, op, option, names), partial(_made, op, option)
+    return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
+
+
+@no_recursion_leaves
+def tangents(
+    op: Operation,
+    option: str | None = None,
+    wrt: Sequence[str] | None = None,
+    of: Sequence[str] | None = None,
+) -> Tangents:
+    """The tangents of the outputs of op, or of the equations ``of``, along its float inputs.
+
+    ``wrt`` names the inputs that move; the others have no tangent.
+    """
+    _check_operation(op)
+    option = _known_option(op, option)
+    given = dict(options(op))[option]
+    inputs = [t.name for t in op.inputs if t.kind == "float"]
+    for name in wrt or ():
+        if name not in inputs:
+            raise DeriveError(
+                f"{op.name} has no tangents along {name}; it has those along {', '.join(inputs)}"
+            )
+    asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
+    derived = tangents_of(op, option, *asked)
+    lets, speech = derived.lets, Speech.of(given, derived.lets)
+    return Tangents(
+        name=op.name,
+        option=option,
+        given=tuple((lets.say(t), lets.say(own)) for t, own in derived.backward.cotangents),
+        equations=_equations(given),
+        definitions=definitions(lets, _trees(derived, speech), speech),
+        formulas={lets.say(a.tensor): formula(a, speech) for a in derived.backward.adjoints},
+        told=partial(_told, tangents_of, op, option, *asked),
+    )
 
 
 @no_recursion_leaves
 def _told(
-    op: Operation, option: str | None, wrt: Sequence[str] | None
+    derive: Callable[..., Derived], op: Operation, option: str | None, *asked: Any
 ) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
     """The steps to the stable form, and the names that any step reads."""
     given = dict(options(op))[option]
-    derived = derive_option(op, option, _known_names(given, wrt))
+    derived = derive(op, option, *asked)
     lets, speech = derived.lets, Speech.of(given, derived.lets)
     every = (*derived.backward.adjoints, *derived.backward.gradients)
     steps = [s for a in every for s in a.steps]
@@ -205,11 +222,16 @@ def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = Non
         name=op.name,
         option=option,
         cotangents=tuple((lets.say(o), lets.say(c)) for o, c in backward.cotangents),
-        equations=tuple(Formula(e.name, e.axes, as_given(given, e.body)) for e in given.equations),
+        equations=_equations(given),
         definitions=definitions(lets, _trees(derived, speech), speech),
         adjoints=tuple(formula(a, speech) for a in kept),
         gradients={name: found[name] for name in wanted or found},
     )
+
+
+def _equations(op: Operation) -> tuple[Formula, ...]:
+    """The equations as they were given."""
+    return tuple(Formula(e.name, e.axes, as_given(op, e.body)) for e in op.equations)
 
 
 def _trees(derived: Derived, speech: Speech) -> list[Expr]:
@@ -268,55 +290,39 @@ def source(op: Operation, blocks: str | None = None) -> str:
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
         programs = {name: program_of(code.operation, name) for name in names}
-        variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
+        variants = [
+            Variant(n, with_absent(chosen[n], p), own_tangent(code.operation, n))
+            for n, p in programs.items()
+        ]
         derivations = [_formulas(op, option) for option in names]
-        text = emit(code, variants, tests, document(op, derivations, _kernels(programs.values())))
+        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
+        doc = document(op, derivations, moved, kernels_of(programs.values()))
+        text = emit(code, variants, tests, doc)
         return check_code(op.name, text)
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:
     """The source of the module of op that loops over blocks of an index."""
     with working(op.name):
-        if any(p.name == "block" for p in (*op.inputs, *op.parameters)):
-            raise DeriveError(f"{op.name} has a block of its own, as the size of a block is called")
-        code = coded(op, OWN)
-        tests = checks(code.operation, frame_of(code.operation))
-        variants = []
-        for option, chosen in options(code.operation):
-            plan = planned(chosen, letter)
-            stages = tuple(map(_scheduled, plan.stages))
-            if not all(s.makes_a_number for s in plan.stages if s.looped and s.is_differentiable):
-                stages = tuple(replace(s, formed=None) for s in stages)
-            whole = program_of(code.operation, option)
-            prefix = f"_{op.name}" + ("" if option is None else f"_{option}")
-            driver = Driver(plan, stages, whole, prefix)
-            variants.append(BlockedVariant(option, stages, driver))
+        code = coded(op, own_names(op))
+        named = code.operation
+        variants = [
+            blocked(option, planned(chosen, letter), program_of(named, option), _pulled_back)
+            for option, chosen in options(named)
+        ]
+        kernels = kernels_of(s.program for v in variants for s in v.stages)
         derivations = [_formulas(op, option) for option, _ in options(op)]
-        kernels = _kernels(s.program for v in variants for s in v.stages)
-        text = emit_blocked(code, variants, tests, document(op, derivations, kernels, letter))
+        doc = document(op, derivations, kernels=kernels, blocks=letter)
+        text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
         return check_code(op.name, text)
 
 
-def _scheduled(stage: Stage) -> Scheduled:
-    """A stage with its code."""
-    op = stage.operation
-    read = {g.name for g in stage.given if g.read}
-    wrt = tuple(t.name for t in op.inputs if t.kind == "float" and t.name in read)
-    # A sum of all blocks is no output of one of them.
-    lower = partial(program, at_hand=tuple(stage.rows)) if stage.looped else program
-    made = with_absent(op, _lowered(op, _differentiated(op, wrt), lower))
-    if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
-        return Scheduled(stage, made)
-    derived = _differentiated(op, wrt, of=op.outputs[0])
-    optional = [t.name for t in op.inputs if t.default is not None]
-    both = formed(with_absent(op, _lowered(op, derived, program)), optional)
-    return Scheduled(stage, made, both)
-
-
-def _kernels(programs: Iterable[Program]) -> dict[str, str]:
-    """The fused kernels that programs call, each with the equation that it computes."""
-    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
-    return {r.pattern: r.states for r in found}
+def _pulled_back(
+    op: Operation, wrt: Sequence[str], of: str | None, at_hand: Collection[str] | None
+) -> Program:
+    """The code of an operation with the gradients in some inputs, some outputs being at hand."""
+    lower = partial(program, at_hand=at_hand)
+    return with_absent(op, _lowered(op, _differentiated(op, wrt, of), lower))
 
 
 @lru_cache(maxsize=256)
@@ -325,6 +331,24 @@ def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
     derived = derive_option(op, option, None)
     return _lowered(dict(options(op))[option], derived, program)
+
+
+def own_tangent(op: Operation, option: str | None) -> Tangent | None:
+    """The code of the tangents of one option, where torch's own forward mode slips for any."""
+    every = {name: program_of(op, name) for name, _ in options(op)}
+    if all(has_forward_mode(line.code for line in p.forward) for p in every.values()):
+        return None
+    still = any(p.rearranges or not tangents_of(op, n).backward.wanted for n, p in every.items())
+    return None if still else tangent_program(op, option)
+
+
+def tangent_program(op: Operation, option: str | None) -> Tangent:
+    """The code of the tangents of one option."""
+    low = program_of(op, option).forward_precision.has_products
+    derived = tangents_of(op, option)
+    safe = safe_forward(derived.backward)
+    guarded = Derived(derived.operation, safe.lets, safe)
+    return _lowered(dict(options(op))[option], guarded, partial(tangent, low=low))
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
@@ -352,7 +376,7 @@ def value_and_grad_source(
 ) -> str:
     """The Python source of the function that `value_and_grad` imports."""
     _check_operation(op)
-    chosen = _without_choice(op, _known_option(op, option))
+    chosen = without_choice(op, _known_option(op, option))
     wanted, target, code = _known_names(chosen, wrt), _target(chosen, of), coded(chosen)
     derived, made = _joint(chosen, wanted, target)
     if code.given:
@@ -376,14 +400,6 @@ def value_and_grad_source(
 
 def _joint_name(op: Operation) -> str:
     return f"{op.name}_value_and_grad"
-
-
-def _without_choice(op: Operation, option: str | None) -> Operation:
-    """The operation of one option, which leaves no choice."""
-    chosen = dict(options(op))[option]
-    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
-    parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
-    return Operation.resolved(op.name, *parts, stable=op.stable)
 
 
 def _target(op: Operation, of: str | None) -> str:

@@ -6,6 +6,10 @@ Gradients, G the cotangent of F:
 
     grad_A[*p] = [A[*p]² + B[*p]² ≠ 0]·G[*p]·B[*p]/(A[*p]² + B[*p]²)
     grad_B[*p] = −[A[*p]² + B[*p]² ≠ 0]·G[*p]·A[*p]/(A[*p]² + B[*p]²)
+
+Tangents, d_A that of A, d_B that of B:
+
+    d_F[*p] = [A[*p]² + B[*p]² ≠ 0]·(d_A[*p]·B[*p] − d_B[*p]·A[*p])/(A[*p]² + B[*p]²)
 """
 # mypy: ignore-errors
 
@@ -59,6 +63,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _atan2_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _wide(A, B)
@@ -92,6 +107,36 @@ class _Atan2(Function):
         return grad_A, grad_B
 
 
+def _atan2_tangent(A, B, d_A, d_B):
+    A, B, d_A, d_B = _wide(A, B, d_A, d_B)
+    added = A.square() + B.square()
+    mask = added != 0
+    ratio = (d_A * B - d_B * A) / torch.where(mask, added, 1)
+    return torch.where(mask, ratio, 0)
+
+
+class _Atan2Dual(_Atan2):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_atan2_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _Atan2.setup_context(ctx, inputs, output)
+        A, B = inputs
+        F = output
+        ctx.save_for_forward(A, B, F)
+
+    @staticmethod
+    def jvp(ctx, d_A, d_B):
+        A, B, F = _still(ctx.saved_tensors)
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_F = _atan2_tangent(A, B, d_A, d_B)
+            return d_F.to(F.dtype)
+
+
 def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Returns F.
 
@@ -122,6 +167,8 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         )
     if torch.compiler.is_compiling():
         A, B = _distinct(A, B)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _Atan2Dual.apply(A, B)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _atan2_forward(A, B)
     return _applied(_Atan2, A, B)

@@ -9,8 +9,18 @@ Gradients, G the cotangent of F:
 where
 
     others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] A[*p,l′,*q]
+
+Tangents, d_A that of A:
+
+    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·others[*p,k′,*q,k]
+
+where
+
+    others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] A[*p,l′,*q]
 """
 # mypy: ignore-errors
+
+import math
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -62,6 +72,22 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _positions(size, x):
+    """0, 1, .. along an axis of that size; distributed where x is."""
+    if type(x) in (torch.Tensor, torch.nn.Parameter):
+        return torch.arange(size, device=x.device)
+    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
+
+
+def _product_of_others(x, dim):
+    """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
+    x = x.movedim(dim, -1)
+    one = torch.ones_like(x[..., :1])
+    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
+    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
+    return (left * right).movedim(-1, dim)
+
+
 def _product_before(x, dim):
     """The product of the elements before one's own along dim."""
     x = x.movedim(dim, -1)
@@ -94,6 +120,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _cumprod_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -122,6 +159,46 @@ class _Cumprod(Function):
         return grad_A, None
 
 
+def _cumprod_tangent(A, dim, d_A):
+    A, d_A = _wide(A, d_A)
+    dim_axis = dim % A.dim()
+    p_shape = A.shape[:dim_axis]
+    q_shape = A.shape[dim_axis + 1 :]
+    A_shape = A.shape
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    d_A = d_A.reshape((size, A_shape[len(p_shape)], size2))
+    A = A.reshape((size, A_shape[len(p_shape)], size2))
+    position = _positions(d_A.shape[1], d_A)
+    mask = (position.unsqueeze(1) <= position).unsqueeze(1)
+    others = _product_of_others(torch.where(mask, A.unsqueeze(3), 1), 1)
+    total = (d_A.unsqueeze(2) * torch.where(mask, others, 0).mT).sum(1)
+    return total.reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+
+
+class _CumprodDual(_Cumprod):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_cumprod_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _Cumprod.setup_context(ctx, inputs, output)
+        A, _ = inputs
+        F = output
+        ctx.save_for_forward(A, F)
+
+    @staticmethod
+    def jvp(ctx, d_A, _dim):
+        A, F = _still(ctx.saved_tensors)
+        dim = ctx.dim
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_F = _cumprod_tangent(A, dim, d_A)
+            return d_F.to(F.dtype)
+
+
 def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
@@ -146,6 +223,8 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"cumprod: A must be a floating-point tensor, not {A.dtype}")
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _CumprodDual.apply(A, dim)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _cumprod_forward(A, dim)
     return _applied(_Cumprod, A, dim)

@@ -23,6 +23,20 @@ Gradients of none, G the cotangent of loss:
     grad_right[n,*q] = G[n,*q]·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −Σ[n,*q] δ[c,target[n,*q]]·G[n,*q]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+
+Tangents of mean, d_input that of input, d_weight that of weight:
+
+    d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
+    d_average = (gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]]))/(size(n)·size(q))
+
+Tangents of sum, d_input that of input, d_weight that of weight:
+
+    d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
+    d_total = gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]])
+
+Tangents of none, d_input that of input, d_weight that of weight:
+
+    d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(−d_input[n,target[n,*q],*q] + Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]))) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 """
 # mypy: ignore-errors
 
@@ -93,6 +107,13 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _logsoftmax(x, dim):
     """torch.log_softmax, which is slow along an axis that is the last but for axes of size 1."""
     if x.shape[dim + 1 :].numel() != 1:
@@ -116,6 +137,17 @@ def _applied(function, *args):
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
+
+
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
 def _focal_loss_mean_forward(input, target, weight, gamma):
@@ -194,6 +226,57 @@ class _FocalLossMean(Function):
         return grad_input, None, grad_weight, None
 
 
+def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
+    F = _logsoftmax(input, 1)
+    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    part = target.flatten()
+    picked = weight.index_select(0, part).unflatten(0, target.shape)
+    product = d_F.gather(1, target.unsqueeze(1)).squeeze(1) * picked
+    part2 = -right.expm1()
+    total = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
+    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
+    difference = chosen - (part2**gamma * (picked2 * right + product)).sum()
+    return difference / (d_input.shape[0] * d_input.shape[2])
+
+
+class _FocalLossMeanDual(_FocalLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_focal_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _FocalLossMean.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        average = output
+        ctx.save_for_forward(input, target, weight, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _gamma):
+        input, target, weight, average = _still(ctx.saved_tensors)
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _focal_loss_mean_tangent(
+                input, target, weight, gamma, d_input, d_weight
+            )
+            return d_average.to(average.dtype)
+
+
 def _focal_loss_sum_forward(input, target, weight, gamma):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -266,6 +349,56 @@ class _FocalLossSum(Function):
             placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
             grad_weight = -G * placed2
         return grad_input, None, grad_weight, None
+
+
+def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
+    F = _logsoftmax(input, 1)
+    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    part = target.flatten()
+    picked = weight.index_select(0, part).unflatten(0, target.shape)
+    product = d_F.gather(1, target.unsqueeze(1)).squeeze(1) * picked
+    part2 = -right.expm1()
+    product2 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
+    total2 = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    chosen = gamma * total2 if gamma != 0 else d_input.new_zeros(())
+    return chosen - (part2**gamma * (product2 + product)).sum()
+
+
+class _FocalLossSumDual(_FocalLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_focal_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _FocalLossSum.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        total = output
+        ctx.save_for_forward(input, target, weight, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _gamma):
+        input, target, weight, total = _still(ctx.saved_tensors)
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _focal_loss_sum_tangent(
+                input, target, weight, gamma, d_input, d_weight
+            )
+            return d_total.to(total.dtype)
 
 
 def _focal_loss_none_forward(input, target, weight, gamma):
@@ -342,10 +475,63 @@ class _FocalLossNone(Function):
         return grad_input, None, grad_weight, None
 
 
+def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = F.gather(1, target.unsqueeze(1)).squeeze(1)
+    picked = d_input.gather(1, target.unsqueeze(1)).squeeze(1)
+    total = (d_input * _softmax_of(input, 1)).sum(1)
+    part = -right.expm1()
+    power = part**gamma
+    part2 = target.flatten()
+    product = d_weight.index_select(0, part2).unflatten(0, target.shape) * right
+    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
+    product2 = gamma * right * right.exp() * part ** (gamma - 1)
+    zeros = d_input.new_zeros(()).expand(target.shape)
+    chosen = product2 * (picked - total) if gamma != 0 else zeros
+    difference = picked2 * (chosen + power * (total - picked)) - product * power
+    return difference.reshape((input_shape[0], *q_shape))
+
+
+class _FocalLossNoneDual(_FocalLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_focal_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _FocalLossNone.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        loss = output
+        ctx.save_for_forward(input, target, weight, loss)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _gamma):
+        input, target, weight, loss = _still(ctx.saved_tensors)
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _focal_loss_none_tangent(
+                input, target, weight, gamma, d_input, d_weight
+            )
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_FocalLossMean, _focal_loss_mean_forward),
-    "sum": (_FocalLossSum, _focal_loss_sum_forward),
-    "none": (_FocalLossNone, _focal_loss_none_forward),
+    "mean": (_FocalLossMean, _FocalLossMeanDual, _focal_loss_mean_forward),
+    "sum": (_FocalLossSum, _FocalLossSumDual, _focal_loss_sum_forward),
+    "none": (_FocalLossNone, _FocalLossNoneDual, _focal_loss_none_forward),
 }
 
 
@@ -445,9 +631,11 @@ def focal_loss(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(input, target, weight, gamma)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, gamma)
     return _applied(function, input, target, weight, gamma)

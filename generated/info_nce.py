@@ -36,6 +36,39 @@ Gradients of none, G the cotangent of loss:
 where
 
     lse[n] = logsumexpₘ(similarity[n,m])
+
+Tangents of mean, d_query that of query, d_positive_key that of positive_key:
+
+    d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
+    d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
+    d_average = (Σₙₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − Σₙ d_similarity[n,n])/size(n)
+
+where
+
+    lse[n] = logsumexpₘ(similarity[n,m])
+
+Tangents of sum, d_query that of query, d_positive_key that of positive_key:
+
+    d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
+    d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
+    d_total = Σₙₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n]) − Σₙ d_similarity[n,n]
+
+where
+
+    lse[n] = logsumexpₘ(similarity[n,m])
+
+Tangents of none, d_query that of query, d_positive_key that of positive_key:
+
+    d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
+    d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
+    d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
+    d_loss[n] = −d_similarity[n,n] + Σₙ′ d_similarity[n,n′]·exp(similarity[n,n′] − lse[n])
+
+where
+
+    lse[n] = logsumexpₘ(similarity[n,m])
 """
 # mypy: ignore-errors
 
@@ -111,6 +144,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _info_nce_mean_forward(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -163,6 +207,54 @@ class _InfoNceMean(Function):
             product3 = product.sum(0).unsqueeze(1) * keys
             grad_positive_key = inverse_root2 * (product2 / temperature - product3)
         return grad_query, grad_positive_key, None
+
+
+def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive_key):
+    low = _of_product(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    query, positive_key, d_query, d_positive_key = given
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    d_queries = inverse_root * difference
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
+    d_keys = inverse_root2 * (d_positive_key - product)
+    part = keys.mT.to(low)
+    part2 = queries.to(low)
+    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
+    d_similarity = added.to(wide) / temperature
+    similarity = (part2 @ part).to(wide) / temperature
+    total = (d_similarity * torch.softmax(similarity, 1)).sum()
+    difference2 = total - d_similarity.diagonal(0, 0, 1).sum()
+    return difference2 / d_query.shape[0]
+
+
+class _InfoNceMeanDual(_InfoNceMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_info_nce_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _InfoNceMean.setup_context(ctx, inputs, output)
+        query, positive_key, _ = inputs
+        average = output
+        ctx.save_for_forward(query, positive_key, average)
+
+    @staticmethod
+    def jvp(ctx, d_query, d_positive_key, _temperature):
+        query, positive_key, average = _still(ctx.saved_tensors)
+        temperature = ctx.temperature
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _info_nce_mean_tangent(
+                query, positive_key, temperature, d_query, d_positive_key
+            )
+            return d_average.to(average.dtype)
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
@@ -218,6 +310,53 @@ class _InfoNceSum(Function):
         return grad_query, grad_positive_key, None
 
 
+def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_key):
+    low = _of_product(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    query, positive_key, d_query, d_positive_key = given
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    d_queries = inverse_root * difference
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
+    d_keys = inverse_root2 * (d_positive_key - product)
+    part = keys.mT.to(low)
+    part2 = queries.to(low)
+    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
+    d_similarity = added.to(wide) / temperature
+    similarity = (part2 @ part).to(wide) / temperature
+    total2 = (d_similarity * torch.softmax(similarity, 1)).sum()
+    return total2 - d_similarity.diagonal(0, 0, 1).sum()
+
+
+class _InfoNceSumDual(_InfoNceSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_info_nce_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _InfoNceSum.setup_context(ctx, inputs, output)
+        query, positive_key, _ = inputs
+        total = output
+        ctx.save_for_forward(query, positive_key, total)
+
+    @staticmethod
+    def jvp(ctx, d_query, d_positive_key, _temperature):
+        query, positive_key, total = _still(ctx.saved_tensors)
+        temperature = ctx.temperature
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _info_nce_sum_tangent(
+                query, positive_key, temperature, d_query, d_positive_key
+            )
+            return d_total.to(total.dtype)
+
+
 def _info_nce_none_forward(query, positive_key, temperature):
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -271,10 +410,57 @@ class _InfoNceNone(Function):
         return grad_query, grad_positive_key, None
 
 
+def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive_key):
+    low = _of_product(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    query, positive_key, d_query, d_positive_key = given
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    d_queries = inverse_root * difference
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
+    d_keys = inverse_root2 * (d_positive_key - product)
+    part = keys.mT.to(low)
+    part2 = queries.to(low)
+    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
+    d_similarity = added.to(wide) / temperature
+    similarity = (part2 @ part).to(wide) / temperature
+    total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
+    return total - d_similarity.diagonal(0, 0, 1)
+
+
+class _InfoNceNoneDual(_InfoNceNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_info_nce_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _InfoNceNone.setup_context(ctx, inputs, output)
+        query, positive_key, _ = inputs
+        loss = output
+        ctx.save_for_forward(query, positive_key, loss)
+
+    @staticmethod
+    def jvp(ctx, d_query, d_positive_key, _temperature):
+        query, positive_key, loss = _still(ctx.saved_tensors)
+        temperature = ctx.temperature
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _info_nce_none_tangent(
+                query, positive_key, temperature, d_query, d_positive_key
+            )
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_InfoNceMean, _info_nce_mean_forward),
-    "sum": (_InfoNceSum, _info_nce_sum_forward),
-    "none": (_InfoNceNone, _info_nce_none_forward),
+    "mean": (_InfoNceMean, _InfoNceMeanDual, _info_nce_mean_forward),
+    "sum": (_InfoNceSum, _InfoNceSumDual, _info_nce_sum_forward),
+    "none": (_InfoNceNone, _InfoNceNoneDual, _info_nce_none_forward),
 }
 
 
@@ -345,9 +531,11 @@ def info_nce(
             "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = _distinct(query, positive_key)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(query, positive_key, temperature)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(query, positive_key, temperature)
     return _applied(function, query, positive_key, temperature)

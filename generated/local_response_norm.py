@@ -7,6 +7,10 @@ Gradients, G the cotangent of output:
 
     grad_divisor[n,c,*q] = −beta·[−beta ≠ 0]·G[n,c,*q]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))
     grad_input[n,c,*q] = G[n,c,*q]·divisor[n,c,*q]^(−beta) + 2·alpha·input[n,c,*q]/size(w)·Σ[c′] [c′ − size(w)/2 ≤ c and c ≤ c′ + size(w)/2 − 1/2]·grad_divisor[n,c′,*q]
+
+Tangents, d_input that of input:
+
+    d_output[n,c,*q] = d_input[n,c,*q]·divisor[n,c,*q]^(−beta) − 2·alpha·beta·[−beta ≠ 0]·input[n,c,*q]·divisor[n,c,*q]^(−(1 + beta))/size(w)·Σ[c′] [c − size(w)/2 ≤ c′ and c′ ≤ c + size(w)/2 − 1/2]·d_input[n,c′,*q]·input[n,c′,*q]
 """
 # mypy: ignore-errors
 
@@ -94,6 +98,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _local_response_norm_forward(input, window, alpha, beta, k):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -166,6 +181,59 @@ class _LocalResponseNorm(Function):
         return grad_input, None, None, None, None
 
 
+def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
+    input, d_input = _wide(input, d_input)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    position = _positions(d_input.shape[1], d_input)
+    part = position.to(torch.float64)
+    position2 = position.unsqueeze(1)
+    product = 0.5 * window
+    mask = (part - product <= position2) & (position2 <= part + product - 0.5)
+    mask2 = mask.unsqueeze(2)
+    total = torch.where(mask2, input.square().unsqueeze(2), 0).sum(1)
+    divisor = k + alpha / window * total
+    some = mask.any(0)
+    part2 = -beta
+    chosen = torch.where(mask2, d_input.unsqueeze(2) * input.unsqueeze(2), 0)
+    power = torch.where(some.unsqueeze(1), divisor, 1) ** -(1 + beta)
+    product2 = 2 * alpha * beta / window * input * power * chosen.sum(1)
+    zeros = d_input.new_zeros(()).expand(d_input.shape)
+    difference = d_input * divisor**part2 - (product2 if part2 != 0 else zeros)
+    return difference.reshape((input_shape[0], input_shape[1], *q_shape))
+
+
+class _LocalResponseNormDual(_LocalResponseNorm):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_local_response_norm_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, result):
+        _LocalResponseNorm.setup_context(ctx, inputs, result)
+        input, _, _, _, _ = inputs
+        output = result
+        ctx.save_for_forward(input, output)
+
+    @staticmethod
+    def jvp(ctx, d_input, _window, _alpha, _beta, _k):
+        input, output = _still(ctx.saved_tensors)
+        window = ctx.window
+        alpha = ctx.alpha
+        beta = ctx.beta
+        k = ctx.k
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_output = _local_response_norm_tangent(
+                input, window, alpha, beta, k, d_input
+            )
+            return d_output.to(output.dtype)
+
+
 def local_response_norm(
     input: torch.Tensor,
     *,
@@ -211,6 +279,8 @@ def local_response_norm(
             "local_response_norm: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _LocalResponseNormDual.apply(input, window, alpha, beta, k)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _local_response_norm_forward(input, window, alpha, beta, k)
     return _applied(_LocalResponseNorm, input, window, alpha, beta, k)

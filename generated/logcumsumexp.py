@@ -5,6 +5,10 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = Σₖ′ [k ≤ k′]·G[*p,k′,*q]·exp(A[*p,k,*q] − F[*p,k′,*q])
+
+Tangents, d_A that of A:
+
+    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_A[*p,k′,*q]·exp(A[*p,k′,*q] − F[*p,k,*q])
 """
 # mypy: ignore-errors
 
@@ -91,6 +95,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _logcumsumexp_forward(A, dim):
     dtype = _of_float32(A)
     A = _wide(A)[0]
@@ -121,6 +136,36 @@ class _Logcumsumexp(Function):
         return grad_A, None
 
 
+def _logcumsumexp_tangent(A, dim, F, d_A):
+    A, F, d_A = _wide(A, F, d_A)
+    part = F.clamp_min(torch.finfo(d_A.dtype).min)
+    part2 = (d_A * (A - part).exp()).flip(dim)
+    return _decayed_sum(part2, (-part).flip(dim), dim).flip(dim)
+
+
+class _LogcumsumexpDual(_Logcumsumexp):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_logcumsumexp_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _Logcumsumexp.setup_context(ctx, inputs, output)
+        A, _ = inputs
+        F = output
+        ctx.save_for_forward(A, F)
+
+    @staticmethod
+    def jvp(ctx, d_A, _dim):
+        A, F = _still(ctx.saved_tensors)
+        dim = ctx.dim
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_F = _logcumsumexp_tangent(A, dim, F, d_A)
+            return d_F.to(F.dtype)
+
+
 def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     """Returns F.
 
@@ -147,6 +192,8 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(
             f"logcumsumexp: A must be a floating-point tensor, not {A.dtype}"
         )
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _LogcumsumexpDual.apply(A, dim)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _logcumsumexp_forward(A, dim)
     return _applied(_Logcumsumexp, A, dim)

@@ -5,8 +5,14 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,*q]·exp(A[*p,k,*q] − F[*p,*q])
+
+Tangents, d_A that of A:
+
+    d_F[*p,*q] = Σₖ d_A[*p,k,*q]·exp(A[*p,k,*q] − F[*p,*q])
 """
 # mypy: ignore-errors
+
+import math
 
 import torch
 from torch.autograd import Function, forward_ad
@@ -58,11 +64,29 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _softmax_of(x, dim):
+    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
+    if x.shape[dim + 1 :].numel() != 1:
+        return torch.softmax(x, dim)
+    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
+
+
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
 def _logsumexp_forward(A, dim, keepdim):
@@ -96,6 +120,44 @@ class _Logsumexp(Function):
         return grad_A, None, None
 
 
+def _logsumexp_tangent(A, dim, keepdim, d_A):
+    A, d_A = _wide(A, d_A)
+    dim_axis = dim % A.dim()
+    p_shape = A.shape[:dim_axis]
+    q_shape = A.shape[dim_axis + 1 :]
+    A_shape = A.shape
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    d_A = d_A.reshape((size, A_shape[len(p_shape)], size2))
+    A = A.reshape((size, A_shape[len(p_shape)], size2))
+    total = (d_A * _softmax_of(A, 1)).sum(1)
+    return total.reshape((*p_shape, *((1,) if keepdim else ()), *q_shape))
+
+
+class _LogsumexpDual(_Logsumexp):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_logsumexp_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _Logsumexp.setup_context(ctx, inputs, output)
+        A, _, _ = inputs
+        F = output
+        ctx.save_for_forward(A, F)
+
+    @staticmethod
+    def jvp(ctx, d_A, _dim, _keepdim):
+        A, F = _still(ctx.saved_tensors)
+        dim = ctx.dim
+        keepdim = ctx.keepdim
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_F = _logsumexp_tangent(A, dim, keepdim, d_A)
+            return d_F.to(F.dtype)
+
+
 def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Returns F.
 
@@ -125,6 +187,8 @@ def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tens
         )
     if not A.is_floating_point():
         raise TypeError(f"logsumexp: A must be a floating-point tensor, not {A.dtype}")
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _LogsumexpDual.apply(A, dim, keepdim)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _logsumexp_forward(A, dim, keepdim)
     return _applied(_Logsumexp, A, dim, keepdim)

@@ -5,6 +5,10 @@
 Gradients, G the cotangent of output:
 
     grad_input[n,c,t] = [norm_type ≠ 0]·Σₖᵤ δ[t,k + stride·u]·G[n,c,u]·input[n,c,k + stride·u]^(norm_type − 1)·(Σₖ′ input[n,c,k′ + stride·u]^norm_type)^(1/norm_type − 1)
+
+Tangents, d_input that of input:
+
+    d_output[n,c,u] = [norm_type ≠ 0]·(Σₖ input[n,c,k + stride·u]^norm_type)^(1/norm_type − 1)·Σₖ d_input[n,c,k + stride·u]·input[n,c,k + stride·u]^(norm_type − 1)
 """
 # mypy: ignore-errors
 
@@ -92,6 +96,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     dtype = _of_float32(input)
     input = _wide(input)[0]
@@ -135,6 +150,44 @@ class _LpPool1d(Function):
         return grad_input, None, None, None
 
 
+def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
+    input, d_input = _wide(input, d_input)
+    part = input.unfold(2, kernel_size, stride)
+    product = d_input.unfold(2, kernel_size, stride) * part ** (norm_type - 1)
+    power = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+    added = (d_input.shape[2] - kernel_size) // stride + 1
+    zeros = d_input.new_zeros(())
+    part2 = zeros.expand((d_input.shape[0], d_input.shape[1], added))
+    return power * product.sum(3) if norm_type != 0 else part2
+
+
+class _LpPool1dDual(_LpPool1d):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_lp_pool1d_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, result):
+        _LpPool1d.setup_context(ctx, inputs, result)
+        input, _, _, _ = inputs
+        output = result
+        ctx.save_for_forward(input, output)
+
+    @staticmethod
+    def jvp(ctx, d_input, _norm_type, _kernel_size, _stride):
+        input, output = _still(ctx.saved_tensors)
+        norm_type = ctx.norm_type
+        kernel_size = ctx.kernel_size
+        stride = ctx.stride
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_output = _lp_pool1d_tangent(
+                input, norm_type, kernel_size, stride, d_input
+            )
+            return d_output.to(output.dtype)
+
+
 def lp_pool1d(
     input: torch.Tensor, *, norm_type: float, kernel_size: int, stride: int
 ) -> torch.Tensor:
@@ -173,6 +226,8 @@ def lp_pool1d(
         raise ValueError(f"lp_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _LpPool1dDual.apply(input, norm_type, kernel_size, stride)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
     return _applied(_LpPool1d, input, norm_type, kernel_size, stride)

@@ -22,6 +22,23 @@ Gradients of none, G the cotangent of loss:
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
+
+Tangents of mean, d_input that of input, d_weight that of weight:
+
+    d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
+    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
+    d_average = 1/size(n)·Σₙ d_loss[n]
+
+Tangents of sum, d_input that of input, d_weight that of weight:
+
+    d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
+    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
+    d_total = Σₙ d_loss[n]
+
+Tangents of none, d_input that of input, d_weight that of weight:
+
+    d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
+    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
 """
 # mypy: ignore-errors
 
@@ -122,6 +139,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -180,6 +208,57 @@ class _MultiMarginLossMean(Function):
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / (input.shape[0] * input.shape[1]) * placed
         return grad_input, None, grad_weight, None, None
+
+
+def _multi_margin_loss_mean_tangent(
+    input, target, weight, p, margin, d_input, d_weight
+):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
+    position = _positions(d_input.shape[1], d_input)
+    mask = target.unsqueeze(1) != position
+    mask2 = p != 0
+    excess_positive = excess.relu()
+    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
+    total = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    product = d_weight.index_select(0, target) * chosen.sum(1)
+    product2 = p * weight.index_select(0, target) * total if mask2 else None
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen4) / d_input.shape[1]
+    return d_loss.mean()
+
+
+class _MultiMarginLossMeanDual(_MultiMarginLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_multi_margin_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _MultiMarginLossMean.setup_context(ctx, inputs, output)
+        input, target, weight, _, _ = inputs
+        average = output
+        ctx.save_for_forward(input, target, weight, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+        input, target, weight, average = _still(ctx.saved_tensors)
+        p = ctx.p
+        margin = ctx.margin
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _multi_margin_loss_mean_tangent(
+                input, target, weight, p, margin, d_input, d_weight
+            )
+            return d_average.to(average.dtype)
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
@@ -241,6 +320,55 @@ class _MultiMarginLossSum(Function):
         return grad_input, None, grad_weight, None, None
 
 
+def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
+    position = _positions(d_input.shape[1], d_input)
+    mask = target.unsqueeze(1) != position
+    mask2 = p != 0
+    excess_positive = excess.relu()
+    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
+    total2 = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    product = d_weight.index_select(0, target) * chosen.sum(1)
+    product2 = p * weight.index_select(0, target) * total2 if mask2 else None
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen4) / d_input.shape[1]
+    return d_loss.sum()
+
+
+class _MultiMarginLossSumDual(_MultiMarginLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_multi_margin_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _MultiMarginLossSum.setup_context(ctx, inputs, output)
+        input, target, weight, _, _ = inputs
+        total = output
+        ctx.save_for_forward(input, target, weight, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+        input, target, weight, total = _still(ctx.saved_tensors)
+        p = ctx.p
+        margin = ctx.margin
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _multi_margin_loss_sum_tangent(
+                input, target, weight, p, margin, d_input, d_weight
+            )
+            return d_total.to(total.dtype)
+
+
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -300,10 +428,72 @@ class _MultiMarginLossNone(Function):
         return grad_input, None, grad_weight, None, None
 
 
+def _multi_margin_loss_none_tangent(
+    input, target, weight, p, margin, d_input, d_weight
+):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
+    position = _positions(d_input.shape[1], d_input)
+    mask = target.unsqueeze(1) != position
+    mask2 = p != 0
+    excess_positive = excess.relu()
+    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
+    total = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    product = d_weight.index_select(0, target) * chosen.sum(1)
+    product2 = p * weight.index_select(0, target) * total if mask2 else None
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    return (product + chosen4) / d_input.shape[1]
+
+
+class _MultiMarginLossNoneDual(_MultiMarginLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_multi_margin_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _MultiMarginLossNone.setup_context(ctx, inputs, output)
+        input, target, weight, _, _ = inputs
+        loss = output
+        ctx.save_for_forward(input, target, weight, loss)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+        input, target, weight, loss = _still(ctx.saved_tensors)
+        p = ctx.p
+        margin = ctx.margin
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _multi_margin_loss_none_tangent(
+                input, target, weight, p, margin, d_input, d_weight
+            )
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_MultiMarginLossMean, _multi_margin_loss_mean_forward),
-    "sum": (_MultiMarginLossSum, _multi_margin_loss_sum_forward),
-    "none": (_MultiMarginLossNone, _multi_margin_loss_none_forward),
+    "mean": (
+        _MultiMarginLossMean,
+        _MultiMarginLossMeanDual,
+        _multi_margin_loss_mean_forward,
+    ),
+    "sum": (
+        _MultiMarginLossSum,
+        _MultiMarginLossSumDual,
+        _multi_margin_loss_sum_forward,
+    ),
+    "none": (
+        _MultiMarginLossNone,
+        _MultiMarginLossNoneDual,
+        _multi_margin_loss_none_forward,
+    ),
 }
 
 
@@ -398,9 +588,11 @@ def multi_margin_loss(
             "multi_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(input, target, weight, p, margin)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, p, margin)
     return _applied(function, input, target, weight, p, margin)

@@ -6,6 +6,10 @@ Gradients, G the cotangent of K:
 
     grad_x1[*b,i,k] = gamma·degree·Σⱼ G[*b,i,j]·x2[*b,j,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
     grad_x2[*b,j,k] = gamma·degree·Σᵢ G[*b,i,j]·x1[*b,i,k]·(coef0 + gamma·Σₖ′ x1[*b,i,k′]·x2[*b,j,k′])^(degree − 1)
+
+Tangents, d_x1 that of x1, d_x2 that of x2:
+
+    d_K[*b,i,j] = gamma·degree·(coef0 + gamma·Σₖ x1[*b,i,k]·x2[*b,j,k])^(degree − 1)·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k])
 """
 # mypy: ignore-errors
 
@@ -79,6 +83,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -125,6 +140,42 @@ class _PolynomialKernel(Function):
             product4 = product2 * (product.mT.to(low) @ x1).to(wide)
             grad_x2 = product4 if mask else zeros.expand(x2.shape)
         return grad_x1, grad_x2, None, None, None
+
+
+def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
+    low = _of_product(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, d_x1, d_x2 = _cast(low, x1, x2, d_x1, d_x2)
+    power = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+    product = gamma * degree * power * (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide)
+    zeros = d_x1.new_zeros((), dtype=wide)
+    part = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
+    return product if degree != 0 else part
+
+
+class _PolynomialKernelDual(_PolynomialKernel):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_polynomial_kernel_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _PolynomialKernel.setup_context(ctx, inputs, output)
+        x1, x2, _, _, _ = inputs
+        K = output
+        ctx.save_for_forward(x1, x2, K)
+
+    @staticmethod
+    def jvp(ctx, d_x1, d_x2, _gamma, _coef0, _degree):
+        x1, x2, K = _still(ctx.saved_tensors)
+        gamma = ctx.gamma
+        coef0 = ctx.coef0
+        degree = ctx.degree
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_K = _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2)
+            return d_K.to(K.dtype)
 
 
 def polynomial_kernel(
@@ -199,6 +250,8 @@ def polynomial_kernel(
         )
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _PolynomialKernelDual.apply(x1, x2, gamma, coef0, degree)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)
     return _applied(_PolynomialKernel, x1, x2, gamma, coef0, degree)

@@ -8,6 +8,10 @@ Gradients, G the cotangent of K:
     grad_D[*b,i,j] = −gamma·[−alpha ≠ 0]·G[*b,i,j]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_D[*b,i,j] − Σⱼ grad_D[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_D[*b,i,j] − Σᵢ grad_D[*b,i,j]·x1[*b,i,k])
+
+Tangents, d_x1 that of x1, d_x2 that of x2:
+
+    d_K[*b,i,j] = 2·gamma·[−alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
 """
 # mypy: ignore-errors
 
@@ -88,6 +92,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
@@ -148,6 +163,53 @@ class _RationalQuadraticKernel(Function):
             product4 = grad_D.sum(-2).unsqueeze(-1) * x2_centred
             grad_x2 = 2 * (product4 - (grad_D.mT.to(low) @ part2).to(wide))
         return grad_x1, grad_x2, None, None
+
+
+def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
+    low = _of_product(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, d_x1, d_x2 = _cast(wide, x1, x2, d_x1, d_x2)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    part2 = x2_centred.mT.to(low)
+    part3 = x1_centred.to(low)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    D = (added - 2 * (part3 @ part2).to(wide)).clamp_min(0)
+    product = 2 * gamma * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+    added2 = (d_x1.to(low) @ part2 + part3 @ d_x2.mT.to(low)).to(wide)
+    difference = added2 - (d_x1 * x1_centred).sum(-1, keepdim=True)
+    difference2 = difference - (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
+    zeros = d_x1.new_zeros(())
+    part4 = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
+    return product * difference2 if -alpha != 0 else part4
+
+
+class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_rational_quadratic_kernel_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _RationalQuadraticKernel.setup_context(ctx, inputs, output)
+        x1, x2, _, _ = inputs
+        K = output
+        ctx.save_for_forward(x1, x2, K)
+
+    @staticmethod
+    def jvp(ctx, d_x1, d_x2, _gamma, _alpha):
+        x1, x2, K = _still(ctx.saved_tensors)
+        gamma = ctx.gamma
+        alpha = ctx.alpha
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_K = _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2)
+            return d_K.to(K.dtype)
 
 
 def rational_quadratic_kernel(
@@ -219,6 +281,8 @@ def rational_quadratic_kernel(
         )
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
     return _applied(_RationalQuadraticKernel, x1, x2, gamma, alpha)

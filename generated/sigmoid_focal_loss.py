@@ -22,6 +22,22 @@ Gradients of sum, G the cotangent of total:
 
     grad_input[*p] = balance[*p]·G·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
     grad_target[*p] = G·(balance[*p]·(gamma·entropy[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(logsigmoid(−input[*p]) − logsigmoid(input[*p]))) + entropy[*p]·wrong[*p]^gamma·(2·alpha − 1))
+
+Tangents of none, d_input that of input, d_target that of target:
+
+    d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
+    d_loss[*p] = wrong[*p]^gamma·(d_target[*p]·(balance[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) + entropy[*p]·(2·alpha − 1)) + d_input[*p]·balance[*p]·(probability[*p]·(1 − target[*p]) − target[*p]·sigmoid(−input[*p]))) + gamma·d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1)
+
+Tangents of mean, d_input that of input, d_target that of target:
+
+    d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
+    d_balance[*p] = d_target[*p]·(2·alpha − 1)
+    d_average = (gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) − Σ[*p] wrong[*p]^gamma·(balance[*p]·(d_input[*p]·target[*p]·sigmoid(−input[*p]) + d_target[*p]·logsigmoid(input[*p])) − (d_input[*p]·probability[*p]·balance[*p]·(1 − target[*p]) + d_target[*p]·balance[*p]·logsigmoid(−input[*p]) + d_balance[*p]·entropy[*p])))/size(p)
+
+Tangents of sum, d_input that of input, d_target that of target:
+
+    d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
+    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_target[*p]·(logsigmoid(−input[*p]) − logsigmoid(input[*p])) − d_input[*p]·(target[*p]·sigmoid(−input[*p]) − probability[*p]·(1 − target[*p])))
 """
 # mypy: ignore-errors
 
@@ -99,6 +115,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -156,6 +183,55 @@ class _SigmoidFocalLossNone(Function):
             product3 = balance * (chosen2 + power2 * (part2 - part3))
             grad_target = G * (product3 + (alpha - difference) * entropy * power2)
         return grad_input, grad_target, None, None
+
+
+def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    probability = input.sigmoid()
+    u = 1 - probability
+    u2 = 1 - target
+    product = probability * u2
+    wrong = target * u + product
+    difference = 1 - alpha
+    balance = alpha * target + difference * u2
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = -(target * part3 + u2 * part2)
+    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
+    d_wrong = product2 + d_target
+    added = balance * (part2 - part3) + (alpha - difference) * entropy
+    product3 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
+    product4 = d_input * balance * (product - target * part.sigmoid())
+    product5 = wrong**gamma * (d_target * added + product4)
+    zeros = d_input.new_zeros(()).expand(d_input.shape)
+    return product5 + (product3 if gamma != 0 else zeros)
+
+
+class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_sigmoid_focal_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _SigmoidFocalLossNone.setup_context(ctx, inputs, output)
+        input, target, _, _ = inputs
+        loss = output
+        ctx.save_for_forward(input, target, loss)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+        input, target, loss = _still(ctx.saved_tensors)
+        alpha = ctx.alpha
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _sigmoid_focal_loss_none_tangent(
+                input, target, alpha, gamma, d_input, d_target
+            )
+            return d_loss.to(loss.dtype)
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
@@ -219,6 +295,56 @@ class _SigmoidFocalLossMean(Function):
         return grad_input, grad_target, None, None
 
 
+def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    probability = input.sigmoid()
+    u = 1 - probability
+    product = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
+    d_wrong = product + d_target
+    u2 = 1 - target
+    difference = 1 - alpha
+    balance = alpha * target + difference * u2
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = -(target * part3 + u2 * part2)
+    wrong = target * u + probability * u2
+    d_balance = (alpha - difference) * d_target
+    product2 = balance * (d_input * target * part.sigmoid() + d_target * part3)
+    total = (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
+    added = d_target * balance * part2 + d_balance * entropy
+    difference2 = product2 - (d_input * probability * balance * u2 + added)
+    difference3 = chosen - (wrong**gamma * difference2).sum()
+    return difference3 / math.prod(d_input.shape)
+
+
+class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_sigmoid_focal_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _SigmoidFocalLossMean.setup_context(ctx, inputs, output)
+        input, target, _, _ = inputs
+        average = output
+        ctx.save_for_forward(input, target, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+        input, target, average = _still(ctx.saved_tensors)
+        alpha = ctx.alpha
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _sigmoid_focal_loss_mean_tangent(
+                input, target, alpha, gamma, d_input, d_target
+            )
+            return d_average.to(average.dtype)
+
+
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -279,10 +405,72 @@ class _SigmoidFocalLossSum(Function):
         return grad_input, grad_target, None, None
 
 
+def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    u2 = 1 - target
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = -(target * part3 + u2 * part2)
+    probability = input.sigmoid()
+    u = 1 - probability
+    product = probability * u2
+    wrong = target * u + product
+    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
+    d_wrong = product2 + d_target
+    difference = 1 - alpha
+    balance = alpha * target + difference * u2
+    power = wrong**gamma
+    total2 = (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+    product3 = (alpha - difference) * (d_target * entropy * power).sum()
+    added = product3 + (gamma * total2 if gamma != 0 else d_input.new_zeros(()))
+    product4 = d_input * (target * part.sigmoid() - product)
+    total3 = (balance * power * (d_target * (part2 - part3) - product4)).sum()
+    return added + total3
+
+
+class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_sigmoid_focal_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _SigmoidFocalLossSum.setup_context(ctx, inputs, output)
+        input, target, _, _ = inputs
+        total = output
+        ctx.save_for_forward(input, target, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+        input, target, total = _still(ctx.saved_tensors)
+        alpha = ctx.alpha
+        gamma = ctx.gamma
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _sigmoid_focal_loss_sum_tangent(
+                input, target, alpha, gamma, d_input, d_target
+            )
+            return d_total.to(total.dtype)
+
+
 _OPTIONS = {
-    "none": (_SigmoidFocalLossNone, _sigmoid_focal_loss_none_forward),
-    "mean": (_SigmoidFocalLossMean, _sigmoid_focal_loss_mean_forward),
-    "sum": (_SigmoidFocalLossSum, _sigmoid_focal_loss_sum_forward),
+    "none": (
+        _SigmoidFocalLossNone,
+        _SigmoidFocalLossNoneDual,
+        _sigmoid_focal_loss_none_forward,
+    ),
+    "mean": (
+        _SigmoidFocalLossMean,
+        _SigmoidFocalLossMeanDual,
+        _sigmoid_focal_loss_mean_forward,
+    ),
+    "sum": (
+        _SigmoidFocalLossSum,
+        _SigmoidFocalLossSumDual,
+        _sigmoid_focal_loss_sum_forward,
+    ),
 }
 
 
@@ -354,9 +542,11 @@ def sigmoid_focal_loss(
             "sigmoid_focal_loss: reduction must be one of 'none', 'mean', 'sum', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(input, target, alpha, gamma)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, gamma)
     return _applied(function, input, target, alpha, gamma)

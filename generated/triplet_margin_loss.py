@@ -31,6 +31,25 @@ Gradients of none, G the cotangent of loss:
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
+
+Tangents of mean, d_anchor that of anchor, d_positive that of positive, d_negative that
+of negative:
+
+    d_near[n] = [p ≠ 0]·(Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
+    d_far[n] = [p ≠ 0]·(Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
+    d_average = 1/size(n)·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_near[n] − d_far[n])
+
+Tangents of sum, d_anchor that of anchor, d_positive that of positive, d_negative that
+of negative:
+
+    d_near[n] = [p ≠ 0]·(Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
+    d_far[n] = [p ≠ 0]·(Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
+    d_total = Σₙ [near[n] − far[n] + margin ≥ 0]·(d_near[n] − d_far[n])
+
+Tangents of none, d_anchor that of anchor, d_positive that of positive, d_negative that
+of negative:
+
+    d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·((Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − (Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
 """
 # mypy: ignore-errors
 
@@ -130,6 +149,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
@@ -194,6 +224,68 @@ class _TripletMarginLossMean(Function):
         if ctx.needs_input_grad[2]:
             grad_negative = -grad_away
         return grad_anchor, grad_positive, grad_negative, None, None, None
+
+
+def _triplet_margin_loss_mean_tangent(
+    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+):
+    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    anchor, positive, negative, d_anchor, d_positive, d_negative = given
+    towards = anchor - positive + eps
+    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
+    towards_magnitude = towards.abs()
+    total = (towards_magnitude**p).sum(1)
+    difference = _quotient(1, p) - 1
+    mask = p != 0
+    difference2 = p - 1
+    product = towards_magnitude**difference2 * towards.sign()
+    product2 = total**difference * (product * (d_anchor - d_positive)).sum(1)
+    d_near = product2 if mask else zeros
+    away = anchor - negative + eps
+    away_magnitude = away.abs()
+    total2 = (away_magnitude**p).sum(1)
+    product3 = away_magnitude**difference2 * away.sign()
+    product4 = product3 * (d_anchor - d_negative)
+    d_far = total2**difference * product4.sum(1) if mask else zeros
+    near = total ** _quotient(1, p)
+    far = total2 ** _quotient(1, p)
+    total3 = _where(near - far + margin >= 0, d_near - d_far, 0).sum()
+    return total3 / d_anchor.shape[0]
+
+
+class _TripletMarginLossMeanDual(_TripletMarginLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_triplet_margin_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _TripletMarginLossMean.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _ = inputs
+        average = output
+        ctx.save_for_forward(anchor, positive, negative, average)
+
+    @staticmethod
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+        anchor, positive, negative, average = _still(ctx.saved_tensors)
+        margin = ctx.margin
+        p = ctx.p
+        eps = ctx.eps
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _triplet_margin_loss_mean_tangent(
+                anchor,
+                positive,
+                negative,
+                margin,
+                p,
+                eps,
+                d_anchor,
+                d_positive,
+                d_negative,
+            )
+            return d_average.to(average.dtype)
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
@@ -261,6 +353,67 @@ class _TripletMarginLossSum(Function):
         return grad_anchor, grad_positive, grad_negative, None, None, None
 
 
+def _triplet_margin_loss_sum_tangent(
+    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+):
+    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    anchor, positive, negative, d_anchor, d_positive, d_negative = given
+    towards = anchor - positive + eps
+    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
+    towards_magnitude = towards.abs()
+    total2 = (towards_magnitude**p).sum(1)
+    difference = _quotient(1, p) - 1
+    mask = p != 0
+    difference2 = p - 1
+    product = towards_magnitude**difference2 * towards.sign()
+    product2 = total2**difference * (product * (d_anchor - d_positive)).sum(1)
+    d_near = product2 if mask else zeros
+    away = anchor - negative + eps
+    away_magnitude = away.abs()
+    total3 = (away_magnitude**p).sum(1)
+    product3 = away_magnitude**difference2 * away.sign()
+    product4 = product3 * (d_anchor - d_negative)
+    d_far = total3**difference * product4.sum(1) if mask else zeros
+    near = total2 ** _quotient(1, p)
+    far = total3 ** _quotient(1, p)
+    return _where(near - far + margin >= 0, d_near - d_far, 0).sum()
+
+
+class _TripletMarginLossSumDual(_TripletMarginLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_triplet_margin_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _TripletMarginLossSum.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _ = inputs
+        total = output
+        ctx.save_for_forward(anchor, positive, negative, total)
+
+    @staticmethod
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+        anchor, positive, negative, total = _still(ctx.saved_tensors)
+        margin = ctx.margin
+        p = ctx.p
+        eps = ctx.eps
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _triplet_margin_loss_sum_tangent(
+                anchor,
+                positive,
+                negative,
+                margin,
+                p,
+                eps,
+                d_anchor,
+                d_positive,
+                d_negative,
+            )
+            return d_total.to(total.dtype)
+
+
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
@@ -325,10 +478,81 @@ class _TripletMarginLossNone(Function):
         return grad_anchor, grad_positive, grad_negative, None, None, None
 
 
+def _triplet_margin_loss_none_tangent(
+    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+):
+    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    anchor, positive, negative, d_anchor, d_positive, d_negative = given
+    towards = anchor - positive + eps
+    towards_magnitude = towards.abs()
+    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+    away = anchor - negative + eps
+    away_magnitude = away.abs()
+    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+    mask = (near - far + margin >= 0) & (p != 0)
+    mask2 = mask.unsqueeze(1)
+    chosen = torch.where(mask2, towards_magnitude, 1)
+    chosen2 = torch.where(mask2, away_magnitude, 1)
+    difference = _quotient(1, p) - 1
+    difference2 = p - 1
+    product = chosen**difference2 * towards.sign() * (d_anchor - d_positive)
+    product2 = chosen2**difference2 * away.sign() * (d_anchor - d_negative)
+    power = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+    power2 = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+    return _where(mask, power2 * product.sum(1) - power * product2.sum(1), 0)
+
+
+class _TripletMarginLossNoneDual(_TripletMarginLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_triplet_margin_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _TripletMarginLossNone.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _ = inputs
+        loss = output
+        ctx.save_for_forward(anchor, positive, negative, loss)
+
+    @staticmethod
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+        anchor, positive, negative, loss = _still(ctx.saved_tensors)
+        margin = ctx.margin
+        p = ctx.p
+        eps = ctx.eps
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _triplet_margin_loss_none_tangent(
+                anchor,
+                positive,
+                negative,
+                margin,
+                p,
+                eps,
+                d_anchor,
+                d_positive,
+                d_negative,
+            )
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_TripletMarginLossMean, _triplet_margin_loss_mean_forward),
-    "sum": (_TripletMarginLossSum, _triplet_margin_loss_sum_forward),
-    "none": (_TripletMarginLossNone, _triplet_margin_loss_none_forward),
+    "mean": (
+        _TripletMarginLossMean,
+        _TripletMarginLossMeanDual,
+        _triplet_margin_loss_mean_forward,
+    ),
+    "sum": (
+        _TripletMarginLossSum,
+        _TripletMarginLossSumDual,
+        _triplet_margin_loss_sum_forward,
+    ),
+    "none": (
+        _TripletMarginLossNone,
+        _TripletMarginLossNoneDual,
+        _triplet_margin_loss_none_forward,
+    ),
 }
 
 
@@ -446,9 +670,11 @@ def triplet_margin_loss(
             "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = _distinct(anchor, positive, negative)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(anchor, positive, negative, margin, p, eps)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(anchor, positive, negative, margin, p, eps)
     return _applied(function, anchor, positive, negative, margin, p, eps)

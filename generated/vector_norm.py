@@ -6,6 +6,10 @@
 Gradients, G the cotangent of F:
 
     grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·G[*p,*q]·total[*p,*q]^(1/ord − 1)·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
+
+Tangents, d_A that of A:
+
+    d_F[*p,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·total[*p,*q]^(1/ord − 1)·Σₖ d_A[*p,k,*q]·|A[*p,k,*q]|^(ord − 1)·sign(A[*p,k,*q])
 """
 # mypy: ignore-errors
 
@@ -83,6 +87,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _vector_norm_forward(A, ord, dim, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
@@ -125,6 +140,43 @@ class _VectorNorm(Function):
         return grad_A, None, None, None
 
 
+def _vector_norm_tangent(A, ord, dim, keepdim, F, d_A):
+    A, F, d_A = _wide(A, F, d_A)
+    F = F if keepdim else F.unsqueeze(dim)
+    A_magnitude = A.abs()
+    total = (A_magnitude**ord).sum(dim)
+    mask = (total != 0) & (ord != 0)
+    power = torch.where(mask.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
+    power2 = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
+    d_F = torch.where(mask, power2 * (d_A * power * A.sign()).sum(dim), 0)
+    return d_F.unsqueeze(dim) if keepdim else d_F
+
+
+class _VectorNormDual(_VectorNorm):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_vector_norm_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _VectorNorm.setup_context(ctx, inputs, output)
+        A, _, _, _ = inputs
+        F = output
+        ctx.save_for_forward(A, F)
+
+    @staticmethod
+    def jvp(ctx, d_A, _ord, _dim, _keepdim):
+        A, F = _still(ctx.saved_tensors)
+        ord = ctx.ord
+        dim = ctx.dim
+        keepdim = ctx.keepdim
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_F = _vector_norm_tangent(A, ord, dim, keepdim, F, d_A)
+            return d_F.to(F.dtype)
+
+
 def vector_norm(
     A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
 ) -> torch.Tensor:
@@ -162,6 +214,8 @@ def vector_norm(
         raise TypeError(
             f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
         )
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _VectorNormDual.apply(A, ord, dim, keepdim)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _vector_norm_forward(A, ord, dim, keepdim)
     return _applied(_VectorNorm, A, ord, dim, keepdim)

@@ -14,7 +14,6 @@ from fractions import Fraction
 
 from derive.algebra.expr import (
     Access,
-    Add,
     Delta,
     Expr,
     Index,
@@ -23,6 +22,7 @@ from derive.algebra.expr import (
     Num,
     Reduce,
     free_indices,
+    sum_of,
 )
 from derive.algebra.nested import to_tree
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
@@ -85,7 +85,7 @@ def differentiate(
     """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
     wanted = frozenset(wrt or ()) - set(inputs)
-    moving = _moving(lets, inputs, wanted)
+    moving = moving_of(lets, inputs, wanted)
     cotangents = _cotangents(op, lets, moving, of)
     raw = _at_the_outputs(lets, cotangents, of if of in moving else None)
     made: dict[str, Let] = {}
@@ -145,9 +145,11 @@ class _Sweep:
     ) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
         at(f"the gradient of {self.lets.say(tensor)}")
-        values, log = _Values(self.lets, tensor), self.logs.get(tensor, [])
-        total, unfinished = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
-        body, steps = _finish((name, formals), total, unfinished, self.rules, log, values)
+        values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
+        total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
+        before = to_tree(total) if not pulled else sum_of(pulled)
+        rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
+        body, steps = finish((name, formals), total, rule, self.rules, log, values)
         self.keep(values.found, made)
         return Adjoint(tensor, name, formals, body, steps)
 
@@ -217,9 +219,7 @@ def _indices(axes: Sequence[object]) -> tuple[Index, ...]:
     return tuple(i for i in axes if isinstance(i, Index))
 
 
-def _moving(
-    lets: Lets, inputs: Mapping[str, tuple[object, ...]], variables: frozenset[str]
-) -> set[str]:
+def moving_of(lets: Lets, inputs: Collection[str], variables: frozenset[str]) -> set[str]:
     """The equations of the spec that depend smoothly on a float input, or are variables."""
     moving: set[str] = set()
     for let in lets:
@@ -257,7 +257,7 @@ def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
 
 
 @dataclass
-class _Values:
+class NamedValues:
     """The names of what a softmax is of, which its gradient compares with their mean."""
 
     lets: Lets
@@ -279,20 +279,22 @@ class _Values:
         return p
 
 
-def _finish(
+def finish(
     subject: tuple[str, tuple[Index, ...]],
     p: Poly,
-    pulled: Sequence[Expr],
+    rule: Step,
     rules: Rules,
-    partials: Sequence[Step],
-    values: _Values,
+    before: Sequence[Step],
+    values: NamedValues,
 ) -> tuple[Poly, Trail]:
-    """Deltas eliminated, known sums taken, the forward's names put back; with the steps."""
-    before = to_tree(p) if not pulled else (pulled[0] if len(pulled) == 1 else Add(tuple(pulled)))
-    log: Log = [Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, p)]
+    """Deltas eliminated, known sums taken, the forward's names put back; with the steps.
+
+    ``rule`` says what p is.
+    """
+    log: Log = [rule]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(values.named(p, subject[1], rules, log), rules, log)
-    return p, Trail((*partials, *said_of(subject, log)))
+    return p, Trail((*before, *said_of(subject, log)))
 
 
 def said_of(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:

@@ -1,14 +1,17 @@
-"""The delta-sum chain rule.
+"""The delta-sum chain rule, and the same rule forward.
 
     dL/dX[i] = Sum_j G[j] * dF[j]/dX[i]
     d X[e1, ..., er] / d X[i1, ..., ir] = delta(i1, e1) * ... * delta(ir, er)
 
-Partials are taken with their deltas standing; `derive.algebra.rules` eliminates them.
+    dF[j] = Sum over what F[j] reads, of X[e] let it be:  df/dX[e] * dX[e]
+
+Partials are taken with their deltas standing; `derive.algebra.rules` eliminates them. Both
+directions are one rule, which asks what stands for the derivative of an access.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -42,6 +45,9 @@ from derive.calculus.lets import Let, Lets
 from derive.calculus.safe import where_some_is_taken
 from derive.errors import LoweringError
 
+Moved = Callable[[Access], Poly | None]
+"""What stands for the derivative of an access; None where what it reads does not move."""
+
 
 def reads(lets: Lets, let: Let) -> tuple[str, ...]:
     """The tensors that a let depends on smoothly: inputs and lets of the spec, in order."""
@@ -71,7 +77,31 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
 def partial_of_let(
     lets: Lets, let: Let, positions: Sequence[Expr], tensor: str, axes: Sequence[Index]
 ) -> Poly:
-    """d let[positions] / d tensor[axes], the deltas standing.
+    """d let[positions] / d tensor[axes], the deltas standing."""
+
+    def moved(e: Access) -> Poly | None:
+        if e.tensor != tensor:
+            return None
+        pairs = zip(axes, e.positions, strict=True)
+        return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
+
+    return _of_let(lets, let, positions, moved, axes)
+
+
+def tangent_of_let(lets: Lets, let: Let, tangents: Mapping[str, str]) -> Poly:
+    """d let, where the tensors that move have these tangents: each access in its place."""
+
+    def moved(e: Access) -> Poly | None:
+        name = tangents.get(e.tensor)
+        return None if name is None else atom(Access(name, e.positions))
+
+    return _of_let(lets, let, let.formals, moved, ())
+
+
+def _of_let(
+    lets: Lets, let: Let, positions: Sequence[Expr], moved: Moved, axes: Sequence[Index]
+) -> Poly:
+    """d let[positions], what it reads being moved, with no index bound that is one of the axes.
 
     sum:       d body
     a slope:   Sum_k slope(body, value) d body
@@ -81,13 +111,13 @@ def partial_of_let(
     """
     mapping = dict(zip(let.formals, positions, strict=True))
     if let.kind == "sum":
-        return _partial(lets, let.body_at(positions), tensor, axes)
+        return _partial(lets, let.body_at(positions), moved, axes)
     if let.dtype != "float":
         return ZERO
     inner = _with_binders_apart(let, positions, axes)
     binders = inner.binders
     body = substitute(inner.body, mapping)
-    inside = _partial(lets, body, tensor, axes)
+    inside = _partial(lets, body, moved, axes)
     if not inside.terms:
         return ZERO
     guard = ONE
@@ -160,12 +190,12 @@ def _indices(e: Expr) -> tuple[Index, ...]:
     return tuple(i for i in walk(e) if isinstance(i, Index))
 
 
-def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
-    """d p / d tensor[axes], term by term and factor by factor."""
+def _partial(lets: Lets, p: Poly, moved: Moved, axes: Sequence[Index]) -> Poly:
+    """d p, term by term and factor by factor."""
     parts = []
     for t in p.terms:
         for n, factor in enumerate(t.factors):
-            inside = _partial_of_factor(lets, factor, tensor, axes)
+            inside = _partial_of_factor(lets, factor, moved, axes)
             if inside.terms:
                 rest = t.factors[:n] + t.factors[n + 1 :]
                 # The binders of the term stay in scope of both parts.
@@ -174,9 +204,9 @@ def _partial(lets: Lets, p: Poly, tensor: str, axes: Sequence[Index]) -> Poly:
     return add(ZERO, *parts)
 
 
-def _partial_of_factor(lets: Lets, factor: Expr, tensor: str, axes: Sequence[Index]) -> Poly:
+def _partial_of_factor(lets: Lets, factor: Expr, moved: Moved, axes: Sequence[Index]) -> Poly:
     base, exponent = base_and_power(factor)
-    inside = _partial_of_atom(lets, base, tensor, axes)
+    inside = _partial_of_atom(lets, base, moved, axes)
     if exponent == 1 or not inside.terms:
         return inside
     # d a^p = p * a^(p-1) * d a
@@ -187,25 +217,25 @@ def _as_poly(base: Expr) -> Poly:
     return base if isinstance(base, Poly) else atom(base)
 
 
-def _partial_of_atom(lets: Lets, e: Expr, tensor: str, axes: Sequence[Index]) -> Poly:
+def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -> Poly:
     if isinstance(e, Poly):
-        return _partial(lets, e, tensor, axes)
+        return _partial(lets, e, moved, axes)
     if isinstance(e, Access):
-        if e.tensor == tensor:
-            pairs = zip(axes, e.positions, strict=True)
-            return poly([make_term(Fraction(1), (), [Delta(i, p) for i, p in pairs])])
+        found = moved(e)
+        if found is not None:
+            return found
         let = lets.get(e.tensor)
         if let is not None and let.is_through:
-            return partial_of_let(lets, let, e.positions, tensor, axes)
+            return _of_let(lets, let, e.positions, moved, axes)
         return ZERO
     if isinstance(e, Guard):
-        inside = _partial_of_atom(lets, e.position, tensor, axes)
+        inside = _partial_of_atom(lets, e.position, moved, axes)
         return mul(*(atom(Iverson(c)) for c in grouped(e.condition)), inside)
     if isinstance(e, Call) and e.function != "detach":
         parts = []
         for n, arg in enumerate(e.args):
             assert isinstance(arg, Poly)
-            inside = _partial(lets, arg, tensor, axes)
+            inside = _partial(lets, arg, moved, axes)
             if inside.terms:
                 # d f(u) = f'(u) * d u
                 slope = _with(function_partial(e, n), e, _named(lets, e))

@@ -263,6 +263,15 @@ class _Summands(Safe):
         return super()._seen_from(over, every - self.lacking)
 
 
+def guarded_sums(lets: Lets, p: Poly) -> Poly:
+    """p, where what lacks an index of a sum is asked only where something is summed.
+
+    In w*Sum_k [x[k] > 0]*d_x[k] nothing is where no x is above 0, whatever w is there.
+    """
+    safe = _Summands(lets)
+    return poly([safe.summand(t, frozenset(t.binders)) for t in p.terms])
+
+
 class SafeAgain(Safe):
     """The pass over derivatives, whose operands have the indices of their brackets."""
 

@@ -15,7 +15,7 @@ from derive.calculus.adjoint import Adjoint, Backward, said_of
 from derive.calculus.equalities import equality_rules
 from derive.calculus.fold import fold_rules
 from derive.calculus.lookups import lookup_rule
-from derive.calculus.safe import SafeAgain
+from derive.calculus.safe import SafeAgain, guarded_sums
 from derive.calculus.shifts import shift_rules
 from derive.calculus.witnesses import witness_rule
 
@@ -55,3 +55,15 @@ def safe_backward(backward: Backward) -> Backward:
         return tuple(replace(a, body=safe.flat(a.body)) for a in adjoints)
 
     return replace(backward, adjoints=made(backward.adjoints), gradients=made(backward.gradients))
+
+
+def safe_forward(tangents: Backward) -> Backward:
+    """The tangents with these guards, and those of what stands outside of their sums.
+
+    A gradient has its sums in the equations; a tangent sums over what an equation reads. Formulas
+    are told without these guards, which have names of their own.
+    """
+    lets = tangents.lets.apart()
+    safe = SafeAgain(lets)
+    made = (replace(a, body=safe.flat(guarded_sums(lets, a.body))) for a in tangents.adjoints)
+    return replace(tangents, lets=lets, adjoints=tuple(made))

@@ -183,15 +183,14 @@ def derivatives(
     pairs = [(name, o, w.requires_grad_()) for name, o, w in every if o.requires_grad]
     subjects = [*inputs.values(), *(w for _, _, w in pairs)]
     first: Sequence[Tensor] = [torch.zeros_like(t) for t in inputs.values()]
+    alone = first
     if pairs and inputs:
-        first = torch.autograd.grad(
-            [o for _, o, _ in pairs],
-            list(inputs.values()),
-            [w for _, _, w in pairs],
-            create_graph=True,
-            materialize_grads=True,
-        )
+        given = [o for _, o, _ in pairs], list(inputs.values()), [w for _, _, w in pairs]
+        alone = torch.autograd.grad(*given, retain_graph=True, materialize_grads=True)
+        first = torch.autograd.grad(*given, create_graph=True, materialize_grads=True)
     found = {f"grad_{name}": array(g) for name, g in zip(inputs, first, strict=True)}
+    for name, g in zip(inputs, alone, strict=True):
+        found[f"grad_{name} without a graph"] = array(g)
     along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
     total = sum([(g * u).sum() for g, u in zip(first, along, strict=True)], torch.zeros(()))
     second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]

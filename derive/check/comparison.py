@@ -18,7 +18,8 @@ from derive.check.reference import selected, target, values
 from derive.errors import DeriveError
 from derive.memory import loaded
 from derive.notation.operation import Choice, KeepDim, Operation
-from derive.pipeline import options, value_and_grad
+from derive.notation.options import options
+from derive.pipeline import value_and_grad
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,6 +26,7 @@ from derive.errors import DeriveError, DeriveWarning, VerificationError
 
 if TYPE_CHECKING:
     from derive.notation.operation import Operation
+    from derive.report.result import Derivation, Tangents
 
 
 class _Program(TyperGroup):
@@ -171,6 +172,9 @@ def show(
     every: Annotated[
         bool, typer.Option("--every", help="The gradient in every equation and input.")
     ] = False,
+    tangent: Annotated[
+        bool, typer.Option("--tangent", help="The tangents, along the inputs.")
+    ] = False,
     cost: Annotated[bool, typer.Option("--cost", help="What the code costs.")] = False,
     size: Annotated[
         list[str] | None,
@@ -182,11 +186,14 @@ def show(
     """The formulas derived from an operation, its code, or what the code costs.
 
     With --wrt or --every the code is that of a function of the outputs and these gradients.
+    With --tangent, the tangents along these inputs, or of every equation.
     """
     if (name is None) == (spec is None):
         raise typer.BadParameter("give a NAME, FILE:NAME, or --spec TEXT")
-    if wrt and every:
+    if wrt and every and not tangent:
         raise typer.BadParameter("--every is every name: leave out --wrt")
+    if tangent and (cost or format_ is Format.code):
+        raise typer.BadParameter("--tangent shows formulas: leave out --cost and --format code")
     if format_ is Format.code and steps:
         raise typer.BadParameter("--format code has no steps: leave out --steps")
     if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
@@ -194,11 +201,12 @@ def show(
     if size and not cost:
         raise typer.BadParameter("--size is for --cost")
     # Before a spec is read, in a process that then has it.
+    from derive.notation.options import options
     from derive.pipeline import (
         derivation,
         names_with_gradient,
-        options,
         source,
+        tangents,
         value_and_grad_source,
     )
 
@@ -206,6 +214,13 @@ def show(
     op = _given(name, spec, limit)
     if cost:
         _show_cost(op, format_, size or ())
+        return
+    if tangent:
+        found = [
+            tangents(op, option, wrt or None, [e.name for e in chosen.equations] if every else None)
+            for option, chosen in options(op)
+        ]
+        _print(op, found, format_, steps)
         return
     if format_ is Format.code and not wrt and not every:
         typer.echo(source(op), nl=False)
@@ -221,14 +236,21 @@ def show(
         typer.echo("\n\n".join(texts), nl=False)
         return
     derivations = [derivation(op, option, names) for option, names in asked.items()]
+    _print(op, derivations, format_, steps)
+
+
+def _print(
+    op: Operation, found: Sequence[Derivation | Tangents], format_: Format, steps: bool
+) -> None:
+    """What was derived, as one text."""
     if format_ is Format.json:
         from derive.command.lines import as_json
 
-        print_json([as_json(op, d, steps) for d in derivations])
+        print_json([as_json(op, d, steps) for d in found])
     elif format_ is Format.latex:
-        typer.echo("\n\n".join(d.latex(steps) for d in derivations))
+        typer.echo("\n\n".join(d.latex(steps) for d in found))
     else:
-        typer.echo("\n\n".join(d.text(steps) for d in derivations))
+        typer.echo("\n\n".join(d.text(steps) for d in found))
 
 
 def _given(name: str | None, spec: str | None, limit: float) -> Operation:
@@ -246,7 +268,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     from derive.check.inputs import sizes_of
     from derive.command.lines import as_json, cost_as_text
     from derive.command.making import warned
-    from derive.pipeline import costs, derivation, options
+    from derive.notation.options import options
+    from derive.pipeline import costs, derivation
 
     sizes = {letter: prod(several) for letter, several in sizes_of(given).items()}
     known = {letter for _, found in costs(op) for letter in found.letters}
@@ -263,7 +286,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     """Whether the option computes all of these names."""
-    from derive.pipeline import names_with_gradient, options
+    from derive.notation.options import options
+    from derive.pipeline import names_with_gradient
 
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from derive.check.comparison import Compared
     from derive.cost.amount import Amount
     from derive.cost.costs import Costs, Work
-    from derive.report.result import Derivation, DerivationStep, Formula
+    from derive.report.result import Derivation, DerivationStep, Formula, Tangents
 
 
 def one_line(op: Operation) -> dict[str, Any]:
@@ -147,16 +147,22 @@ _PATTERN = ("equation", "pattern", "states")
 
 
 def as_json(
-    op: Operation, d: Derivation, steps: bool, sizes: Mapping[str, int] | None = None
+    op: Operation, d: Derivation | Tangents, steps: bool, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Everything that the text says, in Unicode and LaTeX; costs for these sizes too."""
-    return {
+    found = {
         **one_line(op),
         "option": d.option,
         "equations": [_formula(f, False) for f in d.equations],
         "rewritten": [_step(step) for step in d.rewritten] if steps else [],
-        "recognised": [dict(zip(_PATTERN, r, strict=True)) for r in d.recognised if steps],
         "definitions": [_formula(f, False) for f in d.definitions],
+    }
+    if isinstance(d, Mapping):
+        tangents = {name: _formula(f, steps) for name, f in d.items()}
+        return {**found, "given": dict(d.given), "tangents": tangents}
+    return {
+        **found,
+        "recognised": [dict(zip(_PATTERN, r, strict=True)) for r in d.recognised if steps],
         "cotangents": dict(d.cotangents),
         "adjoints": [_formula(f, steps) for f in d.adjoints],
         "gradients": {name: _formula(f, steps) for name, f in d.gradients.items()},

@@ -67,10 +67,7 @@ def program(
     border: Border,
     at_hand: Collection[str] | None = None,
 ) -> Program:
-    """Lower the forward and the backward of ``op``, whose tensors look as the border says.
-
-    The backward has these outputs at hand, or all.
-    """
+    """Lower forward and backward, tensors as the border says, these outputs or all at hand."""
     frame = frame_of(op)
     integers = integers_of(op)
     taken = {*lets.reserved, *(lets.say(let.name) for let in lets)}
@@ -193,7 +190,7 @@ def _forward(
         scope.tensor(name)
     lines = statements(scope)
     for name in op.outputs:
-        lines = _keep_axes(op, lets[name], frame, lines)
+        lines = keep_axes(op, lets[name], frame, lines)
     lines = spoken_lines(lines, lets)
     read = {name for x in lines for name in names_in(x.code)}
     inputs, outputs = ([lets.say(name) for name in names] for names in (tensors, op.outputs))
@@ -206,10 +203,10 @@ def _forward(
     lines = [*entry, *sized(border, lines, sources_of(border, lets, tensors))]
     lines = own_shapes(lines, set(inputs) - border.entered)
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
-    returned = _float_outputs(border.op)
-    lines, precision = in_precision(lines, floats, returned, _vectors(border.op))
+    returned = float_outputs(border.op)
+    lines, precision = in_precision(lines, floats, returned, vectors_of(border.op))
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
-    lines = rounded(_along(border, lines), precision.returned, WIDTH)
+    lines = rounded(for_any_axes(border, lines), precision.returned, WIDTH)
     if not rearranges(border.op, lines):
         lines = apart(lines, outputs, inputs)
     return (*shapes_before(border, lines), *lines), precision, _noted(scope, lets)
@@ -235,7 +232,7 @@ def spoken_lines(lines: Sequence[Line], lets: Lets) -> list[Line]:
     return [replace(x, name=lets.say(x.name), code=say(x.code)) for x in lines]
 
 
-def _keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:
+def keep_axes(op: Operation, let: Let, frame: Frame, lines: Sequence[Line]) -> list[Line]:
     """The output with each axis kept where its flag says so."""
     added = added_axes(op, let.formals, frame)
     if len(added) == 1:
@@ -293,10 +290,10 @@ def _backward(
     lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     known = {say(name) for name in outputs_at_hand}
-    outer = [name for name in _float_outputs(border.op) if name in known]
+    outer = [name for name in float_outputs(border.op) if name in known]
     given = [*floats, *outer, *map(say, cotangents.values())]
     if products:
-        lines, precision = in_precision(lines, given, vectors=_vectors(border.op))
+        lines, precision = in_precision(lines, given, vectors=vectors_of(border.op))
     else:
         lines, precision = all_wide(lines, given)
     lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
@@ -311,7 +308,7 @@ def _backward(
     lines = _with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
     readers = _readers(lines, needs)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
-    made = _along(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
+    made = for_any_axes(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
     shared = [(line, wanted) for line, (_, wanted) in zip(made, shared, strict=True)]
     setup = lines_read(border.groups, lines)
     parameters = tuple(p.name for p in border.op.parameters)
@@ -337,7 +334,7 @@ def _backward(
     )
 
 
-def _along(border: Border, lines: Sequence[Line]) -> list[Line]:
+def for_any_axes(border: Border, lines: Sequence[Line]) -> list[Line]:
     """The lines with softmaxes that are fast where groups have no axes, and any positions."""
     lines = [replace(line, code=of_its_kind(line.code)) for line in lines]
     if not border.flattens:
@@ -345,13 +342,13 @@ def _along(border: Border, lines: Sequence[Line]) -> list[Line]:
     return [replace(line, code=along(line.code)) for line in lines]
 
 
-def _vectors(op: Operation) -> set[str]:
+def vectors_of(op: Operation) -> set[str]:
     """The tensors with one axis at most."""
     inputs = {t.name for t in op.inputs if len(t.axes) < 2}
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
 
 
-def _float_outputs(op: Operation) -> list[str]:
+def float_outputs(op: Operation) -> list[str]:
     return [e.name for e in op.equations if e.name in op.outputs and e.kind == "float"]
 
 

@@ -9,6 +9,7 @@ from derive.algebra.expr import Index
 from derive.algebra.substitution import numbered
 from derive.blocks.roles import refused
 from derive.blocks.stages import Given, Plan, Stage
+from derive.errors import DeriveError
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.program import frame_of
 from derive.module.arguments import in_turn
@@ -20,7 +21,7 @@ from derive.module.passes import (
     forward_part,
 )
 from derive.module.statements import called
-from derive.notation.operation import Choice
+from derive.notation.operation import Choice, Operation
 from derive.program.code import Dim, text
 from derive.program.formed import Formed
 from derive.program.program import Program
@@ -39,6 +40,13 @@ OWN = frozenset(
     "start length block size wanted asked part parts formed values blocks_of tensors".split()
 )
 """The names that the functions here give to things of their own."""
+
+
+def own_names(op: Operation) -> frozenset[str]:
+    """These, where the operation has no argument that is called as the size of a block is."""
+    if any(x.name == "block" for x in (*op.inputs, *op.parameters)):
+        raise DeriveError(f"{op.name} has a block of its own, as the size of a block is called")
+    return OWN
 
 
 @dataclass

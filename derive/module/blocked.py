@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Size
 from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
+from derive.blocks.stages import Plan, Stage
 from derive.cost.amount import covers, size_of
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.module.arguments import Check, in_turn, refused, steps
@@ -21,6 +22,7 @@ from derive.module.statements import COLUMNS, called, indented
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
 from derive.program.code import Code
+from derive.program.formed import formed
 from derive.program.program import Program
 from derive.program.shapes import elements
 
@@ -32,6 +34,37 @@ class BlockedVariant:
     option: str | None
     stages: tuple[Scheduled, ...]
     driver: Driver
+
+
+PulledBack = Callable[[Operation, Sequence[str], str | None, Collection[str] | None], Program]
+"""The code of an operation with gradients in some inputs, of one output or all, some at hand."""
+
+
+def blocked(
+    option: str | None, plan: Plan, whole: Program, pulled_back: PulledBack
+) -> BlockedVariant:
+    """The stages of one option with their code."""
+    stages = tuple(_scheduled(stage, pulled_back) for stage in plan.stages)
+    passes = [s for s in plan.stages if s.looped and s.is_differentiable]
+    if not all(s.makes_a_number for s in passes):
+        stages = tuple(replace(s, formed=None) for s in stages)
+    suffix = "" if option is None else f"_{option}"
+    driver = Driver(plan, stages, whole, f"_{plan.operation.name}{suffix}")
+    return BlockedVariant(option, stages, driver)
+
+
+def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
+    """A stage with its code."""
+    op = stage.operation
+    read = {g.name for g in stage.given if g.read}
+    wrt = [t.name for t in op.inputs if t.kind == "float" and t.name in read]
+    # A sum of all blocks is no output of one of them.
+    made = pulled_back(op, wrt, None, tuple(stage.rows) if stage.looped else None)
+    if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
+        return Scheduled(stage, made)
+    optional = [t.name for t in op.inputs if t.default is not None]
+    both = formed(pulled_back(op, wrt, op.outputs[0], None), optional)
+    return Scheduled(stage, made, both)
 
 
 @dataclass(frozen=True)
@@ -64,13 +97,21 @@ class _Lines:
 
 
 @dataclass(frozen=True)
+class _Option:
+    """What the template places for one option; nothing stands beside its own functions."""
+
+    own: _Lines
+    duals: tuple[()] = ()
+
+
+@dataclass(frozen=True)
 class _Module:
     """What the template places for a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
-    functions: tuple[_Lines, ...]
+    functions: tuple[_Option, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
@@ -102,7 +143,7 @@ def emit_blocked(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         helpers=(*helpers, *parts),
-        functions=functions,
+        functions=tuple(map(_Option, functions)),
         options=(*_options(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),

@@ -11,7 +11,7 @@ from derive.notation.operation import Choice, Operation
 from derive.program.code import names_in
 from derive.program.needs import conditions
 from derive.program.precision import Precision
-from derive.program.program import BackwardLine, Program
+from derive.program.program import BackwardLine, Program, Tangent
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Variant:
 
     option: str | None
     program: Program
+    tangent: Tangent | None = None
+    """Where forward mode of torch is wrong on the way: its own."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def arguments(op: Operation) -> list[str]:
 def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
     forward = _dtypes(op, program.forward_precision)
-    forward += _taken(program.forward_precision, 4)
+    forward += taken_in(program.forward_precision, 4)
     forward += [s for line in program.forward[:-1] for s in assigned(line, 4)]
     results = list(program.outputs)
     last = program.forward[-1] if program.forward else None
@@ -79,7 +81,7 @@ def function_of(op: Operation, variant: Variant) -> Lines:
         forward += stated("return ", last.code, 4)
     else:
         forward += assigned(last, 4) if last is not None else []
-        forward += _returned(results, 4)
+        forward += returned(results, 4)
     _, name = names_of(op, variant.option)
     return Lines(
         signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
@@ -89,13 +91,13 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     )
 
 
-def _floats(op: Operation) -> list[str]:
+def floats_of(op: Operation) -> list[str]:
     return [t.name for t in in_turn(op) if t.kind == "float"]
 
 
 def _dtypes(op: Operation, precision: Precision) -> list[str]:
     """What the dtypes are in which a forward computes."""
-    floats = _floats(op)
+    floats = floats_of(op)
     lines = []
     if precision.has_products:
         lines += called("low = _of_product(", floats, ")", 4)
@@ -105,7 +107,7 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     return lines
 
 
-def _taken(precision: Precision, indent: int) -> list[str]:
+def taken_in(precision: Precision, indent: int) -> list[str]:
     """The tensors that a body is given in the dtypes that it takes them in."""
     lines: list[str] = []
     narrow, broad = precision.narrow, precision.broad
@@ -157,7 +159,7 @@ def _class(op: Operation, variant: Variant) -> _Class:
         name=name,
         signature=indented(called("def forward(", arguments(op), "):", 4), 4),
         call=indented(called(f"return {forward}(", arguments(op), ")", 8), 8),
-        outcome=_outcome(program),
+        outcome=outcome_of(program),
         setup=indented(_setup(op, program), 8),
         backward_signature=indented(backward, 4),
         backward=indented(_backward(op, variant), 8),
@@ -172,13 +174,13 @@ def _cotangents(program: Program) -> list[str]:
     ]
 
 
-def _returned(values: Sequence[str], indent: int) -> list[str]:
+def returned(values: Sequence[str], indent: int) -> list[str]:
     """A return statement."""
     whole = f"return {', '.join(values)}"
     return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
 
 
-def _outcome(program: Program) -> str:
+def outcome_of(program: Program) -> str:
     """What setup_context calls the outputs all together: no output has the name."""
     return "result" if "output" in program.outputs else "output"
 
@@ -189,19 +191,19 @@ def _setup(op: Operation, program: Program) -> list[str]:
     read = {*saved, *program.kept_parameters, *program.kept_shapes}
     read |= {name for line in program.setup for name in names_in(line.code)}
     product = program.backward_precision.has_products or program.first_order_precision.has_products
-    read |= set(_floats(op)) if product else set()
+    read |= set(floats_of(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
-    lines = _unpacked(arguments(op), read, "inputs")
+    lines = unpacked(arguments(op), read, "inputs")
     wanted = {*saved, *silent}
     if len(program.outputs) > 1:
-        lines += _unpacked(program.outputs, wanted, _outcome(program))
+        lines += unpacked(program.outputs, wanted, outcome_of(program))
     elif wanted.intersection(program.outputs):
-        lines.append(f"{program.outputs[0]} = {_outcome(program)}")
+        lines.append(f"{program.outputs[0]} = {outcome_of(program)}")
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
     lines += [s for line in program.setup for s in assigned(line, 8)]
     if product:
-        lines += called("ctx.low = _of_product(", _floats(op), ")", 8)
+        lines += called("ctx.low = _of_product(", floats_of(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     absent = {t.name for t in op.inputs if t.default is not None}
@@ -226,7 +228,7 @@ def _entries(op: Operation, program: Program) -> list[str]:
     return entries
 
 
-def _unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
+def unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
     """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
     found = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name in wanted]
     whole = _unpack([name if name in wanted else "_" for name in names], source)
@@ -279,7 +281,7 @@ def _body(
     lines += [f"{name} = ctx.{name}" for name in shapes if name in read]
     if precision.has_products:
         lines.append("low = ctx.low")
-    lines += _taken(precision, indent)
+    lines += taken_in(precision, indent)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     taken = {op.name, *places, *(line.name for line, _ in backward), *read}
     asked = conditions(backward, program.gradients, places, taken)
@@ -297,7 +299,7 @@ def _body(
         open_condition = condition
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    return [*lines, *_returned(results, indent)]
+    return [*lines, *returned(results, indent)]
 
 
 def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:

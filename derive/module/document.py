@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
 from derive.algebra.expr import Composite, Expr, Index, Num
+from derive.kernels.table import KERNELS
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
-from derive.report.result import Formula, Formulas
+from derive.program.program import Program
+from derive.report.result import Formula, Formulas, Tangents
 
 _COLUMNS = 88
 """Columns that a sentence may take; formulas have lines of their own, of any length."""
@@ -40,9 +42,16 @@ def blocks_of(text: str) -> str | None:
     return None if found is None else found[1]
 
 
+def kernels_of(programs: Iterable[Program]) -> dict[str, str]:
+    """The fused kernels that programs call, each with the equation that it computes."""
+    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
+    return {r.pattern: r.states for r in found}
+
+
 def document(
     op: Operation,
     derivations: Sequence[Formulas],
+    tangents: Sequence[Tangents] = (),
     kernels: Mapping[str, str] | None = None,
     blocks: str | None = None,
 ) -> Doc:
@@ -58,6 +67,8 @@ def document(
     module += ["", schedule(blocks)] if blocks is not None else []
     for d in derivations:
         module += ["", *_gradients(d)]
+    for t in tangents:
+        module += ["", *_tangents(t)]
     if kernels:
         module += ["", "Kernels of torch, and the equations that they compute:", ""]
         module += [f"    {name}: {equation}" for name, equation in kernels.items()]
@@ -101,6 +112,16 @@ def _gradients(d: Formulas) -> list[str]:
     lines += [f"    {f}" for f in d.gradients.values()]
     if d.definitions:
         lines += ["", "where", "", *(f"    {f}" for f in d.definitions)]
+    return lines
+
+
+def _tangents(t: Tangents) -> list[str]:
+    """The tangents of one option and what their names stand for."""
+    along = ", ".join(f"{own} that of {name}" for name, own in t.given)
+    title = "Tangents" if t.option is None else f"Tangents of {t.option}"
+    lines = [*wrap(f"{title}, {along}:", _COLUMNS), "", *(f"    {f}" for f in t.values())]
+    if t.definitions:
+        lines += ["", "where", "", *(f"    {f}" for f in t.definitions)]
     return lines
 
 

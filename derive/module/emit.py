@@ -11,9 +11,25 @@ from derive.module.document import Doc
 from derive.module.naming import Coded, with_own_meanings
 from derive.module.public import checked, declared, docstring, result_type
 from derive.module.statements import COLUMNS, called, indented
+from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
 from derive.program.code import Code
+
+
+@dataclass(frozen=True)
+class _Option:
+    """What the template places for an option."""
+
+    own: Lines
+    duals: tuple[Dual, ...]
+    """Its forward mode, where it has one of its own."""
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from self.own.lines()
+        for dual in self.duals:
+            yield from dual.lines()
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class _Module:
     title: tuple[str, ...]
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
-    functions: tuple[Lines, ...]
+    functions: tuple[_Option, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
@@ -33,7 +49,7 @@ class _Module:
 def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc: Doc) -> str:
     """The source of a module; the lines of ``doc`` are placed as they are."""
     op = code.operation
-    functions = tuple(function_of(op, v) for v in variants)
+    functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     whole = _body(code, variants, [*checks, *steps(op, _codes(variants), checks)])
     helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
@@ -42,7 +58,7 @@ def emit(code: Coded, variants: Sequence[Variant], checks: Sequence[Check], doc:
     imports = imports_of([*whole, *lines, *helpers, *signature])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    if any(f.classes for f in functions):
+    if any(f.own.classes for f in functions):
         imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
         title=tuple(docstring(doc.module)),
@@ -63,6 +79,8 @@ def _codes(variants: Sequence[Variant]) -> Iterator[Code]:
     for program in (v.program for v in variants):
         backward = (entry.line for entry in program.backward)
         yield from (line.code for line in (*program.forward, *program.setup, *backward))
+    for tangent in (v.tangent for v in variants if v.tangent is not None):
+        yield from (line.code for line in tangent.lines)
 
 
 # -------------------------------------------------------------------- the public function
@@ -74,33 +92,37 @@ def _options(op: Operation, variants: Sequence[Variant]) -> list[str]:
         return []
     lines = ["_OPTIONS = {"]
     for v in variants:
-        function, forward = names_of(op, v.option)
-        entry = f'    "{v.option}": ({function}, {forward}),'
+        names = _names(op, v)
+        entry = f'    "{v.option}": ({", ".join(names)}),'
         if len(entry) <= COLUMNS:
             lines.append(entry)
         else:
-            lines += [
-                f'    "{v.option}": (',
-                f"        {function},",
-                f"        {forward},",
-                "    ),",
-            ]
+            inside = (f"        {name}," for name in names)
+            lines += [f'    "{v.option}": (', *inside, "    ),"]
     return [*lines, "}", "", ""]
+
+
+def _names(op: Operation, variant: Variant) -> list[str]:
+    """The class, the one of forward mode where there is one, and the forward of an option."""
+    function, forward = names_of(op, variant.option)
+    has = variant.tangent is not None
+    return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
 
 
 def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> list[str]:
     """The lines of the public function after its docstring."""
     op = code.operation
     lines = checked(map(code.said, checks))
-    function, forward = names_of(op, variants[0].option)
+    function, *own, forward = _names(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice):
             names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
             message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
             test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
             lines += checked([code.said(refused(op, test, message))])
-            lines.append(f"function, forward = _OPTIONS[{p.name}]")
-            function, forward = "function", "forward"
+            function, forward, own = "function", "forward", ["dual"] if own else []
+            names = ", ".join([function, *own, forward])
+            lines.append(f"{names} = _OPTIONS[{p.name}]")
     given = arguments(op)
     if variants[0].program.rearranges:
         return lines + called(f"return {forward}(", given, ")", 4)
@@ -108,6 +130,9 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
+    for name in own:
+        lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
+        lines += [f"    {line}" for line in called(f"return {name}.apply(", given, ")", 8)]
     lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
     lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
     lines += called("return _applied(", [function, *given], ")", 4)

@@ -49,7 +49,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "softmaxes"),
-    *("views", "choices", "functions"),
+    *("views", "choices", "functions", "tangents"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

@@ -66,3 +66,15 @@ class Program:
     first_order_precision: Precision = PLAIN
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Forward mode of one operation: the tangents of its outputs from those of its inputs."""
+
+    given: Mapping[str, str]
+    """input -> the name of its tangent, for inputs that an output depends on."""
+    lines: tuple[Line, ...]
+    results: Mapping[str, str]
+    """output -> the name of its tangent, for those that have one."""
+    precision: Precision

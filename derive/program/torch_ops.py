@@ -12,7 +12,16 @@ from typing import Any
 
 from derive.algebra.poly import ZERO, Poly, mul, scale
 from derive.program import shapes
-from derive.program.code import Binary, Code, Function, Method, Name, Unary
+from derive.program.code import (
+    Binary,
+    Code,
+    Function,
+    Literal,
+    Method,
+    Name,
+    Unary,
+    subexpressions,
+)
 from derive.program.shapes import Shape, along, elements
 
 Flops = Callable[..., Poly]
@@ -112,8 +121,9 @@ class TorchOp:
     what ``ends_in_view`` gives is a view of what it computed. ``free`` ones are not told as
     operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
     none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
-    ``at_positions`` is an error where a position is not on the axis. ``before`` has the steps that
-    come before the last.
+    ``at_positions`` is an error where a position is not on the axis. One that ``slips`` has a rule
+    of its own in forward mode which somewhere is not finite or is off, or whose derivative is,
+    where the tangent is finite. ``before`` has the steps that come before the last.
     """
 
     name: str
@@ -133,6 +143,7 @@ class TorchOp:
     contracts: bool = False
     keeps: bool = False
     at_positions: bool = False
+    slips: bool = False
     before: Callable[..., Steps] = _no_step
 
 
@@ -150,8 +161,8 @@ def _adds(name: str, source: int) -> TorchOp:
     return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
 
 
-def _reduces(name: str, stem: str = "", suffix: str = "") -> TorchOp:
-    return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True)
+def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
+    return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True, slips=slips)
 
 
 def _windows() -> Iterator[TorchOp]:
@@ -187,7 +198,7 @@ _ROWS = (
     TorchOp("numel", free=True),
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
-    _reduces("logsumexp", "lse"),
+    _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
     TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shapes.expand, _of(0)),
@@ -218,6 +229,9 @@ _ROWS = (
     TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
     TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
     *_windows(),
+    TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
+    TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
+    TorchOp("atan2", slips=True),  # nan at (0, 0)
     TorchOp("exp", stem="e", suffix="exp"),
     TorchOp("rsqrt", stem="inverse_root", suffix="inverse_root"),
     TorchOp("sqrt", stem="root", suffix="root"),
@@ -245,6 +259,8 @@ _CAST = _view("to", shapes.like)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
 MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
 ELEMENTWISE = TorchOp("")
+_POWER = TorchOp("pow", slips=True)
+"""With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""
 
 ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
 """By the number of axes: C + c*(A @ B) in one call."""
@@ -257,6 +273,8 @@ def torch_op(code: Code) -> TorchOp:
             return _CAST
         case Binary("@"):
             return MATMUL
+        case Binary("**", _, exponent) if not _is_whole(exponent):
+            return _POWER
         case Method(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
         case Function(name) if name.startswith("torch."):
@@ -264,6 +282,16 @@ def torch_op(code: Code) -> TorchOp:
         case Function(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
     return ELEMENTWISE
+
+
+def _is_whole(code: Code) -> bool:
+    """Whether the code is a whole number, written out."""
+    return isinstance(code, Literal) and code.text.isdigit()
+
+
+def has_forward_mode(codes: Iterable[Code]) -> bool:
+    """Whether torch's own forward mode of this code is right everywhere."""
+    return not any(torch_op(part).slips for code in codes for part in subexpressions(code))
 
 
 def moves(code: Code) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from derive.algebra.expr import Expr
 from derive.cost.costs import Costs
-from derive.report.sheet import as_html, as_latex, as_text
+from derive.report.sheet import Sheet, as_html, as_latex, as_text, titled
 from derive.show.formula import equation, sides
 from derive.show.typeset import in_display
 
@@ -120,6 +120,77 @@ class Formulas:
     gradients: Mapping[str, Formula]
 
 
+Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
+"""Finds the steps of an operation, and all names that are read in any step."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tangents(Mapping[str, Formula]):
+    """Forward mode: the tangent of each output, and of equations whose tangent has a name.
+
+    ``given`` has (input, the name of its tangent). Printed, it is what ``derive show --tangent``
+    prints, and in a notebook the same as formulas.
+    """
+
+    name: str
+    option: str | None
+    given: tuple[tuple[str, str], ...]
+    equations: tuple[Formula, ...]
+    definitions: tuple[Formula, ...]
+    formulas: Mapping[str, Formula]
+    """By output or equation, in the order in which they are computed."""
+    told: Told
+
+    @cached_property
+    def _told(self) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
+        return self.told()
+
+    @property
+    def rewritten(self) -> tuple[DerivationStep, ...]:
+        """Equations in the stable form that is differentiated, if it is another."""
+        return self._told[0]
+
+    def __getitem__(self, name: str) -> Formula:
+        return self.formulas[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.formulas)
+
+    def __len__(self) -> int:
+        return len(self.formulas)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        option = "" if self.option is None else f", {self.option!r}"
+        return f"Tangents({self.name!r}{option}, of: {', '.join(self)})"
+
+    def _repr_html_(self) -> str:
+        return as_html(self._sheet(False))
+
+    def text(self, steps: bool = False) -> str:
+        """The formulas in Unicode, with the steps that lead to them if they are asked for."""
+        return as_text(self._sheet(steps))
+
+    def latex(self, steps: bool = False) -> str:
+        """The same as the body of a LaTeX document that uses amsmath."""
+        return as_latex(self._sheet(steps))
+
+    def _sheet(self, steps: bool) -> Sheet:
+        moves = bool(self.formulas)
+        return Sheet(
+            title=titled(self.name, self.option),
+            equations=self.equations,
+            named=self._told[1] if steps else self.definitions,
+            heading="tangents" if moves else "no output has a tangent",
+            symbols=[(own, "the tangent of", t) for t, own in self.given if moves],
+            results=tuple(self.values()),
+            has_steps=steps,
+            rewritten=self.rewritten if steps else (),
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class Derivation(Formulas):
     """The backward with its steps: those of each formula, and of the operation before them.
@@ -128,8 +199,9 @@ class Derivation(Formulas):
     cost are found when they are asked for.
     """
 
-    told: Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
+    told: Told
     made: Callable[[], tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]]
+    moved: Callable[[], Tangents]
 
     @property
     def rewritten(self) -> tuple[DerivationStep, ...]:
@@ -157,6 +229,11 @@ class Derivation(Formulas):
         return self._made[2]
 
     @cached_property
+    def tangents(self) -> Tangents:
+        """Forward mode, found when it is asked for: ``tangents["S"]`` is d_S of an output S."""
+        return self.moved()
+
+    @cached_property
     def _told(self) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
         return self.told()
 
@@ -165,7 +242,7 @@ class Derivation(Formulas):
         return self.made()
 
     def __str__(self) -> str:
-        return as_text(self)
+        return self.text()
 
     def __repr__(self) -> str:
         option = "" if self.option is None else f", {self.option!r}"
@@ -176,12 +253,28 @@ class Derivation(Formulas):
         return in_display(f.sides("latex") for f in every)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        return as_html(self._sheet(False))
 
     def text(self, steps: bool = False) -> str:
         """The formulas in Unicode, with the steps that lead to them if they are asked for."""
-        return as_text(self, steps)
+        return as_text(self._sheet(steps))
 
     def latex(self, steps: bool = False) -> str:
         """The same as the body of a LaTeX document that uses amsmath."""
-        return as_latex(self, steps)
+        return as_latex(self._sheet(steps))
+
+    def _sheet(self, steps: bool) -> Sheet:
+        saved = ", ".join(self.saved) or "nothing"
+        cost = f"{self.cost.operations} operations, {self.cost.contractions} contractions"
+        return Sheet(
+            title=titled(self.name, self.option),
+            equations=self.equations,
+            named=self.step_definitions if steps else self.definitions,
+            heading="gradients" if self.cotangents else "no output has a gradient",
+            symbols=[(name, "=", f"∂L/∂{output}") for output, name in self.cotangents],
+            results=(*self.adjoints, *self.gradients.values()),
+            foot=f"saved for backward: {saved}; backward: {cost}",
+            has_steps=steps,
+            rewritten=self.rewritten if steps else (),
+            recognised=self.recognised if steps else (),
+        )

@@ -1,89 +1,92 @@
-"""A derivation as one text, as a piece of LaTeX and as HTML: equations first, then gradients."""
+"""Formulas as one text, as a piece of LaTeX and as HTML: equations first, then what is derived."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from derive.show.typeset import aligned, name_in_latex, plain, stated
 
 if TYPE_CHECKING:
-    from derive.report.result import Derivation, DerivationStep, Formula
+    from derive.report.result import DerivationStep, Formula
 
 
-def as_text(d: Derivation, steps: bool = False) -> str:
+@dataclass(frozen=True)
+class Sheet:
+    """What is told, in order. Of steps there are none where they are not asked for."""
+
+    title: str
+    equations: Sequence[Formula]
+    named: Sequence[Formula]
+    """What the engine named besides."""
+    heading: str
+    symbols: Sequence[tuple[str, str, str]]
+    """What stands behind the heading: (symbol, relation, what it is), the relation = or words."""
+    results: Sequence[Formula]
+    foot: str = ""
+    has_steps: bool = False
+    rewritten: Sequence[DerivationStep] = ()
+    recognised: Sequence[tuple[str, str, str]] = ()
+
+
+def titled(name: str, option: str | None) -> str:
+    """The name of an operation, and the option of its choice."""
+    return name if option is None else f"{name} ({option})"
+
+
+def as_text(s: Sheet) -> str:
     """A formula a line."""
-    lines = [_title(d), "", *(f"  {f}" for f in d.equations)]
-    named = _named(d, steps)
-    if named:
-        lines += ["", "where", *(f"  {f}" for f in named)]
-    cotangents = ", ".join(f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
-    lines += ["", _heading(d, cotangents), *(f"  {f}" for f in _results(d)), "", _foot(d)]
-    if steps:
-        if d.rewritten:
-            lines += ["", "equations in a stable form"]
-        for step in d.rewritten:
-            lines += [f"  {step.states}", f"     {step.text()}"]
-        for formula in _results(d):
-            lines += ["", f"steps of {formula.name}"]
-            for n, step in enumerate(formula.steps, 1):
-                lines += [f"  {n}. {step.rule}: {step.states}", f"     {step.text()}"]
-        if d.recognised:
-            lines += ["", "patterns of the code"]
-        lines += [f"  {name}: {pattern}: {states}" for name, pattern, states in d.recognised]
+    lines = [s.title, "", *(f"  {f}" for f in s.equations)]
+    if s.named:
+        lines += ["", "where", *(f"  {f}" for f in s.named)]
+    lines += ["", _heading(s), *(f"  {f}" for f in s.results)]
+    lines += ["", s.foot] if s.foot else []
+    if s.rewritten:
+        lines += ["", "equations in a stable form"]
+    for step in s.rewritten:
+        lines += [f"  {step.states}", f"     {step.text()}"]
+    for formula in s.results if s.has_steps else ():
+        lines += ["", f"steps of {formula.name}"]
+        for n, step in enumerate(formula.steps, 1):
+            lines += [f"  {n}. {step.rule}: {step.states}", f"     {step.text()}"]
+    if s.recognised:
+        lines += ["", "patterns of the code"]
+    lines += [f"  {name}: {pattern}: {states}" for name, pattern, states in s.recognised]
     return "\n".join(lines)
 
 
-def as_latex(d: Derivation, steps: bool = False) -> str:
+def as_latex(s: Sheet) -> str:
     """The body of a LaTeX document that uses amsmath."""
-    parts = [rf"\paragraph{{{plain(_title(d))}}}", _display(d.equations)]
-    named = _named(d, steps)
-    if named:
-        parts += ["where", _display(named)]
-    cotangents = ", ".join(
-        rf"${name_in_latex(name)} = {name_in_latex(f'∂L/∂{output}')}$"
-        for output, name in d.cotangents
-    )
-    parts += [_heading(d, cotangents), _display(_results(d)), plain(_foot(d))]
-    if steps:
-        if d.rewritten:
-            parts += ["equations in a stable form", _listed(d.rewritten)]
-        for formula in _results(d):
-            parts += [f"steps of {plain(formula.name)}", _listed(formula.steps)]
+    parts = [rf"\paragraph{{{plain(s.title)}}}", _display(s.equations)]
+    if s.named:
+        parts += ["where", _display(s.named)]
+    heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
+    parts += [heading, _display(s.results), plain(s.foot)]
+    if s.rewritten:
+        parts += ["equations in a stable form", _listed(s.rewritten)]
+    for formula in s.results if s.has_steps else ():
+        parts += [f"steps of {plain(formula.name)}", _listed(formula.steps)]
     return "\n\n".join(filter(None, parts))
 
 
-def as_html(d: Derivation) -> str:
+def as_html(s: Sheet) -> str:
     """Headings, and formulas in MathML."""
-    cotangents = ", ".join(f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
-    parts = [f"<h4>{escape(_title(d))}</h4>", *_mathml(d.equations)]
-    if d.definitions:
-        parts += ["<p>where</p>", *_mathml(d.definitions)]
-    parts += [f"<p>{escape(_heading(d, cotangents))}</p>", *_mathml(_results(d))]
-    return "\n".join([*parts, f"<p>{escape(_foot(d))}</p>"])
+    parts = [f"<h4>{escape(s.title)}</h4>", *_mathml(s.equations)]
+    if s.named:
+        parts += ["<p>where</p>", *_mathml(s.named)]
+    parts += [f"<p>{escape(_heading(s))}</p>", *_mathml(s.results)]
+    return "\n".join([*parts, *([f"<p>{escape(s.foot)}</p>"] if s.foot else [])])
 
 
-def _title(d: Derivation) -> str:
-    return d.name if d.option is None else f"{d.name} ({d.option})"
+def _heading(s: Sheet) -> str:
+    return ", ".join([s.heading, *(" ".join(symbol) for symbol in s.symbols)])
 
 
-def _named(d: Derivation, steps: bool) -> tuple[Formula, ...]:
-    return d.step_definitions if steps else d.definitions
-
-
-def _results(d: Derivation) -> tuple[Formula, ...]:
-    return (*d.adjoints, *d.gradients.values())
-
-
-def _heading(d: Derivation, cotangents: str) -> str:
-    return f"gradients, {cotangents}" if cotangents else "no output has a gradient"
-
-
-def _foot(d: Derivation) -> str:
-    saved = ", ".join(d.saved) or "nothing"
-    cost = f"{d.cost.operations} operations, {d.cost.contractions} contractions"
-    return f"saved for backward: {saved}; backward: {cost}"
+def _in_latex(symbol: str, relation: str, what: str) -> str:
+    name, meaning = name_in_latex(symbol), name_in_latex(what)
+    return f"${name} = {meaning}$" if relation == "=" else f"${name}$ {relation} ${meaning}$"
 
 
 def _display(formulas: Sequence[Formula]) -> str:

@@ -177,6 +177,29 @@ def test_show_an_operation_given_as_text():
     assert "grad_A[i,k] = Σⱼ G[i,j]·B[k,j]" in done.stdout
 
 
+def test_show_tangents():
+    done = derive("show", "--spec", MATMUL, "--tangent")
+    assert "tangents, d_A the tangent of A, d_B the tangent of B" in done.stdout
+    assert "d_C[i,j] = Σₖ d_A[i,k]·B[k,j] + Σₖ d_B[k,j]·A[i,k]" in done.stdout
+    done = derive("show", "--spec", MATMUL, "--tangent", "--wrt", "B", "--steps")
+    assert "d_C[i,j] = Σₖ d_B[k,j]·A[i,k]" in done.stdout
+    assert "1. tangent: dF[j] = Σᵢ ∂F[j]/∂X[i]·dX[i]" in done.stdout
+    done = derive("show", "layer_norm", "--tangent", "--every")
+    assert "d_var[*p] = " in done.stdout
+    (found,) = json.loads(derive("show", "softmax", "--tangent", "--format", "json").stdout)
+    assert (found["given"], list(found["tangents"])) == ({"A": "d_A"}, ["S"])
+    done = derive("show", "softmax", "--tangent", "--format", "latex")
+    assert r"$\mathrm{d\_A}$ the tangent of $A$" in done.stdout
+
+
+def test_tangents_are_formulas_along_inputs():
+    done = derive("show", "--spec", MATMUL, "--tangent", "--wrt", "C")
+    assert (done.returncode, "it has those along A, B" in done.stderr) == (2, True)
+    for option in (("--format", "code"), ("--cost",)):
+        done = derive("show", "softmax", "--tangent", *option)
+        assert (done.returncode, "--tangent shows formulas" in done.stderr) == (2, True)
+
+
 def test_show_an_operation_of_a_file(tmp_path):
     (tmp_path / "two.derive").write_text(SCALED + "op other(x[n]) -> z\nz[n] = x[n]\n")
     done = derive("show", "two.derive:scaled", cwd=tmp_path)

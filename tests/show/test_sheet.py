@@ -112,3 +112,15 @@ def test_representations_are_short():
     assert len(repr(made.gradients["A"].steps[0])) < 120
     chosen = derivation(catalog.find("mse_loss"), "sum")
     assert repr(chosen).startswith("Derivation('mse_loss', 'sum', ")
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_tangents_are_told_as_gradients_are(name):
+    made = derivation(catalog.find(name)).tangents
+    text = made.latex(steps=True)
+    check_latex(text)
+    assert text.count(r"\item") == sum(len(f.steps) for f in made.values()) + len(made.rewritten)
+    assert str(made) == made.text()
+    assert "the tangent of" in str(made)
+    ElementTree.fromstring(f"<div>{made._repr_html_()}</div>")
+    assert repr(made).startswith(f"Tangents('{name}'")

@@ -463,7 +463,8 @@ def assert_blind(op):
         widths = (*lines, "absent.WIDTH", "axes.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
-        patch.setattr("derive.lowering.program.WIDTH", 10_000)
+        for name in ("program", "tangent"):
+            patch.setattr(f"derive.lowering.{name}.WIDTH", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 
 

@@ -1,0 +1,95 @@
+"""Forward mode over the lets: one tangent for each equation that moves.
+
+    d_F[j] = Sum over what F[j] reads, X[i] let it be:  dF[j]/dX[i] * d_X[i]
+
+The tangents of the inputs are given. Accesses stay in their places, so there are no deltas to
+eliminate but those of the equations themselves. Every tangent is a name of its own here;
+`derive.calculus.inline` opens those whose name costs more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
+from derive.algebra.simplify import Log, simplify
+from derive.budget import at
+from derive.calculus.adjoint import (
+    Adjoint,
+    Backward,
+    NamedValues,
+    finish,
+    moving_of,
+    said_of,
+    unit_axes,
+)
+from derive.calculus.fold import fold_rules, masked_fold
+from derive.calculus.lets import Let, Lets
+from derive.calculus.positions import bounds_of
+from derive.calculus.pullback import reads, tangent_of_let
+from derive.calculus.quotients import quotient_rules
+from derive.notation.operation import Operation
+
+
+@dataclass(frozen=True)
+class Tangents(Backward):
+    """Tangents in the order in which they are computed, those of the outputs among them.
+
+    ``cotangents`` has (input, the name of its tangent), ``adjoints`` the tangents, and ``wanted``
+    names the equations whose tangents are results. There are no gradients.
+    """
+
+
+def differentiate_forward(
+    op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: Sequence[str] | None = None
+) -> Tangents:
+    """The tangents of all outputs that move, and of the equations that lead to them.
+
+    ``wrt`` names the float inputs that move, all of them without it, and ``of`` the equations
+    whose tangents are asked for in place of the outputs'.
+    """
+    inputs = [t.name for t in op.inputs if t.kind == "float" and (wrt is None or t.name in wrt)]
+    moving = moving_of(lets, inputs, frozenset())
+    wanted = frozenset(moving.intersection(op.outputs if of is None else of))
+    read = _leading_to(lets, moving, wanted)
+    names = {name: _named(lets, name) for name in inputs if name in read}
+    given = tuple(names.items())
+    made: dict[str, Let] = {}
+    rules: Rules = (
+        *DELTA_RULES,
+        *unit_axes(op),
+        *fold_rules(lets, made),
+        *FUNCTION_RULES,
+        *quotient_rules(lets),
+    )
+    masked = masked_fold(lets)
+    found: list[Adjoint] = []
+    for let in [let for let in lets if let.name in read]:
+        at(f"the tangent of {lets.say(let.name)}")
+        subject = (_named(lets, let.name), let.formals)
+        partial, log = tangent_of_let(lets, let, names), Log()
+        rule = Step("tangent", "dF[j] = Σᵢ ∂F[j]/∂X[i]·dX[i]", partial, partial)
+        folded = simplify(partial, (masked,), log)
+        values = NamedValues(lets, let.name)
+        body, steps = finish(subject, folded, rule, rules, said_of(subject, log), values)
+        made |= {a.name: a.as_let() for a in values.found}
+        found += values.found
+        if body.terms or let.name in wanted:
+            found.append(Adjoint(let.name, *subject, body, steps))
+            made[subject[0]] = found[-1].as_let()
+            names[let.name] = subject[0]
+    return Tangents(lets, given, tuple(found), (), wanted, bounds_of(op))
+
+
+def _named(lets: Lets, name: str) -> str:
+    return lets.derived_name(name, f"d_{lets.say(name)}")
+
+
+def _leading_to(lets: Lets, moving: set[str], wanted: Iterable[str]) -> set[str]:
+    """These equations, and the inputs and equations that they depend on smoothly."""
+    found = set(wanted)
+    for let in reversed(list(lets)):
+        if let.name in found and let.name in moving:
+            found |= set(reads(lets, let))
+    return found

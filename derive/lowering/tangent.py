@@ -1,0 +1,136 @@
+"""The code of the tangents of one operation, from its inputs, its outputs and their tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from derive.calculus.adjoint import Backward
+from derive.calculus.lets import Let, Lets
+from derive.lowering.border import (
+    Border,
+    enter,
+    leave,
+    multiplied_once,
+    own_shapes,
+    shapes_before,
+    sized,
+    store,
+)
+from derive.lowering.ground.value import Frame, Value
+from derive.lowering.kept import entered_axes
+from derive.lowering.nodes.lower import Lowering
+from derive.lowering.program import (
+    WIDTH,
+    float_outputs,
+    for_any_axes,
+    frame_of,
+    input_values,
+    integers_of,
+    keep_axes,
+    sources_of,
+    spoken_lines,
+    statements,
+    tensors_of,
+    vectors_of,
+)
+from derive.notation.operation import Operation
+from derive.program.code import Conditional, Method, Name, names_in
+from derive.program.precision import NAMES, all_wide, in_precision
+from derive.program.program import Tangent
+from derive.program.tidy import Line, tidy
+
+
+def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: bool) -> Tangent:
+    """Lower the tangents of the outputs of ``op``.
+
+    ``low`` says that its forward has products of matrices, which another dtype may have.
+    """
+    say, given = lets.say, dict(tangents.cotangents)
+    tensors = _at_hand(op, lets, given)
+    entry = _enter_outputs(op, lets, frame_of(op), tensors)
+    made = {a.name: a.as_let() for a in tangents.adjoints}
+    results = {a.tensor: a.name for a in tangents.adjoints if a.tensor in tangents.wanted}
+    lines = _computed(op, lets, made, tensors, results.values())
+    read = {name for line in lines for name in names_in(line.code)}
+    known = {n: t for n, t in tensors_of(lets, tensors).items() if n in read}
+    lines, entered = enter(border, lines, known)
+    inside = [n for n in (*lets.given, *made) if n not in {*tensors, *results.values()}]
+    lines = store(border, lines, tensors_of(lets, inside))
+    for output, name in results.items():
+        lines, code = leave(border, lines, say(name), say(output), kept=True)
+        lines += [Line(say(name), code)] if code is not Name(say(name)) else []
+    # Whether an output has the axes that flags keep is not known, so none tells a size.
+    sources = {name: value for name, value in tensors.items() if name not in op.outputs}
+    lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
+    inputs = {t.name for t in border.op.inputs}
+    lines = own_shapes(lines, {*inputs, *map(say, given.values())} - border.entered)
+    lines = [*spoken_lines(entry, lets), *lines]
+    floats = [t.name for t in border.op.inputs if t.kind == "float"]
+    floats += [*float_outputs(border.op), *map(say, given.values())]
+    if low:
+        lines, precision = in_precision(lines, floats, vectors=vectors_of(border.op))
+    else:
+        lines, precision = all_wide(lines, floats)
+    taken = {*lets.reserved, *(say(let.name) for let in lets)}
+    lines = tidy(multiplied_once(border, lines, taken), taken | NAMES, WIDTH)
+    lines = for_any_axes(border, lines)
+    lines = [*shapes_before(border, lines), *lines]
+    left = {name for line in lines for name in names_in(line.code)}
+    precision = replace(
+        precision,
+        narrow=tuple(name for name in precision.narrow if name in left),
+        broad=tuple(name for name in precision.broad if name in left),
+    )
+    return Tangent(
+        given={say(name): say(own) for name, own in given.items()},
+        lines=tuple(lines),
+        results={say(output): say(name) for output, name in results.items()},
+        precision=precision,
+    )
+
+
+def _at_hand(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict[str, Value]:
+    """Tangents of inputs, whose shapes are read before those of others; inputs and outputs."""
+    inputs = input_values(op)
+    tensors = {own: Value(Name(own), inputs[name].axes) for name, own in given.items()}
+    tensors |= inputs
+    for name in op.outputs:
+        tensors[name] = Value(Name(name), lets[name].formals, lets[name].dtype)
+    return tensors
+
+
+def _enter_outputs(
+    op: Operation, lets: Lets, frame: Frame, tensors: dict[str, Value]
+) -> list[Line]:
+    """Outputs get the axes that flags may have kept."""
+    entry = []
+    for name in op.outputs:
+        axes, missing = entered_axes(op, lets[name].formals, frame)
+        tensors[name] = replace(tensors[name], axes=axes)
+        for flag, place in missing:
+            wide = Method(Name(name), "unsqueeze", (place,))
+            entry.append(Line(name, Conditional(flag, Name(name), wide)))
+    return entry
+
+
+def _computed(
+    op: Operation,
+    lets: Lets,
+    made: Mapping[str, Let],
+    tensors: Mapping[str, Value],
+    results: Collection[str],
+) -> list[Line]:
+    """The statements that compute the results, with the axes that flags keep."""
+
+    def find(name: str) -> Let | None:
+        return made.get(name) or lets.get(name)
+
+    frame, like = frame_of(op), Name(next(iter(tensors)))
+    scope = Lowering(*(find, frame, dict(tensors), like, integers_of(op)), adjoints=frozenset(made))
+    for name in results:
+        scope.tensor(name)
+    lines = statements(scope)
+    for name in results:
+        lines = keep_axes(op, made[name], frame, lines)
+    return spoken_lines(lines, lets)

@@ -1,0 +1,167 @@
+"""Forward mode of a program as lines of source: the tangents, and the Function that has them.
+
+A Function with a ``jvp`` is none that torch compiles, so it is one of its own. torch calls a
+``jvp`` with forward mode switched off, so that a second derivative would be 0, and with tensors
+that still have the tangents of its level: the one is switched on, the others are taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from derive.module.arguments import required_of
+from derive.module.bodies import (
+    Variant,
+    arguments,
+    floats_of,
+    names_of,
+    outcome_of,
+    returned,
+    taken_in,
+    unpacked,
+)
+from derive.module.checks import constant_text, shape_of_absent
+from derive.module.statements import assigned, called, indented, stated
+from derive.notation.operation import Operation
+from derive.program.code import names_in, text
+from derive.program.program import Program, Tangent
+
+
+@dataclass(frozen=True)
+class Dual:
+    """What the template places: a function of the tangents, and a class that calls it."""
+
+    signature: tuple[str, ...]
+    body: tuple[str, ...]
+    name: str
+    base: str
+    batched: tuple[str, ...]
+    setup_base: str
+    outcome: str
+    setup: tuple[str, ...]
+    jvp_signature: tuple[str, ...]
+    jvp: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from (*self.body, *self.batched, *self.setup, *self.jvp)
+
+
+def name_of_dual(op: Operation, option: str | None) -> str:
+    """The class of one option that has tangents."""
+    return f"{names_of(op, option)[0]}Dual"
+
+
+def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
+    """Forward mode of one option, where it has its own."""
+    if variant.tangent is None:
+        return ()
+    program, tangent = variant.program, variant.tangent
+    base, plain = names_of(op, variant.option)
+    function = f"{plain.removesuffix('_forward')}_tangent"
+    body = _body(op, tangent)
+    read = {name for line in tangent.lines for name in names_in(line.code)}
+    read |= _read_before(op, tangent)
+    given = [n for n in (*arguments(op), *program.outputs, *tangent.given.values()) if n in read]
+    outcome = outcome_of(program)
+    every = ["ctx", *(tangent.given.get(n, f"_{n}") for n in arguments(op))]
+    return (
+        Dual(
+            signature=tuple(called(f"def {function}(", given, "):", 0)),
+            body=indented(body, 4),
+            name=name_of_dual(op, variant.option),
+            base=base,
+            batched=indented(called("return _batched(", [plain, "in_dims", "given"], ")", 8), 8),
+            setup_base=f"{base}.setup_context(ctx, inputs, {outcome})",
+            outcome=outcome,
+            setup=indented(_setup(op, program, tangent, read), 8),
+            jvp_signature=indented(called("def jvp(", every, "):", 4), 4),
+            jvp=indented(_jvp(op, program, tangent, function, given), 8),
+        ),
+    )
+
+
+def _absent(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
+    """(name, constant, shape) of each optional tensor, or its tangent, that is read."""
+    read = {name for line in tangent.lines for name in names_in(line.code)}
+    for t in op.inputs:
+        if t.default is not None:
+            shape = text(shape_of_absent(op, t))
+            for name, constant in (
+                (t.name, constant_text(t.default)),
+                (tangent.given.get(t.name, ""), "0"),
+            ):
+                if name in read:
+                    yield name, constant, shape
+
+
+def _like(op: Operation) -> str:
+    """The tensor that new ones take dtype and device from."""
+    return next(t.name for t in required_of(op) if t.kind == "float")
+
+
+def _read_before(op: Operation, tangent: Tangent) -> set[str]:
+    """What is read before the lines."""
+    found = set(floats_of(op)) if tangent.precision.has_products else set()
+    for t in op.inputs:
+        if t.default is not None:
+            found |= {_like(op), *names_in(shape_of_absent(op, t))}
+    return found
+
+
+def _body(op: Operation, tangent: Tangent) -> list[str]:
+    """The lines of the function of the tangents."""
+    lines = []
+    if tangent.precision.has_products:
+        lines += called("low = _of_product(", floats_of(op), ")", 4)
+    for name, constant, shape in _absent(op, tangent):
+        whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
+        lines += [f"if {name} is None:", f"    {name} = {whole}"]
+    lines += taken_in(tangent.precision, 4)
+    results = list(tangent.results.values())
+    *before, last = tangent.lines
+    lines += [s for line in before for s in assigned(line, 4)]
+    if results == [last.name]:
+        return [*lines, *stated("return ", last.code, 4)]
+    return [*lines, *assigned(last, 4), *returned(results, 4)]
+
+
+def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
+    """The lines of setup_context after those of the class that it is made of."""
+    tensors = _saved(op, program, tangent, read)
+    parameters = [p.name for p in op.parameters if p.name in read]
+    new = set(parameters) - set(program.kept_parameters)
+    outputs = [name for name in program.outputs if name in tensors]
+    lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
+    if len(program.outputs) > 1:
+        lines += unpacked(program.outputs, set(outputs), outcome_of(program))
+    elif outputs:
+        lines.append(f"{outputs[0]} = {outcome_of(program)}")
+    lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
+    return [*lines, *called("ctx.save_for_forward(", tensors, ")", 8)]
+
+
+def _saved(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
+    """The inputs that are read, and the outputs that are read or have a tangent."""
+    inputs = [t.name for t in op.inputs if t.name in read]
+    return inputs + [n for n in program.outputs if n in read or n in tangent.results]
+
+
+def _jvp(
+    op: Operation, program: Program, tangent: Tangent, function: str, given: list[str]
+) -> list[str]:
+    """The lines of jvp: the tangents of all outputs, each in the dtype of its output."""
+    read = set(given)
+    tensors = _saved(op, program, tangent, read)
+    left = f"({tensors[0]},)" if len(tensors) == 1 else ", ".join(tensors)
+    lines = [f"{left} = _still(ctx.saved_tensors)"]
+    lines += [f"{p.name} = ctx.{p.name}" for p in op.parameters if p.name in read]
+    results = list(tangent.results.values())
+    inside = called(f"{', '.join(results)} = {function}(", given, ")", 12)
+    values = [
+        f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
+        for n in program.outputs
+    ]
+    inside += returned(values, 12)
+    return [*lines, "with forward_ad._set_fwd_grad_enabled(True):", *indented(inside, 4)]

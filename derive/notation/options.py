@@ -1,0 +1,41 @@
+"""The options of a choice: the operation that computes each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from derive.algebra.expr import accesses
+from derive.notation.operation import Choice, Operation
+
+
+def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
+    """(option, the operation that computes it): one for each option of a choice."""
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is None:
+        yield None, _pruned(op, op.outputs)
+        return
+    for option, output in choice.outputs:
+        yield option, _pruned(op, (output,))
+
+
+def without_choice(op: Operation, option: str | None) -> Operation:
+    """The operation of one option, which leaves no choice."""
+    chosen = dict(options(op))[option]
+    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
+    parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
+    return Operation.resolved(op.name, *parts, stable=op.stable)
+
+
+def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
+    """op with these outputs and the equations that lead to them."""
+    wanted = set(outputs)
+    kept = []
+    for equation in reversed(op.equations):
+        if equation.name in wanted:
+            kept.append(equation)
+            wanted |= {a.tensor for a in accesses(equation.body)}
+            if equation.axes:
+                wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
+    equations = tuple(reversed(kept))
+    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
+    return Operation.resolved(op.name, *parts, stable=op.stable)
