@@ -224,7 +224,9 @@ def _backward(driver: Driver) -> list[str]:
     saved, _ = driver.saved()
     lines = unpacked(saved, "ctx.saved_tensors", 8)
     if driver.is_formed:
-        lines += ["formed = None", "if ctx.formed is not None and not torch.is_grad_enabled():"]
+        given = [c for _, c in driver.whole.cotangents if c is not None]
+        lines.append("formed = None")
+        lines += called("if ctx.formed is not None and _is_plain(", given, "):", 8)
         lines += ["    formed, ctx.formed = ctx.formed, {}", "    if not formed:"]
         known = {n: n for n in (*driver.inputs, "formed")}
         given = [*driver.inputs, *driver.parameters, "block", *driver.formed_arguments()]

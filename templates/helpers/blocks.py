@@ -66,6 +66,15 @@ def _forming(*tensors):
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
 
 
+def _is_plain(*cotangents):
+    """Whether a backward may change in place what is its own: nothing records it, or batches it."""
+    if torch.is_grad_enabled():
+        return False
+    transform = torch._C._functorch
+    batched = transform.is_batchedtensor, transform.is_legacy_batchedtensor
+    return not any(test(G) for G in cotangents for test in batched)
+
+
 def _scaled(gradient, cotangent):
     """A gradient that nobody else has times a cotangent; 0 stays 0 whatever that is."""
     if gradient is None:

@@ -118,6 +118,16 @@ def test_no_row_that_counts_gives_the_gradient_0():
     assert not w.grad.any()
 
 
+def test_cotangents_may_be_batched():
+    f = derive.load(parse("op f(x[n,d], w[d]) -> t\nt = sum[n](tanh(sum[d](x[n,d]*w[d])))"), "n")
+    x, w = randn(7, 3), randn(3, requires_grad=True)
+    cotangents = randn(4)
+    loss = f(x, w, block=2)
+    (batched,) = torch.autograd.grad(loss, w, cotangents, is_grads_batched=True, retain_graph=True)
+    (one,) = torch.autograd.grad(loss, w)
+    assert torch.allclose(batched, cotangents[:, None] * one, atol=1e-6)
+
+
 def test_no_tensor_has_more_rows_than_a_block():
     f = derive.load(catalog.find("linear_cross_entropy"), "n")
     x, w, t = randn(64, 3, requires_grad=True), randn(50, 3, requires_grad=True), randint(50, (64,))
