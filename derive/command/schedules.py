@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from derive.command.making import Asked, text_of
+from derive.command.making import Asked
 from derive.command.marks import ours
 from derive.errors import DeriveError
 from derive.module.document import blocks_of
@@ -46,6 +46,6 @@ def asked_in(
         path = folder / f"{name}.py"
         blocks = given.get(name)
         if name not in given and path.is_file() and ours(path):
-            blocks = blocks_of(text_of(path))
+            blocks = blocks_of(path.read_text(encoding="utf-8", errors="replace"))
         made.append(Asked(op, blocks))
     return made
