@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -12,6 +10,7 @@ from typing import Any, TypeVar
 from derive.algebra.expr import Expr
 from derive.algebra.factor import factor
 from derive.algebra.length import pieces
+from derive.blocks.stages import planned
 from derive.budget import check_code, working
 from derive.calculus.adjoint import Backward, differentiate
 from derive.calculus.canonical import canonical
@@ -22,8 +21,7 @@ from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward, safe_forward
 from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
-from derive.errors import DeriveError, LimitError, LoweringError, no_recursion_leaves
-from derive.kernels.table import KERNELS
+from derive.errors import DeriveError, no_recursion_leaves
 from derive.loaded import function
 from derive.lowering.border import Border
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -33,12 +31,15 @@ from derive.lowering.lines import Given, frame_of
 from derive.lowering.program import program
 from derive.lowering.tangent import tangent
 from derive.module.absent import with_absent
+from derive.module.at_hand import own_names
+from derive.module.blocked import blocked, emit_blocked
 from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
-from derive.module.document import document, document_joint
+from derive.module.document import document, document_joint, kernels_of
 from derive.module.emit import emit
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
+from derive.notation.asked import check_operation, known_names, known_option
 from derive.notation.given import as_given
 from derive.notation.operation import Operation
 from derive.notation.options import options, without_choice
@@ -47,6 +48,7 @@ from derive.program.program import Program, Tangent
 from derive.program.torch_ops import count, has_forward_mode
 from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas, Tangents
 from derive.report.speech import Speech, definitions, formula, steps_of
+from derive.report.told import told_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def tangents_of(
         plain, spoken = _canonical(chosen)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
-    with working(op.name), _told_of(chosen, spoken):
+    with working(op.name), told_of(chosen, spoken):
         lets = flatten_operation(plain, spoken)
         forward = differentiate_forward(plain, lets, *asked)
         return Derived(plain, lets, inline_adjoints(forward, pieces))
@@ -99,7 +101,7 @@ def _differentiated(
         plain, spoken = _canonical(op)
     given = {name: canonical_name for canonical_name, name in spoken.items()}
     wanted = None if wrt is None else [given[name] for name in wrt]
-    with working(op.name), _told_of(op, spoken):
+    with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
         return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
@@ -114,30 +116,13 @@ def _lowered(
     """The code of what was derived from op: with the axes as given, or each group as one axis."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    with working(op.name), _told_of(op, lets.spoken):
+    with working(op.name), told_of(op, lets.spoken):
         try:
             return lower(derived.operation, lets, backward, Border.of(op))
         except NeedsFlatGroups:
             # Slower to read and as fast to run: nothing is lost but the named axes.
             flat = with_flat_groups(derived.operation, lets, backward)
             return lower(*flat, Border.of(op, flat=True))
-
-
-@contextmanager
-def _told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
-    """A lowering error of the engine, in the person's names and with the equations it is about."""
-    try:
-        yield
-    except LimitError as error:
-        raise LimitError(_in_given_names(str(error), spoken)) from None
-    except LoweringError as error:
-        message = _in_given_names(str(error), spoken)
-        equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
-        raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
-
-
-def _in_given_names(message: str, spoken: Mapping[str, str]) -> str:
-    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), message)
 
 
 @no_recursion_leaves
@@ -149,10 +134,10 @@ def derivation(
     ``wrt`` names float inputs and equations; without it the gradients are those of all float
     inputs. An equation that is named is a variable of its own: its adjoint is kept.
     """
-    _check_operation(op)
-    option = _known_option(op, option)
+    check_operation(op)
+    option = known_option(op, option)
     found = _formulas(op, option, wrt)
-    names = _known_names(dict(options(op))[option], wrt)
+    names = known_names(dict(options(op))[option], wrt)
     told, made = partial(_told, derive_option, op, option, names), partial(_made, op, option)
     return Derivation(**vars(found), told=told, made=made, moved=partial(tangents, op, option, wrt))
 
@@ -168,8 +153,8 @@ def tangents(
 
     ``wrt`` names the inputs that move; the others have no tangent.
     """
-    _check_operation(op)
-    option = _known_option(op, option)
+    check_operation(op)
+    option = known_option(op, option)
     given = dict(options(op))[option]
     inputs = [t.name for t in op.inputs if t.kind == "float"]
     for name in wrt or ():
@@ -228,7 +213,7 @@ def _made(
 def _formulas(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:
     """The formulas of one option."""
     given = dict(options(op))[option]
-    wanted = _known_names(given, wrt)
+    wanted = known_names(given, wrt)
     derived = derive_option(op, option, wanted)
     backward, lets = derived.backward, derived.lets
     speech = Speech.of(given, lets)
@@ -259,46 +244,12 @@ def _trees(derived: Derived, speech: Speech) -> list[Expr]:
     return [*(let.access for let in lets if let is not None), *bodies]
 
 
-def _check_operation(op: object) -> None:
-    if not isinstance(op, Operation):
-        raise TypeError(
-            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) makes one"
-        )
-
-
-def _known_option(op: Operation, option: str | None) -> str | None:
-    names = [name for name, _ in options(op)]
-    if option is None:
-        return names[0]
-    if option not in names:
-        raise DeriveError(f"{op.name} has no option {option!r}")
-    return option
-
-
-def names_with_gradient(op: Operation) -> list[str]:
-    """The float equations, last first as a backward goes, and the float inputs."""
-    equations = [e.name for e in reversed(op.equations) if e.kind == "float"]
-    return equations + [t.name for t in op.inputs if t.kind == "float"]
-
-
-def _known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names in which a gradient is asked for, once each."""
-    if wrt is None:
-        return None
-    known = names_with_gradient(op)
-    for name in wrt:
-        if name not in known:
-            raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has those of "
-                f"{', '.join(known) or 'nothing'}"
-            )
-    return tuple(dict.fromkeys(wrt))
-
-
 @no_recursion_leaves
-def source(op: Operation) -> str:
-    """The Python source of the module of op."""
-    _check_operation(op)
+def source(op: Operation, blocks: str | None = None) -> str:
+    """The Python source of the module of op; ``blocks`` names an index to take in blocks."""
+    check_operation(op)
+    if blocks is not None:
+        return _source_in_blocks(op, blocks)
     with working(op.name):
         code = coded(op)
         names = [option for option, _ in options(op)]
@@ -311,33 +262,53 @@ def source(op: Operation) -> str:
         ]
         derivations = [_formulas(op, option) for option in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
-        doc = document(op, derivations, moved, _kernels(programs.values()))
+        doc = document(op, derivations, moved, kernels_of(programs.values()))
         text = emit(code, variants, tests, doc)
         return check_code(op.name, text)
 
 
-def _kernels(programs: Iterable[Program]) -> dict[str, str]:
-    """The fused kernels that programs call, each with the equation that it computes."""
-    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
-    return {r.pattern: r.states for r in found}
+def _source_in_blocks(op: Operation, letter: str) -> str:
+    """The source of the module of op that loops over blocks of an index."""
+    with working(op.name):
+        code = coded(op, own_names(op))
+        named = code.operation
+        variants = [
+            blocked(option, planned(chosen, letter), program_of(named, option), _pulled_back)
+            for option, chosen in options(named)
+        ]
+        kernels = kernels_of(s.program for v in variants for s in v.stages)
+        derivations = [_formulas(op, option) for option, _ in options(op)]
+        doc = document(op, derivations, kernels=kernels, blocks=letter)
+        text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
+        return check_code(op.name, text)
+
+
+def _pulled_back(
+    op: Operation, wrt: Sequence[str], of: str | None, at_hand: Collection[str] | None
+) -> Program:
+    """The code of an operation with the gradients in some inputs, some outputs being at hand."""
+    return with_absent(op, _program(op, _differentiated(op, wrt, of), at_hand))
 
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
 def program_of(op: Operation, option: str | None) -> Program:
     """The code of one option."""
-    derived = derive_option(op, option, None)
+    return _program(dict(options(op))[option], derive_option(op, option, None))
+
+
+def _program(op: Operation, derived: Derived, at_hand: Collection[str] | None = None) -> Program:
+    """The code of what was derived from op, these outputs or all being at hand."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
-    own = dict(options(op))[option]
 
     def given(flat: bool) -> Given:
         made = derived.operation, lets, backward
         made = with_flat_groups(*made) if flat else made
-        return Given(made[0], made[1].apart(), made[2], Border.of(own, flat=flat))
+        return Given(made[0], made[1].apart(), made[2], Border.of(op, flat=flat))
 
-    with working(op.name), _told_of(op, lets.spoken):
-        return program(given(False), lambda: given(True))
+    with working(op.name), told_of(op, lets.spoken):
+        return program(given(False), lambda: given(True), at_hand)
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
@@ -366,10 +337,13 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
         yield option, costs_of(chosen, program_of(op, option))
 
 
-def load(op: Operation) -> Any:
-    """The generated function of op, of a module that any process may import."""
-    _check_operation(op)
-    return function(op.name, source(op))
+def load(op: Operation, blocks: str | None = None) -> Any:
+    """The generated function of op, of a module that any process may import.
+
+    ``blocks`` names an index that is taken in blocks, of as many positions as ``block=`` says.
+    """
+    check_operation(op)
+    return function(op.name, source(op, blocks))
 
 
 @no_recursion_leaves
@@ -380,9 +354,9 @@ def value_and_grad_source(
     of: str | None = None,
 ) -> str:
     """The Python source of the function that `value_and_grad` imports."""
-    _check_operation(op)
-    chosen = without_choice(op, _known_option(op, option))
-    wanted, target, code = _known_names(chosen, wrt), _target(chosen, of), coded(chosen)
+    check_operation(op)
+    chosen = without_choice(op, known_option(op, option))
+    wanted, target, code = known_names(chosen, wrt), _target(chosen, of), coded(chosen)
     derived, made = _joint(chosen, wanted, target)
     if code.given:
         called = {given: name for name, given in code.given.items()}

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from derive.check.doubt import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
 from derive.errors import VerificationError
 from derive.memory import loaded
+from derive.module.document import blocks_of
 from derive.notation.operation import Operation
 
 _Asking = Callable[[Function, Sample], str]
@@ -29,6 +31,8 @@ _Asking = Callable[[Function, Sample], str]
 
 _SEED = 20
 """Of torch's generator, from which gradgradcheck draws its cotangents."""
+_SMALL = 2
+"""Positions in a block, fewer than a sample has."""
 _ENOUGH = 2
 """Samples at which code has to pass that cannot be judged at its own."""
 _MISMATCH = re.compile("GradcheckError: Jacobian (computed with forward mode )?mismatch")
@@ -48,9 +52,16 @@ class Check:
 
 
 def load_source(op: Operation, text: str) -> Function:
-    """The public function of the generated module of op."""
+    """The public function of the generated module of op; one in blocks takes small ones."""
     function: Function = loaded(op.name, text)
-    return function
+    return function if blocks_of(text) is None else _in_blocks(function)
+
+
+def _in_blocks(function: Function) -> Function:
+    def small(*tensors: Any, **parameters: Any) -> Any:
+        return function(*tensors, block=_SMALL, **parameters)
+
+    return wraps(function)(small)
 
 
 def verify_source(op: Operation, text: str) -> None:

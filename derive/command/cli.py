@@ -201,10 +201,10 @@ def show(
     if size and not cost:
         raise typer.BadParameter("--size is for --cost")
     # Before a spec is read, in a process that then has it.
+    from derive.notation.asked import names_with_gradient
     from derive.notation.options import options
     from derive.pipeline import (
         derivation,
-        names_with_gradient,
         source,
         tangents,
         value_and_grad_source,
@@ -286,8 +286,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     """Whether the option computes all of these names."""
+    from derive.notation.asked import names_with_gradient
     from derive.notation.options import options
-    from derive.pipeline import names_with_gradient
 
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 

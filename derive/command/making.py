@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,14 @@ _VERIFIED = 3
 
 
 @dataclass(frozen=True)
+class Asked:
+    """An operation, and the index that its module takes in blocks, if any."""
+
+    operation: Operation
+    blocks: str | None = None
+
+
+@dataclass(frozen=True)
 class Made:
     """An operation and the text of its module."""
 
@@ -34,17 +42,17 @@ class Made:
     warnings: tuple[str, ...] = ()
 
 
-def made(operations: Sequence[Operation], costed: bool) -> Iterator[Made | DeriveError]:
+def made(asked: Sequence[Asked], costed: bool) -> Iterator[Made | DeriveError]:
     """The module of each operation, in order; with ``costed`` what its cost warns of too."""
-    yield from each(_costed if costed else _made, operations, _name, _DERIVED)
+    yield from each(_costed if costed else _made, asked, _name, _DERIVED)
 
 
-def _made(op: Operation) -> Made:
-    return Made(op, source(op))
+def _made(asked: Asked) -> Made:
+    return Made(asked.operation, source(asked.operation, asked.blocks))
 
 
-def _costed(op: Operation) -> Made:
-    return Made(op, source(op), tuple(warned(op)))
+def _costed(asked: Asked) -> Made:
+    return replace(_made(asked), warnings=tuple(warned(asked.operation)))
 
 
 def warned(op: Operation) -> Iterator[str]:
@@ -53,8 +61,8 @@ def warned(op: Operation) -> Iterator[str]:
         yield from warnings_of(op, option, found)
 
 
-def _name(op: Operation) -> str:
-    return op.name
+def _name(asked: Asked) -> str:
+    return asked.operation.name
 
 
 def unverified(modules: Sequence[Made]) -> Iterator[DeriveError | None]:

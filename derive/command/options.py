@@ -35,7 +35,17 @@ def _positive(seconds: float) -> float:
 
 Specs = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[SPEC_FILE]...", help="Files or folders; else those of [tool.derive]."),
+    typer.Argument(
+        metavar="[SPEC_FILE | NAME]...",
+        help="Files, folders or operations; else those of [tool.derive].",
+    ),
+]
+Blocks = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=n",
+        help="An index that the module of NAME takes in blocks, none after NAME= alone; repeated.",
+    ),
 ]
 Out = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the modules.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
@@ -19,11 +19,31 @@ from derive.command.console import (
     progress,
     shown,
 )
-from derive.command.options import LIMIT, Json, Limit, Out, Quiet, Specs, hush, need_torch, warn
-from derive.command.project import Project, find_project, folder_of, operations_of, spec_files
+from derive.command.options import (
+    LIMIT,
+    Blocks,
+    Json,
+    Limit,
+    Out,
+    Quiet,
+    Specs,
+    hush,
+    need_torch,
+    warn,
+)
+from derive.command.project import (
+    SUFFIXES,
+    Project,
+    find_project,
+    folder_of,
+    lookup,
+    operations_of,
+    spec_files,
+)
+from derive.command.schedules import asked_in, scheduled
 
 if TYPE_CHECKING:
-    from derive.command.making import Made
+    from derive.command.making import Asked, Made
     from derive.notation.operation import Operation
 
 
@@ -34,6 +54,7 @@ def generate(
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Leave what fails, and write the others.")
     ] = False,
+    blocks: Blocks = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
@@ -50,7 +71,8 @@ def generate(
         refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
         if not no_verify:
             need_torch()
-        modules, failures = _modules(operations, keep_going)
+        asked_of = asked_in(folder, operations, scheduled(blocks or (), operations))
+        modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)
         if not no_verify:
@@ -97,7 +119,7 @@ def check(
     folder = folder_of(out, project)
     settle(folder)
     operations = _wanted(specs, project, limit)
-    modules, _ = _modules(operations, False, costed=False)
+    modules, _ = _modules(asked_in(folder, operations, {}), False, costed=False)
     files = files_of({m.operation.name: m.text for m in modules})
     found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():
@@ -127,27 +149,34 @@ def check(
 def _wanted(
     specs: Iterable[Path] | None, project: Project | None, limit: float
 ) -> dict[str, Operation]:
-    """The operations of the files, or those of the project."""
+    """The operations of the files and of these names, or those of the project."""
     if specs:
-        files = spec_files(specs)
-    elif project is not None:
-        files = project.specs
-    else:
+        names = [path for path in specs if _is_name(path)]
+        given = {f.operation.name: f for f in (lookup(str(p), project, limit) for p in names)}
+        files = spec_files(path for path in specs if path not in names)
+        found = {**operations_of(files, limit), **given}
+        return {name: one.operation for name, one in found.items()}
+    if project is None:
         raise typer.BadParameter(
             "no pyproject.toml here or above has [tool.derive]; name the spec files"
         )
-    return {name: one.operation for name, one in operations_of(files, limit).items()}
+    return {name: one.operation for name, one in operations_of(project.specs, limit).items()}
+
+
+def _is_name(path: Path) -> bool:
+    """Whether it names an operation, or one of a file, and no file."""
+    return not path.exists() and path.suffix not in SUFFIXES and path.parent == Path()
 
 
 def _modules(
-    operations: dict[str, Operation], keep_going: bool, costed: bool = True
+    asked: Sequence[Asked], keep_going: bool, costed: bool = True
 ) -> tuple[list[Made], list[str]]:
     """The modules, and with ``keep_going`` why others are none; else the first error is raised."""
     from derive.command.making import Made, made
 
     modules, failures = [], []
-    found = made(list(operations.values()), costed)
-    for one in progress(found, "deriving", len(operations)):
+    found = made(asked, costed)
+    for one in progress(found, "deriving", len(asked)):
         if isinstance(one, Made):
             modules.append(one)
         elif keep_going:

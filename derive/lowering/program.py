@@ -59,23 +59,27 @@ from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import count, has_forward_mode
 
 
-def program(given: Given, flat: Callable[[], Given]) -> Program:
+def program(
+    given: Given, flat: Callable[[], Given], at_hand: Collection[str] | None = None
+) -> Program:
     """Lower the forward and the backward; ``flat`` has the same with each group as one axis.
+
+    ``at_hand`` are the outputs that the backward may read, and then it reads no statistics.
 
     That is slower to read and as fast to run. Kernels take groups as they are, so that the body
     without kernels alone may need it.
     """
     try:
-        return _program(given, given)
+        return _program(given, given, at_hand)
     except NeedsFlatGroups:
         other = flat()
     try:
-        return _program(given, other)
+        return _program(given, other, at_hand)
     except NeedsFlatGroups:
-        return _program(other, other)
+        return _program(other, other, at_hand)
 
 
-def _program(given: Given, every: Given) -> Program:
+def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Program:
     """The program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
@@ -93,8 +97,9 @@ def _program(given: Given, every: Given) -> Program:
     def plain(outputs: Collection[str]) -> Program:
         return _backward(every, lines, precision.has_products, (), outputs, {})
 
-    slips = not has_forward_mode(line.code for line in lines)
-    made = _in_orders(given, first, plain, {} if slips else forward.offered)
+    alone = at_hand is not None or not has_forward_mode(line.code for line in lines)
+    outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
+    made = _in_orders(given, outputs, first, plain, {} if alone else forward.offered)
     if made.statistics:
         said = {given.lets.say(name): name for name in forward.offered}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
@@ -109,6 +114,7 @@ def _program(given: Given, every: Given) -> Program:
 
 def _in_orders(
     given: Given,
+    outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[[Collection[str]], Program],
     offered: Mapping[str, Value],
@@ -117,7 +123,7 @@ def _in_orders(
 
     What one saves the other reads: an output that one body alone would ask for is computed again.
     """
-    outputs, say = given.op.outputs, given.lets.say
+    say = given.lets.say
     first = first_order(outputs, offered)
     if first.statistics:
         with suppress(NeedsFlatGroups):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.calculus.canonical import under_names
@@ -76,12 +76,15 @@ class Coded:
         return before, called(f"return {private}(", list(map(self.say, names)), ")", 4)
 
 
-def coded(op: Operation) -> Coded:
-    """The operation without tensors and parameters that are called as the code calls its own."""
+def coded(op: Operation, more: Collection[str] = ()) -> Coded:
+    """The operation without tensors and parameters that are called as the code calls its own.
+
+    ``more`` has further names that the code gives to its own.
+    """
     names = [x.name for x in (*op.inputs, *op.parameters, *op.equations)]
     taken = {op.name, *names, *(e.name for e in op.extents)}
     given: dict[str, str] = {}
-    for name in (name for name in names if name in OWN):
+    for name in (name for name in names if name in OWN or name in more):
         new = f"{name}_"
         while new in taken:
             new += "_"

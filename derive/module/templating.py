@@ -48,8 +48,8 @@ def environment() -> Environment:
 
 
 _HELPERS = (
-    *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "along", "views"),
-    *("choices", "functions", "tangents", "norms"),
+    *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "along"),
+    *("views", "choices", "functions", "tangents", "norms"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

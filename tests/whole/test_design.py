@@ -48,6 +48,7 @@ ROOMS = (
     ("algebra",),
     ("show",),
     ("notation",),
+    ("blocks",),
     ("calculus",),
     ("program",),
     ("kernels",),

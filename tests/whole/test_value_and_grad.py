@@ -16,8 +16,9 @@ import derive
 from derive import catalog
 from derive.check import oracle
 from derive.check.samples import cases
+from derive.notation.asked import names_with_gradient
 from derive.notation.operation import Choice
-from derive.pipeline import names_with_gradient, options
+from derive.pipeline import options
 
 load = cache(derive.load)
 value_and_grad = cache(derive.value_and_grad)

@@ -1,0 +1,1 @@
+"""An operation as passes over blocks of one index."""

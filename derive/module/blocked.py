@@ -1,0 +1,348 @@
+"""The module of an operation that is taken in blocks of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import Expr, Size
+from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
+from derive.blocks.stages import Plan, Stage
+from derive.cost.amount import covers, size_of
+from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.module.arguments import Check, in_turn, refused, steps
+from derive.module.at_hand import Scheduled
+from derive.module.bodies import names_of, unpacked_call
+from derive.module.document import Doc
+from derive.module.driver import Driver
+from derive.module.naming import Coded, with_own_meanings
+from derive.module.passes import unpacked
+from derive.module.public import checked, declared, docstring, result_type
+from derive.module.statements import COLUMNS, called, indented
+from derive.module.templating import environment, helpers_in, imports_of
+from derive.notation.operation import Choice, Operation
+from derive.program.code import Code
+from derive.program.formed import formed
+from derive.program.program import Program
+from derive.program.shapes import elements
+
+
+@dataclass(frozen=True)
+class BlockedVariant:
+    """The stages of one option of a choice; ``option`` is None without a choice."""
+
+    option: str | None
+    stages: tuple[Scheduled, ...]
+    driver: Driver
+
+
+PulledBack = Callable[[Operation, Sequence[str], str | None, Collection[str] | None], Program]
+"""The code of an operation with gradients in some inputs, of one output or all, some at hand."""
+
+
+def blocked(
+    option: str | None, plan: Plan, whole: Program, pulled_back: PulledBack
+) -> BlockedVariant:
+    """The stages of one option with their code."""
+    stages = tuple(_scheduled(stage, pulled_back) for stage in plan.stages)
+    passes = [s for s in plan.stages if s.looped and s.is_differentiable]
+    if not all(s.makes_a_number for s in passes):
+        stages = tuple(replace(s, formed=None) for s in stages)
+    suffix = "" if option is None else f"_{option}"
+    driver = Driver(plan, stages, whole, f"_{plan.operation.name}{suffix}")
+    return BlockedVariant(option, stages, driver)
+
+
+def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
+    """A stage with its code."""
+    op = stage.operation
+    read = {g.name for g in stage.given if g.read}
+    wrt = [t.name for t in op.inputs if t.kind == "float" and t.name in read]
+    # A sum of all blocks is no output of one of them.
+    made = pulled_back(op, wrt, None, tuple(stage.rows) if stage.looped else None)
+    if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
+        return Scheduled(stage, made)
+    optional = [t.name for t in op.inputs if t.default is not None]
+    both = formed(pulled_back(op, wrt, op.outputs[0], None), optional)
+    return Scheduled(stage, made, both)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What the template places for an autograd.Function."""
+
+    name: str
+    signature: tuple[str, ...]
+    call: tuple[str, ...]
+    outcome: str
+    setup: tuple[str, ...]
+    backward_signature: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What the template places for one option."""
+
+    signature: tuple[str, ...]
+    forward: tuple[str, ...]
+    classes: tuple[_Class, ...]
+    first_order: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """All that is computed."""
+        yield from self.forward
+        for c in self.classes:
+            yield from (*c.call, *c.setup, *c.backward)
+
+
+@dataclass(frozen=True)
+class _Option:
+    """What the template places for one option; nothing stands beside its own functions."""
+
+    own: _Lines
+    duals: tuple[()] = ()
+
+
+@dataclass(frozen=True)
+class _Module:
+    """What the template places for a module."""
+
+    title: tuple[str, ...]
+    imports: tuple[str, ...]
+    helpers: tuple[str, ...]
+    functions: tuple[_Option, ...]
+    options: tuple[str, ...]
+    signature: tuple[str, ...]
+    doc: tuple[str, ...]
+    body: tuple[str, ...]
+
+
+def emit_blocked(
+    code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Check], doc: Doc
+) -> str:
+    """The source of a module; the lines of ``doc`` are placed as they are."""
+    op = code.operation
+    parts = [line for v in variants for line in _functions(v.driver)]
+    functions = tuple(_lines(op, v) for v in variants)
+    lines = [*parts, *(line for f in functions for line in f.lines())]
+    codes = [c for v in variants for s in v.stages for c in _codes(s.program)]
+    whole = _body(code, variants, [*checks, *steps(op, codes, checks)])
+    helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
+    result = result_type(len(variants[0].driver.plan.operation.outputs))
+    arguments = declared(code)
+    if "*" not in arguments:
+        arguments.append("*")
+    arguments.append("block: int | None = None")
+    signature = called(f"def {op.name}(", arguments, f") -> {result}:", 0)
+    imports = imports_of([*whole, *lines, *helpers, *signature])
+    every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
+    before, body = code.public(op.name, every, whole)
+    imports.append("from torch.autograd import Function, forward_ad")
+    module = _Module(
+        title=tuple(docstring(doc.module)),
+        imports=tuple(imports),
+        helpers=(*helpers, *parts),
+        functions=tuple(map(_Option, functions)),
+        options=(*_options(op, variants), *before),
+        signature=tuple(signature),
+        doc=indented(docstring(doc.function), 4),
+        body=indented(body, 4),
+    )
+    text = environment().get_template("module.py.jinja").render(module=module)
+    return with_own_meanings(text, op.name)
+
+
+def _codes(program: Program) -> Iterable[Code]:
+    backward = (entry.line for entry in program.backward)
+    return (line.code for line in (*program.forward, *program.setup, *backward))
+
+
+def _functions(driver: Driver) -> list[str]:
+    """The functions that stand before the class: all but the forward."""
+    return [*driver.parts()]
+
+
+def _lines(op: Operation, v: BlockedVariant) -> _Lines:
+    driver = v.driver
+    forward = driver.forward()
+    split = next(n for n, line in enumerate(forward) if line.endswith("):")) + 1
+    return _Lines(tuple(forward[:split]), tuple(forward[split:-2]), (_class(op, v),))
+
+
+def _class(op: Operation, v: BlockedVariant) -> _Class:
+    driver = v.driver
+    name, forward = names_of(op, v.option)
+    more = ["formed"] if driver.is_formed else []
+    given = [*driver.inputs, *driver.parameters, "block"]
+    call = called(f"return {forward}(", given, ")", 8)
+    if more:
+        formed = [*given, *driver.formed_arguments()]
+        made = called(f"return {driver.prefix}_formed(", formed, ")", 12)
+        made = [*driver.dtypes(backward=True, indent=12), *made]
+        call = ["if formed is not None:", *indented(made, 4), *call]
+    cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
+    return _Class(
+        name=name,
+        signature=indented(called("def forward(", [*given, *more], "):", 4), 4),
+        call=indented(call, 8),
+        outcome="result" if "output" in driver.plan.operation.outputs else "output",
+        setup=indented(_setup(driver), 8),
+        backward_signature=indented(called("def backward(", ["ctx", *cotangents], "):", 4), 4),
+        backward=indented(_backward(driver), 8),
+    )
+
+
+def _setup(driver: Driver) -> list[str]:
+    op = driver.plan.operation
+    given = [*driver.inputs, *driver.parameters, "block", *(["formed"] if driver.is_formed else [])]
+    saved, parameters = driver.saved()
+    parameters = driver.parameters if driver.is_formed else parameters
+    read = {*saved, *parameters, *driver.floats, "block", "formed"}
+    lines = unpacked([n if n in read else "_" for n in given], "inputs", 8)
+    if len(lines) > 1:
+        lines = [f"{n} = inputs[{at}]" for at, n in enumerate(given) if n in read]
+    outcome = "result" if "output" in op.outputs else "output"
+    silent = [o for o, c in driver.whole.cotangents if c is None]
+    if len(op.outputs) == 1:
+        lines += [f"{n} = {outcome}" for n in op.outputs if n in (*saved, *silent)]
+    else:
+        names = [n if n in (*saved, *silent) else "_" for n in op.outputs]
+        lines += unpacked(names, outcome, 8) if set(names) != {"_"} else []
+    if silent:
+        lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+    lines += driver.dtypes(backward=True)
+    kept = [*parameters, "block", *(["low"] if driver.uses_low else []), "wide"]
+    kept += ["formed"] if driver.is_formed else []
+    lines += [f"ctx.{name} = {name}" for name in kept]
+    lines += called("ctx.save_for_backward(", saved, ")", 8)
+    return lines
+
+
+def _backward(driver: Driver) -> list[str]:
+    op = driver.plan.operation
+    saved, _ = driver.saved()
+    lines = unpacked(saved, "ctx.saved_tensors", 8)
+    if driver.is_formed:
+        given = [c for _, c in driver.whole.cotangents if c is not None]
+        lines.append("formed = None")
+        lines += called("if ctx.formed is not None and _is_plain(", given, "):", 8)
+        lines += ["    formed, ctx.formed = ctx.formed, {}", "    if not formed:"]
+        known = {n: n for n in (*driver.inputs, "formed")}
+        given = [*driver.inputs, *driver.parameters, "block", *driver.formed_arguments()]
+        given = [known.get(n, f"ctx.{n}") if n in (*saved, "formed") else f"ctx.{n}" for n in given]
+        given = ["None" if n.startswith("ctx.") and n[4:] in driver.inputs else n for n in given]
+        again = called(f"{driver.prefix}_formed(", given, ")", 16)
+        lines += indented(again, 8)
+    known = {"wanted": "ctx.needs_input_grad", "block": "ctx.block", "low": "ctx.low"}
+    known |= {"wide": "ctx.wide"} | {p: f"ctx.{p}" for p in driver.parameters}
+    given = [known.get(name, name) for name in driver.backward_arguments()]
+    floats = [t.name for t in op.inputs if t.kind == "float"]
+    lines += called(f"grads = {driver.prefix}_backward(", given, ")", 8)
+    places = {n: f"grads[{at}]" if len(floats) > 1 else "grads[0]" for at, n in enumerate(floats)}
+    results = [places.get(t.name, "None") for t in op.inputs]
+    results += ["None"] * (len(driver.parameters) + 1 + driver.is_formed)
+    whole = f"return {', '.join(results)}"
+    return lines + ([whole] if len(whole) + 8 <= COLUMNS else called("return (", results, ")", 8))
+
+
+def _options(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
+    """The table from the options of a choice to their functions."""
+    if variants[0].option is None:
+        return []
+    lines = ["_OPTIONS = {"]
+    for v in variants:
+        function, forward = names_of(op, v.option)
+        entry = f'    "{v.option}": ({function}, {forward}, {v.driver.is_formed}),'
+        if len(entry) > COLUMNS:
+            inside = (function, forward, str(v.driver.is_formed))
+            lines += [f'    "{v.option}": (', *(f"        {x}," for x in inside), "    ),"]
+        else:
+            lines.append(entry)
+    return [*lines, "}", "", ""]
+
+
+def _body(code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[Check]) -> list[str]:
+    """The lines of the public function after its docstring."""
+    op = code.operation
+    lines = checked(map(code.said, checks))
+    function, forward = names_of(op, variants[0].option)
+    forms = any(v.driver.is_formed for v in variants)
+    driver = variants[0].driver
+    for p in op.parameters:
+        if isinstance(p, Choice):
+            names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
+            message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
+            test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
+            lines += checked([code.said(refused(op, test, message))])
+            lines.append(f"function, forward, forms = _OPTIONS[{p.name}]")
+            function, forward = "function", "forward"
+    lines.append("if block is None:")
+    size = driver.size_of(driver.plan.index.extent)
+    rows = list(dict.fromkeys(r for v in variants for r in row_sizes(v.driver)))
+    lines += indented(called("block = _fitting(", [size, *rows], ")", 8), 4)
+    lines.append("else:")
+    lines += indented(called("block = _integer(", ["block", f'"{op.name}: block"'], ")", 8), 4)
+    message = "block must be positive, not {block}"
+    lines += checked([refused(op, "block < 1", message)])
+    given = [*driver.inputs, *driver.parameters, "block"]
+    tensors = driver.inputs
+    if len(tensors) > 1:
+        lines.append("if torch.compiler.is_compiling():")
+        lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
+    lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
+    lines += [f"    {line}" for line in called(f"return {forward}(", given, ")", 8)]
+    if forms:
+        floats = [t.name for t in in_turn(op) if t.kind == "float"]
+        if function == "function" and not all(v.driver.is_formed for v in variants):
+            lines.append("if forms:")
+            lines += indented(called("formed = _forming(", floats, ")", 8), 4)
+            made = called("return function.apply(", [*given, "formed"], ")", 8)
+            lines += indented(made, 4)
+        else:
+            lines += called("formed = _forming(", floats, ")", 4)
+            given = [*given, "formed"]
+    return lines + called(f"return {function}.apply(", given, ")", 4)
+
+
+def row_sizes(driver: Driver) -> list[str]:
+    """How many elements a row of the tensors of a block has: those that no other exceeds."""
+    found: dict[Poly, None] = {}
+    for s in driver.stages:
+        if s.stage.looped:
+            found |= dict.fromkeys(_row_sizes(s))
+    kept = [p for p in found if not any(covers(q, p) for q in found if q is not p)]
+    return [_product(driver, p) for p in kept if p.terms[0].factors]
+
+
+def _row_sizes(s: Scheduled) -> Iterable[Poly]:
+    op = s.stage.operation
+    inputs, known = shapes_of(op)
+    forward = forward_trace(op)
+    forward.run(s.program.forward, known)
+    outputs = {name: forward.values[name] for name in s.program.outputs}
+    backward = backward_trace(op, s.program, outputs)
+    gradients = {name: inputs[t] for t, name in s.program.gradients.items()}
+    backward.run([entry.line for entry in s.program.backward], gradients)
+    (block,) = (base_and_power(f)[0] for f in size_of(s.stage.extent).terms[0].factors)
+    for step in (*forward.steps, *backward.steps):
+        for t in elements(step.result).terms:
+            bases = [base_and_power(f) for f in t.factors]
+            if block in [b for b, _ in bases] and all(isinstance(b, Size) for b, _ in bases):
+                yield poly([_without(t, block)])
+
+
+def _without(t: Term, block: Expr) -> Term:
+    factors = tuple(f for f in t.factors if base_and_power(f)[0] is not block)
+    return make_term(t.coef, (), factors)
+
+
+def _product(driver: Driver, p: Poly) -> str:
+    """The code of a product of sizes."""
+    (t,) = p.terms
+    sizes: list[str] = [] if t.coef == 1 else [str(t.coef)]
+    for f in t.factors:
+        base, power = base_and_power(f)
+        assert isinstance(base, Size)
+        sizes += [driver.size_of(base.extent)] * int(power)
+    return " * ".join(sizes)

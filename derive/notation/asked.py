@@ -1,0 +1,47 @@
+"""What a person asks for of an operation: one of its options, names that have a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.notation.options import options
+
+
+def check_operation(op: object) -> None:
+    """An error where it is none."""
+    if not isinstance(op, Operation):
+        raise TypeError(
+            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) makes one"
+        )
+
+
+def known_option(op: Operation, option: str | None) -> str | None:
+    """The option, the first where none is named."""
+    names = [name for name, _ in options(op)]
+    if option is None:
+        return names[0]
+    if option not in names:
+        raise DeriveError(f"{op.name} has no option {option!r}")
+    return option
+
+
+def names_with_gradient(op: Operation) -> list[str]:
+    """The float equations, last first as a backward goes, and the float inputs."""
+    equations = [e.name for e in reversed(op.equations) if e.kind == "float"]
+    return equations + [t.name for t in op.inputs if t.kind == "float"]
+
+
+def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The names in which a gradient is asked for, once each."""
+    if wrt is None:
+        return None
+    known = names_with_gradient(op)
+    for name in wrt:
+        if name not in known:
+            raise DeriveError(
+                f"{op.name} has no gradient of {name}; it has those of "
+                f"{', '.join(known) or 'nothing'}"
+            )
+    return tuple(dict.fromkeys(wrt))

@@ -1,0 +1,28 @@
+"""Errors of the engine in the names of the person who wrote the operation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from derive.errors import LimitError, LoweringError
+from derive.notation.operation import Operation
+from derive.report.result import Formula
+
+
+@contextmanager
+def told_of(op: Operation, spoken: Mapping[str, str]) -> Iterator[None]:
+    """A lowering error of the engine, in the person's names and with the equations it is about."""
+    try:
+        yield
+    except LimitError as error:
+        raise LimitError(_in_given_names(str(error), spoken)) from None
+    except LoweringError as error:
+        message = _in_given_names(str(error), spoken)
+        equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
+        raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
+
+
+def _in_given_names(message: str, spoken: Mapping[str, str]) -> str:
+    return re.sub(r"@?\b[tpie]\d{3,}(~\w+)?\b", lambda m: spoken.get(m[0], m[0]), message)

@@ -1,0 +1,188 @@
+"""Modules that take an index in blocks: what they compute, keep, refuse and remember."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kit.blocked import agrees
+from torch import randint, randn
+
+import derive
+from derive import catalog, parse
+
+MLP = """
+op mlp(x[n,i], W[i,h], b[h], V[h,k]) -> y
+z[n,h] = tanh(sum[i](x[n,i]*W[i,h]) + b[h])
+y[n,k] = sum[h](z[n,h]*V[h,k])
+"""
+NORM = """
+op norm(x[n,d], g[d], b[d]=0; eps=1e-5) -> y
+m[n]   = mean[d](x[n,d])
+v[n]   = mean[d]((x[n,d] - m[n])**2)
+y[n,d] = g[d]*(x[n,d] - m[n])/sqrt(v[n] + eps) + b[d]
+"""
+BATCH = """
+op batch(x[n,d], g[d]; eps=1e-5) -> y
+m[d]   = mean[n](x[n,d])
+v[d]   = mean[n]((x[n,d] - m[d])**2)
+y[n,d] = g[d]*(x[n,d] - m[d])/sqrt(v[d] + eps)
+"""
+PAIRS = "op pairs(x[n,d], y[m,d]; s=1.0) -> k\nk = sum[n,m](exp(-s*sum[d]((x[n,d] - y[m,d])**2)))"
+SELF = "op own(x[n,d]; s=1.0) -> k\nk = mean[n,m](exp(-s*sum[d]((x[n,d] - x[m,d])**2)))"
+SEGMENTS = "op seg(x[n,d], s[n]: int, z[k]) -> y\ny[k,d] = z[k]*sum[n | s[n]==k](x[n,d]**2)"
+TWO = "op two(x[n,d], w[d]) -> y, t\ny[n] = sum[d](x[n,d]*w[d])\nt = log(sum[n](y[n]**2))"
+CAUSAL = """
+op causal(q[n,d], k[n,d], v[n,e]) -> y
+s[n,m] = sum[d](q[n,d]*k[m,d])
+p[n,m] = softmax[m | m <= n](s[n,m])
+y[n,e] = sum[m](p[n,m]*v[m,e])
+"""
+POSITIONS = "op at(x[n,d]) -> y, t\ny[n,d] = x[n,d]*cos(n*d) + size(n)\nt[d] = sum[n](x[n,d]*n)"
+LATER = "op later(x[k,n], b[k]) -> z\nz[k,n] = sin(x[k,n]) + b[k]"
+MASKED = "op masked(x[n,d], m[n]: bool) -> z\nz[d] = mean[n | m[n]](x[n,d]**2)"
+
+
+def classified(n: int, bias: bool = True, weight: bool = True):
+    def given():
+        target = randint(5, (n,))
+        target[1:2] = -100
+        linear = (randn(n, 3), randn(5, 3), target)
+        return [*linear, randn(5) if bias else None, torch.rand(5) + 0.5 if weight else None]
+
+    return given
+
+
+def test_linear_cross_entropy():
+    op = catalog.find("linear_cross_entropy")
+    agrees(op, classified(7), blocks=(3,), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (MLP, lambda: [randn(7, 3), randn(3, 6), randn(6), randn(6, 4)]),
+        (SELF, lambda: [randn(7, 3)]),
+        (TWO, lambda: [randn(7, 3), randn(3)]),
+    ],
+    ids=["mapped", "both ways", "mapped and summed"],
+)
+def test_blocks_agree_with_the_whole(text, given):
+    agrees(parse(text), given, blocks=(3, 9))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (MLP, lambda: [randn(7, 3), randn(3, 6), randn(6), randn(6, 4)]),
+        (NORM, lambda: [randn(7, 3), randn(3), randn(3)]),
+        (NORM, lambda: [randn(7, 3), randn(3), None]),
+        (BATCH, lambda: [randn(7, 3), randn(3)]),
+        (PAIRS, lambda: [randn(7, 3), randn(5, 3)]),
+        (SELF, lambda: [randn(7, 3)]),
+        (SEGMENTS, lambda: [randn(7, 3), randint(4, (7,)), randn(4)]),
+        (TWO, lambda: [randn(7, 3), randn(3)]),
+        (CAUSAL, lambda: [randn(7, 3), randn(7, 3), randn(7, 4)]),
+        (POSITIONS, lambda: [randn(7, 3)]),
+        (LATER, lambda: [randn(3, 7), randn(3)]),
+        (MASKED, lambda: [randn(7, 3), randn(7) > 0]),
+        (MLP, lambda: [randn(0, 3), randn(3, 6), randn(6), randn(6, 4)]),
+        (MLP, lambda: [randn(1, 3), randn(3, 6), randn(6), randn(6, 4)]),
+    ],
+)
+def test_blocks_of_all_sizes_agree_with_the_whole(text, given):
+    agrees(parse(text), given)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_the_catalog(reduction):
+    op = catalog.find("linear_cross_entropy")
+    for rows in (7, 1, 0):
+        agrees(op, classified(rows), reduction=reduction)
+    agrees(op, classified(7, bias=False, weight=False), reduction=reduction)
+    agrees(op, classified(7, weight=False), reduction=reduction, label_smoothing=0.1)
+    pairs = [randn(7, 3), randn(7, 3)]
+    agrees(catalog.find("info_nce"), lambda: pairs, reduction=reduction)
+    rows = [randn(7, 3), randint(3, (7,)), torch.rand(3)]
+    agrees(catalog.find("nll_loss"), lambda: rows, reduction=reduction)
+    grouped = [randn(7, 3, 2), randint(3, (7, 2)), torch.rand(3)]
+    agrees(catalog.find("cross_entropy"), lambda: grouped, reduction=reduction)
+
+
+def test_no_row_that_counts_gives_the_gradient_0():
+    f = derive.load(catalog.find("linear_cross_entropy"), "n")
+    x, w = randn(4, 3, requires_grad=True), randn(5, 3, requires_grad=True)
+    f(x, w, torch.full((4,), -100), block=2).backward()
+    assert not x.grad.any()
+    assert not w.grad.any()
+
+
+def test_cotangents_may_be_batched():
+    f = derive.load(parse("op f(x[n,d], w[d]) -> t\nt = sum[n](tanh(sum[d](x[n,d]*w[d])))"), "n")
+    x, w = randn(7, 3), randn(3, requires_grad=True)
+    cotangents = randn(4)
+    loss = f(x, w, block=2)
+    (batched,) = torch.autograd.grad(loss, w, cotangents, is_grads_batched=True, retain_graph=True)
+    (one,) = torch.autograd.grad(loss, w)
+    assert torch.allclose(batched, cotangents[:, None] * one, atol=1e-6)
+
+
+def test_no_tensor_has_more_rows_than_a_block():
+    f = derive.load(catalog.find("linear_cross_entropy"), "n")
+    x, w, t = randn(64, 3, requires_grad=True), randn(50, 3, requires_grad=True), randint(50, (64,))
+    met = []
+
+    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            met.extend(
+                y.numel() for y in torch.utils._pytree.tree_leaves(result) if hasattr(y, "numel")
+            )
+            return result
+
+    with Sizes():
+        f(x, w, t, block=4).backward()
+    assert max(met) == 4 * 50 < 64 * 50
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "said"),
+    [
+        (0, ValueError, "block must be positive, not 0"),
+        (2.5, TypeError, "block must be an integer"),
+    ],
+)
+def test_what_is_no_block(block, error, said):
+    f = derive.load(parse(TWO), "n")
+    with pytest.raises(error, match=said):
+        f(randn(7, 3), randn(3), block=block)
+
+
+def test_an_operation_with_a_block_of_its_own():
+    with pytest.raises(derive.DeriveError, match="has a block of its own"):
+        derive.source(parse("op f(x[n], block[n]) -> y\ny = sum[n](x[n]*block[n])"), "n")
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_is_compiled_and_transformed():
+    f = derive.load(catalog.find("linear_cross_entropy"), "n")
+    x, w, t = randn(6, 3), randn(5, 3), randint(5, (6,))
+    want = torch.func.grad(lambda w: torch.nn.functional.cross_entropy(x @ w.mT, t))(w)
+    for given in ({}, {"block": 2}):
+        assert torch.allclose(
+            torch.func.grad(lambda w, g=given: f(x, w, t, **g))(w), want, atol=1e-6
+        )
+        both = torch.func.vmap(torch.func.grad(lambda w, g=given: f(x, w, t, **g)))(
+            w.expand(2, 5, 3)
+        )
+        assert torch.allclose(both, want.expand(2, 5, 3), atol=1e-6)
+        made = w.clone().requires_grad_()
+        compiled = torch.compile(lambda x, w, g=given: f(x, w, t, **g), fullgraph=True)
+        compiled(x, made).backward()
+        assert torch.allclose(made.grad, want, atol=1e-6)
+    dynamic = torch.compile(lambda x, w, t: f(x, w, t), fullgraph=True, dynamic=True)
+    for n in (4, 9):
+        x, t = randn(n, 3), randint(5, (n,))
+        assert torch.allclose(dynamic(x, w, t), f(x, w, t), atol=1e-6)

@@ -1,0 +1,30 @@
+"""Lines that compute in the memory of what is read no more: in the code of sums over blocks."""
+
+from __future__ import annotations
+
+from derive import parse, source
+
+
+def body(equations: str, inputs: str) -> str:
+    text = source(parse(f"op f({inputs}) -> t\n{equations}"), "n")
+    _, _, rest = text.partition("def _f_t_formed(")
+    return rest.partition("\n\n\n")[0]
+
+
+def test_a_product_is_used_up_and_what_is_given_is_not():
+    found = body("t = sum[n,c](exp(sum[i](x[n,i]*W[i,c])*v[n,c]))", "x[n,i], W[i,c], v[n,c]")
+    assert "mul_(v)" in found or ".exp_()" in found
+    assert " x.mul_" not in found
+    assert " v.mul_" not in found
+
+
+def test_a_softmax_writes_over_what_it_reads():
+    equations = (
+        "X[n,c] = sum[i](x[n,i]*W[i,c])\nF[n,c] = log_softmax[c](X[n,c])\nt = sum[n,c](F[n,c]*v[n])"
+    )
+    assert "out=" in body(equations, "x[n,i], W[i,c], v[n]")
+
+
+def test_a_product_of_matrices_is_added_to_the_total():
+    found = body("t = sum[n,c](tanh(sum[i](x[n,i]*W[i,c])))", "x[n,i], W[i,c]")
+    assert "grad_W = _product_added(grad_W, " in found
