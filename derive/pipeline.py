@@ -33,6 +33,7 @@ from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
 from derive.module.document import document, document_joint
 from derive.module.emit import emit
+from derive.module.in_place import with_in_place
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.given import as_given
@@ -260,7 +261,8 @@ def source(op: Operation) -> str:
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
         programs = {name: program_of(code.operation, name) for name in names}
-        variants = [Variant(n, with_absent(chosen[n], p)) for n, p in programs.items()]
+        whole = {n: with_absent(chosen[n], p) for n, p in programs.items()}
+        variants = [Variant(n, with_in_place(chosen[n], p)) for n, p in whole.items()]
         derivations = [_formulas(op, option) for option in names]
         text = emit(code, variants, tests, document(op, derivations))
         return check_code(op.name, text)

@@ -113,7 +113,8 @@ class TorchOp:
     operations, ``light`` ones are written again rather than named. What ``makes`` a tensor reads
     none. One that ``contracts`` sums products, one that ``keeps`` has an argument keepdim, and one
     ``at_positions`` is an error where a position is not on the axis. ``before`` has the steps that
-    come before the last.
+    come before the last. What is ``new`` shares no memory with what it is made of, and what has
+    elements of one tensor in a memory without overlaps is ``reshaped``.
     """
 
     name: str
@@ -132,6 +133,11 @@ class TorchOp:
     keeps: bool = False
     at_positions: bool = False
     before: Callable[..., Steps] = _no_step
+    new: bool = False
+    reshaped: bool = False
+    over: str = ""
+    """What writes the result over the first operand, of that shape: "_" is a method of the same
+    name with it, ``name_``; all else is the keyword of the tensor that is written to."""
 
 
 def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
@@ -145,38 +151,49 @@ def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
 
 def _adds(name: str, source: int) -> TorchOp:
     """Elements of a source added to those of a tensor, at positions."""
-    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
+    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True, new=True, over="_")
 
 
 def _reduces(name: str, stem: str = "") -> TorchOp:
-    return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True)
+    return TorchOp(name, shapes.reduce, _of(0), stem, keeps=True, new=True)
+
+
+def _each_of(name: str, over: str = "_", stem: str = "") -> TorchOp:
+    """Computed of each element alone."""
+    return TorchOp(name, stem=stem, new=True, over=over)
 
 
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
     for n in (1, 2, 3):
-        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True)
-        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True)
-        yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True)
-        yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True)
+        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True, new=True)
+        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True, new=True)
+        yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True, new=True)
+        yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True)
         yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
         yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
 
 
+_FUNCTIONS = (
+    "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
+    "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
+)
+_ACTIVATIONS = "elu gelu leaky_relu sigmoid silu tanh"
+
 _ROWS = (
-    _view("unsqueeze", shapes.unsqueeze, light=True),
-    _view("squeeze", shapes.squeeze, light=True),
+    _view("unsqueeze", shapes.unsqueeze, light=True, reshaped=True),
+    _view("squeeze", shapes.squeeze, light=True, reshaped=True),
     _view("expand", shapes.expand, light=True, overlaps=True),
     _view("select", shapes.squeeze, light=True, at_positions=True),
     _view("transpose", shapes.transpose, light=True),
     _view("permute", shapes.permute, light=True),
     _view("movedim", shapes.movedim, light=True),
     _view("diagonal", shapes.diagonal),
-    _view("reshape", shapes.expand),
-    _view("flatten", shapes.flatten),
-    _view("unflatten", shapes.unflatten),
-    _view("_flatten", shapes.flatten),
-    _view("_unflatten", shapes.unflatten),
+    _view("reshape", shapes.expand, reshaped=True),
+    _view("flatten", shapes.flatten, reshaped=True),
+    _view("unflatten", shapes.unflatten, reshaped=True),
+    _view("_flatten", shapes.flatten, reshaped=True),
+    _view("_unflatten", shapes.unflatten, reshaped=True),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
@@ -186,43 +203,49 @@ _ROWS = (
     _reduces("sum", "total"),
     _reduces("mean", "average"),
     _reduces("logsumexp", "lse"),
-    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
+    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True, new=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shapes.expand, _of(0)),
-    _moves("gather", shapes.gather, stem="picked", at_positions=True),
-    _moves("index_select", shapes.index_select, stem="picked", at_positions=True),
-    _moves("flip", shapes.like),
-    _moves("clone", shapes.like),
+    _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
+    _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
+    _moves("flip", shapes.like, new=True),
+    _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),
-    _moves("diag_embed", shapes.diag_embed),
-    _moves("pad", shapes.pad),
-    _moves("cat", shapes.cat),
-    _moves("stack", shapes.stack),
-    TorchOp("where", None, _none, "chosen"),
-    TorchOp("_where", None, _none, "chosen"),
-    TorchOp("threshold_backward", None, stem="chosen"),
-    _moves("select_scatter", shapes.like),
-    _moves("slice_scatter", shapes.like, at_positions=True),
+    _moves("diag_embed", shapes.diag_embed, new=True),
+    _moves("pad", shapes.pad, new=True),
+    _moves("cat", shapes.cat, new=True),
+    _moves("stack", shapes.stack, new=True),
+    TorchOp("where", None, _none, "chosen", new=True),
+    TorchOp("_where", None, _none, "chosen", new=True),
+    _each_of("threshold_backward", "grad_input", "chosen"),
+    _moves("select_scatter", shapes.like, new=True),
+    _moves("slice_scatter", shapes.like, at_positions=True, new=True),
     _adds("scatter_add", 3),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
-    TorchOp("index_put", shapes.like, _of(2), at_positions=True),
-    _moves("new_zeros", shapes.expand, makes=True, stem="zeros"),
-    _moves("new_full", shapes.expand, makes=True),
-    _moves("arange", shapes.arange, makes=True, stem="position"),
-    _moves("_positions", shapes.arange, makes=True, stem="position"),
-    _moves("tensor", shapes.single, makes=True),
+    TorchOp("index_put", shapes.like, _of(2), at_positions=True, new=True, over="_"),
+    _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
+    _moves("new_full", shapes.expand, makes=True, new=True),
+    _moves("arange", shapes.arange, makes=True, stem="position", new=True),
+    _moves("_positions", shapes.arange, makes=True, stem="position", new=True),
+    _moves("tensor", shapes.single, makes=True, new=True),
     TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True, ends_in_view=True),
-    TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
-    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
+    TorchOp("addmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
+    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
     *_windows(),
-    TorchOp("exp", stem="e"),
-    TorchOp("rsqrt", stem="inverse"),
-    TorchOp("square", stem="squared"),
-    TorchOp("softmax", stem="p"),
-    TorchOp("log_softmax", stem="logp"),
-    TorchOp("_softmax_of", stem="p"),
-    TorchOp("_logsoftmax", stem="logp"),
+    _each_of("exp", stem="e"),
+    _each_of("rsqrt", stem="inverse"),
+    _each_of("square", stem="squared"),
+    *map(_each_of, _FUNCTIONS.split()),
+    *(_each_of(name, "out") for name in ("maximum", "minimum", "atan2")),
+    *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
+    *(TorchOp(name, new=True) for name in ("silu", "gelu", "softplus", "logsigmoid", "hardtanh")),
+    TorchOp("softmax", stem="p", new=True),
+    TorchOp("log_softmax", stem="logp", new=True),
+    TorchOp("_softmax_backward_data", new=True),
+    TorchOp("_log_softmax_backward_data", new=True),
+    TorchOp("_softmax_of", stem="p", new=True),
+    TorchOp("_logsoftmax", stem="logp", new=True),
     TorchOp("math.prod", stem="size"),
     TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
     TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
@@ -231,9 +254,9 @@ _ROWS = (
 )
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
-_CAST = _view("to", shapes.like)
+_CAST = _view("to", shapes.like, reshaped=True)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
-MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
+MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True, new=True)
 ELEMENTWISE = TorchOp("")
 
 ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}

@@ -1,7 +1,7 @@
 """How an autograd.Function is called: read as text by ``derive.module.templating``."""
 
 import torch
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 
 def _applied(function, *args):
@@ -9,3 +9,17 @@ def _applied(function, *args):
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: no graph, no dual numbers, no batches of it."""
+    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._are_functorch_transforms_active():
+        return False
+    for x in tensors:
+        if type(x) is not torch.Tensor or torch._C._functorch.is_legacy_batchedtensor(x):
+            return False
+    return True
