@@ -41,7 +41,6 @@ from derive.program.shapes import (
 from derive.program.tidy import Line
 from derive.program.torch_ops import ELEMENTWISE, MATMUL, TorchOp, torch_op
 
-
 ABSENT = object()
 """The value of an optional tensor that is None."""
 

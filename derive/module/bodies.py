@@ -284,14 +284,14 @@ def _body(
     taken = {op.name, *places, *(line.name for line, _ in backward), *read}
     asked = conditions(backward, program.gradients, places, taken)
     for name, alternatives in asked.names:
-        lines += _any_of(f"{name} = ", alternatives, "")
+        lines += _any_of(f"{name} = ", alternatives, "", indent)
     if len(program.gradients) > 1:
-        lines += _all_none(list(program.gradients.values()))
+        lines += _all_none(list(program.gradients.values()), indent)
     open_condition: tuple[str, ...] = ()
     for line, needs in backward:
         condition = asked.of[needs]
         if condition and condition != open_condition:
-            lines += _any_of("if ", condition, ":")
+            lines += _any_of("if ", condition, ":", indent)
         depth = 4 if condition else 0
         lines += indented(assigned(line, indent + depth), depth)
         open_condition = condition
@@ -300,20 +300,20 @@ def _body(
     return [*lines, *_returned(results, indent)]
 
 
-def _any_of(start: str, alternatives: Sequence[str], end: str) -> list[str]:
+def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
     """start + one alternative or another + end, taken apart where it is too long."""
     whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + 8 <= COLUMNS:
+    if len(whole) + indent <= COLUMNS:
         return [whole]
     first, *rest = alternatives
     return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
 
 
-def _all_none(names: Sequence[str]) -> list[str]:
+def _all_none(names: Sequence[str], indent: int) -> list[str]:
     """Statements that set the names to None, as many in one as fit a line."""
     chunks: list[list[str]] = [[]]
     for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + 8 > COLUMNS:
+        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
             chunks.append([])
         chunks[-1].append(name)
     return [" = ".join([*chunk, "None"]) for chunk in chunks]

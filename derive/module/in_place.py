@@ -71,6 +71,7 @@ def _written(
         floats=dict.fromkeys(given),
         results=tuple(program.gradients.values()),
         known=gradients,
+        places={t.name: n for n, t in enumerate(op.inputs)},
         taken={*reserved, *(line.name for line in lines)},
         is_large=lambda shape: _axes(shape) >= full,
         width=WIDTH,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from derive.program.absent import is_float
+from derive.program.absent import has_choice, is_float
 from derive.program.code import (
     Attribute,
     Binary,
@@ -27,8 +27,13 @@ from derive.program.code import (
     Method,
     Name,
     Unary,
+    names_in,
+    occurrences,
+    replaced,
+    subexpressions,
+    text,
 )
-from derive.program.needs import Needs
+from derive.program.needs import Needs, any_wanted
 from derive.program.shapes import Shape
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
@@ -69,13 +74,14 @@ class Writer:
     """Lines written in place, one after another.
 
     ``floats`` are the names of floating-point tensors, ``results`` those of what is returned,
-    ``known`` has the shapes of these, and ``taken`` are the names that mean anything;
-    ``is_large`` says which shapes are worth it.
+    ``known`` has the shapes of these, ``places`` those of inputs among the arguments, and
+    ``taken`` are the names that mean anything; ``is_large`` says which shapes are worth it.
     """
 
     floats: dict[str, None]
     results: Collection[str]
     known: Mapping[str, Shape]
+    places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
     width: int
@@ -84,29 +90,96 @@ class Writer:
     _memory: dict[str, Memory] = field(default_factory=dict)
     _busy: set[int] = field(default_factory=set)
     """The tensors that are read elsewhere, in the line at hand or after it."""
+    _asked: dict[int, dict[str, None]] = field(default_factory=dict)
+    """The inputs whose gradients alone read a tensor after the line at hand."""
+    _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[World]) -> Iterator[Entry]:
         """The lines in place; each of the worlds is one more set of tensors that may be None."""
-        read = [set(_read(line.code)) for line, _ in entries]
-        for n, (line, needs) in enumerate(entries):
-            later = set(self.results).union(*read[n + 1 :])
-            self._busy = {m for name in later for m in self._of(name).of}
-            self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
-            self._before = []
-            code, memory = self._made_of(line.code, worlds)
-            every = [*self._before, replace(line, code=code)]
-            if code is not line.code:
-                every = cut(every, self.taken, self.width, [x for x, _ in entries])
-            yield from ((x, needs) for x in every)
-            self._memory[line.name] = memory
+        pending = _placed_late(entries)
+        for n, (line, needs) in enumerate(pending):
+            joined = self._joined(line, pending[n + 1 :][:1], worlds)
+            if joined is not None:
+                pending[n + 1] = joined
+            else:
+                yield from ((x, needs) for x in self._line(line, needs, pending[n + 1 :], worlds))
             for world in worlds:
                 world.run([line], self.known)
             if is_float(line.code, self.floats):
                 self.floats[line.name] = None
             else:
                 self.floats.pop(line.name, None)
+
+    def _line(
+        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[World]
+    ) -> list[Line]:
+        """The line in place, and what comes before it."""
+        self._busy = {m for name in self.results for m in self._of(name).of}
+        self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
+        self._asked = {}
+        for x, own in later:
+            for m in {m for name in _read(x.code) for m in self._of(name).of}:
+                if set(own) & set(needs):
+                    self._busy.add(m)
+                self._asked.setdefault(m, {}).update(dict.fromkeys(own))
+        self._whole, self._before, written = line.code, [], self.written
+        code, memory = self._made_of(line.code, worlds)
+        made = replace(line, code=code)
+        if not self._fits(made):
+            self._before, self.written = [], written
+            made, memory = line, self._made_of(line.code, ())[1]
+        self._memory[line.name] = memory
+        every = [*self._before, made]
+        chosen = [has_choice(x.code) for x in every]
+        among = [x for x, _ in later]
+        parts = (
+            [x] if c else cut([x], self.taken, self.width, among)
+            for x, c in zip(every, chosen, strict=True)
+        )
+        return [x for own in parts for x in own]
+
+    def _fits(self, line: Line) -> bool:
+        """Whether the line has room, or may be cut: what a choice computes stays in it."""
+        match line.code:
+            case Conditional(_, then, other):
+                parts = (then, other)
+            case _:
+                parts = (line.code,) if has_choice(line.code) else ()
+        return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
+
+    def _joined(
+        self, line: Line, following: Sequence[Entry], worlds: Sequence[World]
+    ) -> Entry | None:
+        """The next line with a - t.scatter_add(d, i, s) as (a - t).scatter_add(d, i, -s).
+
+        What is added to has no memory of its own then: it is a number expanded, or given.
+        """
+        for reader, needs in following:
+            match line.code:
+                case Method(target, "scatter_add" | "index_add" as name, (dim, index, source)):
+                    pass
+                case _:
+                    return None
+            if self._made_of(target, worlds)[1].writable:
+                return None
+            for part in subexpressions(reader.code):
+                match part:
+                    case Binary("+" | "-" as op, total, Name(read)) if read == line.name:
+                        pass
+                    case Binary("+" as op, Name(read), total) if read == line.name:
+                        pass
+                    case _:
+                        continue
+                if any(w.shape(total) != w.shape(line.code) for w in worlds):
+                    return None
+                if not (self._is_float(total, worlds) and self._is_large(total, worlds)):
+                    return None
+                added = Unary("-", source) if op == "-" else source
+                whole = Method(Binary(op, total, target), name, (dim, index, added))
+                return replace(reader, code=replaced(reader.code, {part: whole})), needs
+        return None
 
     def _of(self, name: str) -> Memory:
         return self._memory.get(name, _OTHERS)
@@ -135,6 +208,9 @@ class Writer:
                 return Conditional(test, one[0], two[0]), _either(code, one[1], two[1])
         if not (_read_parts(code) or torch_op(code).makes):
             return code, _OTHERS
+        match code:
+            case Binary("*", Unary("-", a), b) if self._is_like(a, code, worlds):
+                code = Unary("-", Binary("*", a, b))
         fused = self._product_added(code, worlds, alone)
         if fused is not None:
             return fused
@@ -143,11 +219,13 @@ class Writer:
         new = code.map(lambda _: next(left)[0])
         for place, make in _ways(code):
             memory = found[place][1]
-            if self._may_write(code.parts()[place], code, memory, worlds):
-                made = make(self, new, alone)
-                if made is not None:
-                    self.written += 1
-                    return made, memory
+            if not self._may_write(code.parts()[place], code, memory, worlds):
+                continue
+            asked = self._asked_of(memory)
+            made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
+            if made is not None:
+                self.written += 1
+                return made, self._new() if asked else memory
         return new, self._memory_of(code, [memory for _, memory in found])
 
     def _product_added(
@@ -164,14 +242,16 @@ class Writer:
         if not all(self._is_float(x, worlds) for x in (total, a, b)):
             return None
         product = Binary("*", a, b)
-        if any(w.shape(product) != w.shape(code) for w in worlds) or not self._is_large(code, worlds):
+        if any(w.shape(product) != w.shape(code) for w in worlds) or not self._is_large(
+            code, worlds
+        ):
             return None
         before, written = list(self._before), self.written
         (x, memory), (left, one), (right, two) = (
             self._made_of(part, worlds, alone) for part in (total, a, b)
         )
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
-        if self._may_write(total, code, memory, worlds):
+        if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
             self.written += 2
             return Method(x, "addcmul_", (left, right, *value)), memory
         if any(self._may_write(p, code, m, worlds) for p, m in ((a, one), (b, two))):
@@ -193,8 +273,31 @@ class Writer:
         """Whether the result of the code may stand where the operand does."""
         if not memory.writable or memory.of & self._busy or not self._is_float(operand, worlds):
             return False
+        return self._is_like(operand, code, worlds)
+
+    def _is_like(self, operand: Code, code: Code, worlds: Sequence[World]) -> bool:
+        """Whether an operand has as many elements as the result, and these are many."""
         same = all(w.shape(operand) == w.shape(code) for w in worlds)
         return same and self._is_large(code, worlds)
+
+    def _asked_of(self, memory: Memory) -> Needs:
+        """The inputs whose gradients read the memory later; that of the line at hand is none."""
+        return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
+
+    def _unless(self, asked: Needs, code: Code, new: Code, place: int) -> Code | None:
+        """x op y where one of these gradients is asked for, else written over the operand.
+
+        Where they are, the operand stays as it is; where not, nothing reads it any more.
+        """
+        if code is not self._whole or not isinstance(new, Binary):
+            return None
+        parts = list(new.parts())
+        other = parts[1 - place]
+        parts[1 - place] = other if isinstance(other, Literal) else self.named(other, True)
+        assert isinstance(parts[1 - place], Code)
+        plain = Binary(new.op, *parts)
+        written = _method(plain, place, _METHODS[new.op])
+        return Conditional(any_wanted(asked, self.places), plain, written)
 
     def _memory_of(self, code: Code, parts: Sequence[Memory]) -> Memory:
         op = torch_op(code)
@@ -233,6 +336,10 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
             yield 0, lambda writer, new, alone: Method(new.parts()[0], "neg_")
         case Method(_, name) if torch_op(code).over == "_":
             yield 0, lambda writer, new, alone: Method(new.parts()[0], f"{name}_", new.parts()[1:])
+        case Function("torch.where", (mask, _, Literal())):
+            yield 1, lambda writer, new, alone: _filled(new.parts()[1], Unary("~", mask), new, 2)
+        case Function("torch.where", (mask, Literal(), _)):
+            yield 2, lambda writer, new, alone: _filled(new.parts()[2], mask, new, 1)
         case Function() if torch_op(code).over not in ("", "_"):
             yield 0, _keyword
 
@@ -243,6 +350,16 @@ def _method(code: Code, place: int, name: str) -> Code:
     return Method(parts[place], name, (parts[1 - place],))
 
 
+def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
+    """x.masked_fill_(mask, number)"""
+    mask = (
+        mask.operand.operand
+        if isinstance(mask, Unary) and isinstance(mask.operand, Unary)
+        else mask
+    )
+    return Method(x, "masked_fill_", (mask, code.parts()[number]))
+
+
 def _keyword(writer: Writer, code: Code, alone: bool) -> Code | None:
     """f(x, .., out=x)"""
     assert isinstance(code, Function)
@@ -251,6 +368,23 @@ def _keyword(writer: Writer, code: Code, alone: bool) -> Code | None:
     if name is None:
         return None
     return Function(code.name, (name, *others, Keyword(torch_op(code).over, name)))
+
+
+def _placed_late(entries: Sequence[Entry]) -> list[Entry]:
+    """The lines, each that places elements right before the one that reads it."""
+    result = list(entries)
+    for line, needs in entries:
+        if not (isinstance(line.code, Method) and line.code.name in ("scatter_add", "index_add")):
+            continue
+        at = result.index((line, needs))
+        readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]
+        once = len(readers) == 1 and occurrences(result[readers[0]][0].code)[Name(line.name)] == 1
+        if line.kept or not once or result[readers[0]][1] != needs:
+            continue
+        between = result[at + 1 : readers[0]]
+        if not {x.name for x, _ in between} & {line.name, *names_in(line.code)}:
+            result[at : readers[0]] = [*between, (line, needs)]
+    return result
 
 
 def _either(code: Conditional, one: Memory, two: Memory) -> Memory:
@@ -269,7 +403,7 @@ def _read_parts(code: Code) -> tuple[Code, ...]:
             return args
         case Method(_, _, args) if torch_op(code).makes:
             return args
-    return code.parts()  # type: ignore[no-any-return]
+    return code.parts()
 
 
 def _read(code: Code) -> Iterator[str]:

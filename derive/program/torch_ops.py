@@ -168,8 +168,12 @@ def _windows() -> Iterator[TorchOp]:
     for n in (1, 2, 3):
         yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True, new=True)
         yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True, new=True)
-        yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True, new=True)
-        yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True)
+        yield TorchOp(
+            f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True, new=True
+        )
+        yield TorchOp(
+            f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True
+        )
         yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
         yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
 

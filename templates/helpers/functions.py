@@ -12,14 +12,10 @@ def _applied(function, *args):
 
 
 def _alone(*tensors):
-    """Whether what is made of these may be changed: no graph, no dual numbers, no batches of it."""
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
         return False
-    if torch.compiler.is_compiling():
-        return True
-    if torch._C._are_functorch_transforms_active():
-        return False
-    for x in tensors:
-        if type(x) is not torch.Tensor or torch._C._functorch.is_legacy_batchedtensor(x):
-            return False
-    return True
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
