@@ -144,7 +144,7 @@ class Writer:
         """Whether the line has room, or may be cut: what a choice computes stays in it."""
         match line.code:
             case Conditional(_, then, other):
-                parts = (then, other)
+                parts: tuple[Code, ...] = (then, other)
             case _:
                 parts = (line.code,) if has_choice(line.code) else ()
         return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
@@ -217,15 +217,16 @@ class Writer:
         found = [self._made_of(part, worlds, alone) for part in code.parts()]
         left = iter(found)
         new = code.map(lambda _: next(left)[0])
-        for place, make in _ways(code):
-            memory = found[place][1]
-            if not self._may_write(code.parts()[place], code, memory, worlds):
-                continue
-            asked = self._asked_of(memory)
+        ways = [
+            (self._asked_of(found[place][1]), place, make)
+            for place, make in _ways(code)
+            if self._may_write(code.parts()[place], code, found[place][1], worlds)
+        ]
+        for asked, place, make in sorted(ways, key=lambda way: bool(way[0])):
             made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
             if made is not None:
                 self.written += 1
-                return made, self._new() if asked else memory
+                return made, self._new() if asked else found[place][1]
         return new, self._memory_of(code, [memory for _, memory in found])
 
     def _product_added(
