@@ -143,14 +143,14 @@ def test_one_tensor_may_be_two_inputs_and_two_cotangents():
 def test_a_choice_is_that_of_torch_in_each_mode(other, row):
     op = derive.parse(
         "op f(x[i,j], z[i,j], m[i,j]: bool) -> y\n"
-        f"y[i,j] = where(m[i,j], x[i,j]**2, {'z[i,j]**3' if other == 'tensor' else other}*1)"
+        f"y[i,j] = where(m[i,j], x[i,j]**2, {'z[i,j]**3' if other == 'tensor' else other}) + z[i,j]"
     )
     f = derive.load(op)
     x, z = (torch.rand(71, 73, dtype=torch.float64, requires_grad=True) for _ in range(2))
     m = torch.rand(71, 1 if row else 73).expand(71, 73) > 0.5
 
     def g(x, z, m):
-        return torch.where(m, x**2, z**3 if other == "tensor" else other * torch.ones_like(x))
+        return z + torch.where(m, x**2, z**3 if other == "tensor" else other * torch.ones_like(x))
 
     torch.testing.assert_close(f(x, z, m), g(x, z, m))
     with torch.no_grad():
