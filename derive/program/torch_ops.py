@@ -183,6 +183,7 @@ _FUNCTIONS = (
     "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
 )
 _ACTIVATIONS = "elu gelu leaky_relu sigmoid silu tanh"
+_SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
 _ROWS = (
     _view("unsqueeze", shapes.unsqueeze, light=True, reshaped=True),
@@ -243,7 +244,7 @@ _ROWS = (
     *map(_each_of, _FUNCTIONS.split()),
     *(_each_of(name, "out") for name in ("maximum", "minimum", "atan2")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
-    *(TorchOp(name, new=True) for name in ("silu", "gelu", "softplus", "logsigmoid", "hardtanh")),
+    *(TorchOp(name, new=True) for name in _SMOOTH.split()),
     TorchOp("softmax", stem="p", new=True),
     TorchOp("log_softmax", stem="logp", new=True),
     TorchOp("_softmax_backward_data", new=True),

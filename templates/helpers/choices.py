@@ -1,7 +1,7 @@
 """One of two values by a mask: read as text by ``derive.module.templating``."""
 
 import torch
-from functions import _alone
+from own import _kept
 
 
 def _where(mask, x, y):
@@ -21,10 +21,3 @@ def _where(mask, x, y):
     chosen, other = _kept(x, kept), _kept(y, left)
     own = chosen is kept and other is left
     return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; written over kept where that may be changed."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
