@@ -15,6 +15,9 @@ import derive  # noqa: E402
 from derive.check.calling import called, cotangents_of, tensors_of  # noqa: E402
 from derive.check.samples import cases  # noqa: E402
 
+# torch vmaps the derivative of unfold in a loop.
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 FUNCTIONS = {}
 
