@@ -37,6 +37,7 @@ from derive.module.bodies import Variant
 from derive.module.checks import checks, filled, one_dtype
 from derive.module.document import document, document_joint, kernels_of
 from derive.module.emit import emit
+from derive.module.in_place import with_in_place
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
 from derive.notation.asked import check_operation, known_names, known_option
@@ -256,9 +257,10 @@ def source(op: Operation, blocks: str | None = None) -> str:
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
         programs = {name: program_of(code.operation, name) for name in names}
+        whole = {n: with_absent(chosen[n], p) for n, p in programs.items()}
         variants = [
-            Variant(n, with_absent(chosen[n], p), own_tangent(code.operation, n))
-            for n, p in programs.items()
+            Variant(n, with_in_place(chosen[n], p), own_tangent(code.operation, n))
+            for n, p in whole.items()
         ]
         derivations = [_formulas(op, option) for option in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]

@@ -1,7 +1,7 @@
 """The code of an operation followed with shapes in place of tensors.
 
 A group of axes is one axis of as many elements; flags are False, and every optional tensor is
-given.
+given unless its value is ABSENT.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ from derive.program.shapes import (
 )
 from derive.program.tidy import Line
 from derive.program.torch_ops import ELEMENTWISE, MATMUL, TorchOp, torch_op
+
+ABSENT = object()
+"""The value of an optional tensor that is None."""
+
+_NONE = Literal("None")
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,11 @@ class Trace:
                 value = replace(value, shape=declared)
             self.values[line.name] = value
 
+    def truth(self, test: Code) -> bool | None:
+        """Whether a test holds; None where that is not known."""
+        found = self._value(test)
+        return found if isinstance(found, bool) else None
+
     def shape(self, code: Code) -> Shape | None:
         """The shape of a tensor; None where the code is none."""
         value = self._value(code)
@@ -107,7 +117,8 @@ class Trace:
             case Binary(op, left, right):
                 return self._binary(op, self._value(left), self._value(right))
             case Conditional(test, then, other):
-                return self._value(other if self._value(test) is False else then)
+                chosen = other if self._value(test) is False else then
+                return ABSENT if chosen is _NONE else self._value(chosen)
             case Method(obj, _, args):
                 return self._call(code, (self._value(obj),), args)
             case Function(_, args):
@@ -151,7 +162,7 @@ class Trace:
 
     def _binary(self, op: str, a: Any, b: Any) -> Any:
         if op == "is":
-            return False
+            return a is ABSENT
         if not isinstance(a, Tensor) and not isinstance(b, Tensor):
             return _of_truths(op, a, b) if op in ("and", "or") else _of_numbers(op, a, b)
         if op == "/" and not isinstance(a, Tensor):

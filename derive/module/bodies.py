@@ -283,7 +283,7 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
     program = variant.program
     lines = []
     if program.first_order:
-        lines.append("if not torch.is_grad_enabled() and forward_ad._current_level < 0:")
+        lines += called("if _alone(", _cotangents(program), "):", 8)
         name = _first_name(op, variant.option)
         made = called(f"return {name}(", ["ctx", *_cotangents(program)], ")", 12)
         lines += [f"    {line}" for line in made]

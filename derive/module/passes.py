@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.blocks.stages import Stage
 from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.trace import Trace
-from derive.module.in_place import in_place
+from derive.module.formed_in_place import in_place
 from derive.module.statements import COLUMNS, assigned, called, indented
 from derive.program.apart import apart
 from derive.program.code import (

@@ -207,7 +207,7 @@ def softmaxes_shared(
             made: Code = Method(Name(line.name), "exp")
             alone = sum(occurrences(x.code)[softmax] for x, _ in result) == 1
             if not set(own) <= set(wanted):
-                test = _any_wanted(wanted, places)
+                test = any_wanted(wanted, places)
                 if len(f"p = {text(Conditional(test, made, softmax))}") > width:
                     name = numbered(f"with_{line.name}", taken)
                     result.insert(first, (Line(name, test), own))
@@ -235,7 +235,7 @@ def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], 
     return reader + (at < before and reader < before)
 
 
-def _any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
+def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
     """Whether the gradient of one of these inputs is asked for."""
     asked = Attribute(Name("ctx"), "needs_input_grad")
     each: list[Code] = [Subscript(asked, (literal(places[tensor]),)) for tensor in needs]

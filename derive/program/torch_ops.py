@@ -133,7 +133,8 @@ class TorchOp:
     ``at_positions`` is an error where a position is not on the axis, a ``limited`` one for some
     numbers. One that ``slips`` has a rule of its own in forward mode which somewhere is not
     finite or is off, or whose derivative is, where the tangent is finite. ``before`` has the steps
-    that come before the last.
+    that come before the last. What is ``new`` shares no memory with what it is made of, and what
+    has elements of one tensor in a memory without overlaps is ``reshaped``.
     """
 
     name: str
@@ -160,6 +161,11 @@ class TorchOp:
     absent: tuple[tuple[int, int], ...] = ()
     """The places of arguments that may be None, and the number that it stands for."""
     before: Callable[..., Steps] = _no_step
+    new: bool = False
+    reshaped: bool = False
+    over: str = ""
+    """What writes the result over the first operand, of that shape: "_" is a method of the same
+    name with it, ``name_``; all else is the keyword of the tensor that is written to."""
 
 
 def _view(name: str, shape: Callable[..., Shape], free: bool = True, **columns: Any) -> TorchOp:
@@ -173,11 +179,12 @@ def _moves(name: str, shape: Callable[..., Shape], **columns: Any) -> TorchOp:
 
 def _adds(name: str, source: int) -> TorchOp:
     """Elements of a source added to those of a tensor, at positions."""
-    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True)
+    return TorchOp(name, shapes.like, _of(source), "placed", at_positions=True, new=True, over="_")
 
 
 def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -> TorchOp:
-    return TorchOp(name, shapes.reduce, _of(0), stem, suffix, keeps=True, slips=slips)
+    given = name, shapes.reduce, _of(0), stem, suffix
+    return TorchOp(*given, keeps=True, slips=slips, new=True)
 
 
 def _several(
@@ -186,32 +193,48 @@ def _several(
     return TorchOp(name, shape, _normalised, stem, several=True, absent=absent)
 
 
+def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> TorchOp:
+    """Computed of each element alone."""
+    return TorchOp(name, stem=stem, suffix=suffix, new=True, over=over)
+
+
 def _windows() -> Iterator[TorchOp]:
     """Those that are there for one, two and three axes of windows."""
     for n in (1, 2, 3):
-        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True)
-        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True)
-        yield TorchOp(f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True)
-        yield TorchOp(f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True)
+        yield TorchOp(f"conv{n}d", shapes.conv, _conv, contracts=True, new=True)
+        yield TorchOp(f"conv{n}d_input", shapes.conv_input, _conv_input, contracts=True, new=True)
+        yield TorchOp(
+            f"conv{n}d_weight", shapes.conv_weight, _conv_weight, contracts=True, new=True
+        )
+        yield TorchOp(
+            f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True
+        )
         yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
         yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, _spread)
         yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
 
 
+_FUNCTIONS = (
+    "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
+    "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
+)
+_ACTIVATIONS = "elu gelu leaky_relu sigmoid silu tanh"
+_SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
+
 _ROWS = (
-    _view("unsqueeze", shapes.unsqueeze, light=True),
-    _view("squeeze", shapes.squeeze, light=True),
+    _view("unsqueeze", shapes.unsqueeze, light=True, reshaped=True),
+    _view("squeeze", shapes.squeeze, light=True, reshaped=True),
     _view("expand", shapes.expand, light=True, overlaps=True),
     _view("select", shapes.squeeze, light=True, at_positions=True),
     _view("transpose", shapes.transpose, light=True),
     _view("permute", shapes.permute, light=True),
     _view("movedim", shapes.movedim, light=True),
     _view("diagonal", shapes.diagonal),
-    _view("reshape", shapes.expand),
-    _view("flatten", shapes.flatten),
-    _view("unflatten", shapes.unflatten),
-    _view("_flatten", shapes.flatten),
-    _view("_unflatten", shapes.unflatten),
+    _view("reshape", shapes.expand, reshaped=True),
+    _view("flatten", shapes.flatten, reshaped=True),
+    _view("unflatten", shapes.unflatten, reshaped=True),
+    _view("_flatten", shapes.flatten, reshaped=True),
+    _view("_unflatten", shapes.unflatten, reshaped=True),
     _view("narrow", shapes.narrow, free=False, at_positions=True),
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
@@ -221,37 +244,37 @@ _ROWS = (
     _reduces("sum", "total", "sum"),
     _reduces("mean", "average", "mean"),
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
-    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True),
+    TorchOp("vector_norm", shapes.norm, _of(0), keeps=True, new=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
     TorchOp("sum_to_size", shapes.expand, _of(0)),
-    _moves("gather", shapes.gather, stem="picked", at_positions=True),
-    _moves("index_select", shapes.index_select, stem="picked", at_positions=True),
-    _moves("_gathered", shapes.gather, stem="picked", at_positions=True),
-    _moves("flip", shapes.like),
-    _moves("clone", shapes.like),
+    _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
+    _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
+    _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
+    _moves("flip", shapes.like, new=True),
+    _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),
-    _moves("diag_embed", shapes.diag_embed),
-    _moves("pad", shapes.pad),
-    _moves("cat", shapes.cat),
-    _moves("stack", shapes.stack),
-    TorchOp("where", None, _none, "chosen"),
-    TorchOp("_where", None, _none, "chosen"),
-    TorchOp("threshold_backward", None, stem="chosen"),
-    _moves("select_scatter", shapes.like),
-    _moves("slice_scatter", shapes.like, at_positions=True),
+    _moves("diag_embed", shapes.diag_embed, new=True),
+    _moves("pad", shapes.pad, new=True),
+    _moves("cat", shapes.cat, new=True),
+    _moves("stack", shapes.stack, new=True),
+    TorchOp("where", None, _none, "chosen", new=True),
+    TorchOp("_where", None, _none, "chosen", new=True),
+    _each_of("threshold_backward", "grad_input", "chosen"),
+    _moves("select_scatter", shapes.like, new=True),
+    _moves("slice_scatter", shapes.like, at_positions=True, new=True),
     _adds("scatter_add", 3),
     _adds("_scatter_added", 3),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
-    TorchOp("index_put", shapes.like, _of(2), at_positions=True),
-    _moves("new_zeros", shapes.expand, makes=True, stem="zeros"),
-    _moves("new_full", shapes.expand, makes=True),
-    _moves("arange", shapes.arange, makes=True, stem="position"),
-    _moves("_positions", shapes.arange, makes=True, stem="position"),
-    _moves("tensor", shapes.single, makes=True),
+    TorchOp("index_put", shapes.like, _of(2), at_positions=True, new=True, over="_"),
+    _moves("new_zeros", shapes.expand, makes=True, stem="zeros", new=True),
+    _moves("new_full", shapes.expand, makes=True, new=True),
+    _moves("arange", shapes.arange, makes=True, stem="position", new=True),
+    _moves("_positions", shapes.arange, makes=True, stem="position", new=True),
+    _moves("tensor", shapes.single, makes=True, new=True),
     TorchOp("einsum", shapes.einsum, _einsum, "product", contracts=True, ends_in_view=True),
-    TorchOp("addmm", shapes.addmm, _addmm, contracts=True),
-    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True),
+    TorchOp("addmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
+    TorchOp("baddbmm", shapes.addmm, _addmm, contracts=True, new=True, over="out"),
     *_windows(),
     _several("_layer_normed", shapes.rows_normalised, (2, 1), (3, 0)),
     _several("_batch_normed", shapes.normalised(1, 2), (1, 1), (2, 0)),
@@ -264,24 +287,28 @@ _ROWS = (
     TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     TorchOp("atan2", slips=True),  # nan at (0, 0)
-    TorchOp("exp", stem="e", suffix="exp"),
-    TorchOp("rsqrt", stem="inverse_root", suffix="inverse_root"),
-    TorchOp("sqrt", stem="root", suffix="root"),
-    TorchOp("square", stem="squared", suffix="squared"),
-    TorchOp("abs", stem="magnitude", suffix="magnitude"),
-    TorchOp("log", stem="logarithm", suffix="log"),
-    TorchOp("sigmoid", stem="gate", suffix="sigmoid"),
-    TorchOp("tanh", stem="bounded", suffix="tanh"),
-    TorchOp("relu", stem="positive", suffix="positive"),
-    TorchOp("clamp", stem="clamped", suffix="clamped"),
-    TorchOp("sign", stem="sign", suffix="sign"),
-    TorchOp("softmax", stem="p"),
-    TorchOp("log_softmax", stem="logp"),
-    TorchOp("_softmax_of", stem="p"),
-    TorchOp("_logsoftmax", stem="logp"),
-    *map(TorchOp, ("_softmax_slope", "_logsoftmax_slope")),
-    *(TorchOp(name, limited=True) for name in ("hardtanh", "softshrink", "huber_loss")),
-    TorchOp("smooth_l1_loss", limited=True),
+    *(_each_of(name) for name in _FUNCTIONS.split()),
+    _each_of("exp", stem="e", suffix="exp"),
+    _each_of("rsqrt", stem="inverse_root", suffix="inverse_root"),
+    _each_of("sqrt", stem="root", suffix="root"),
+    _each_of("square", stem="squared", suffix="squared"),
+    _each_of("abs", stem="magnitude", suffix="magnitude"),
+    _each_of("log", stem="logarithm", suffix="log"),
+    _each_of("sigmoid", stem="gate", suffix="sigmoid"),
+    _each_of("tanh", stem="bounded", suffix="tanh"),
+    _each_of("relu", stem="positive", suffix="positive"),
+    _each_of("clamp", stem="clamped", suffix="clamped"),
+    _each_of("sign", stem="sign", suffix="sign"),
+    *(_each_of(name, "out") for name in ("maximum", "minimum")),
+    *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
+    *(TorchOp(name, new=True) for name in _SMOOTH.split()),
+    TorchOp("softmax", stem="p", new=True),
+    TorchOp("log_softmax", stem="logp", new=True),
+    TorchOp("_softmax_of", stem="p", new=True),
+    TorchOp("_logsoftmax", stem="logp", new=True),
+    *(TorchOp(name, new=True) for name in ("_softmax_slope", "_logsoftmax_slope")),
+    *(TorchOp(name, limited=True, new=True) for name in ("hardtanh", "softshrink", "huber_loss")),
+    TorchOp("smooth_l1_loss", limited=True, new=True),
     TorchOp("math.prod", stem="size"),
     TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
     TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
@@ -290,9 +317,9 @@ _ROWS = (
 )
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: row for row in _ROWS}
-_CAST = _view("to", shapes.like)
+_CAST = _view("to", shapes.like, reshaped=True)
 """To the dtype that a body computes in: nothing, where tensors come in it."""
-MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True)
+MATMUL = TorchOp("@", shapes.matmul, _matmul, contracts=True, new=True)
 ELEMENTWISE = TorchOp("")
 _POWER = TorchOp("pow", slips=True)
 """With an exponent that is no whole number: x**(p - 2) is infinite at 0 for p = 1.25."""

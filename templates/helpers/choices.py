@@ -1,6 +1,7 @@
 """One of two values by a mask: read as text by ``derive.module.templating``."""
 
 import torch
+from own import _kept
 
 
 def _where(mask, x, y):
@@ -12,9 +13,11 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other

@@ -8,7 +8,7 @@ from derive.notation.asked import check_operation, known_names, known_option, na
 
 OP = derive.parse(
     "op f(x[i], t[i]: int, w[i]; to=mean|sum -> mean: m | sum: s) -> m, s\n"
-    "h[i] = x[i]*w[i]\nm = mean[i](h[i])\ns = sum[i](h[i]) + 0*sum[i](x[i]*t[i])"
+    "h[i] = x[i]*w[i]\nm = mean[i](h[i])\ns = sum[i](h[i]*t[i])"
 )
 
 

@@ -460,7 +460,7 @@ def assert_blind(op):
     """On lines of any length: where a long one is broken depends on the length of names."""
     with pytest.MonkeyPatch.context() as patch, anew("program_of"):
         lines = ("emit.COLUMNS", "bodies.COLUMNS", "public.COLUMNS", "statements.COLUMNS")
-        widths = (*lines, "absent.WIDTH", "axes.SHORT")
+        widths = (*lines, "absent.WIDTH", "in_place.WIDTH", "axes.SHORT")
         for name in (f"module.{width}" for width in widths):
             patch.setattr(f"derive.{name}", 10_000)
         for name in ("forward", "program", "tangent"):
