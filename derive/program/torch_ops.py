@@ -257,8 +257,9 @@ _ROWS = (
     TorchOp("_softmax_of", stem="p"),
     TorchOp("_logsoftmax", stem="logp"),
     *map(TorchOp, ("_softmax_slope", "_logsoftmax_slope")),
-    *(TorchOp(name, limited=True) for name in ("hardtanh", "softshrink", "huber_loss")),
-    TorchOp("smooth_l1_loss", limited=True),
+    *(TorchOp(name, limited=True) for name in ("hardtanh", "softshrink", "smooth_l1_loss")),
+    TorchOp("huber_loss", limited=True, slips=True),  # once only
+    TorchOp("hardsigmoid", slips=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
     TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
     TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),
