@@ -307,8 +307,12 @@ _ROWS = (
     TorchOp("_softmax_of", stem="p", new=True),
     TorchOp("_logsoftmax", stem="logp", new=True),
     *(TorchOp(name, new=True) for name in ("_softmax_slope", "_logsoftmax_slope")),
-    *(TorchOp(name, limited=True, new=True) for name in ("hardtanh", "softshrink", "huber_loss")),
-    TorchOp("smooth_l1_loss", limited=True, new=True),
+    *(
+        TorchOp(name, limited=True, new=True)
+        for name in ("hardtanh", "softshrink", "smooth_l1_loss")
+    ),
+    TorchOp("huber_loss", limited=True, slips=True, new=True),  # once only
+    TorchOp("hardsigmoid", slips=True, new=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
     TorchOp("_product_of_others", shapes.like, before=_before_others, ends_in_view=True),
     TorchOp("_product_before", shapes.like, before=_before_product, ends_in_view=True),

@@ -7,7 +7,7 @@ from derive.errors import DeriveError
 from derive.notation.asked import check_operation, known_names, known_option, names_with_gradient
 
 OP = derive.parse(
-    "op f(x[i], t[i]: int, w[i]; to=mean|sum -> mean: m | sum: s) -> m, s\n"
+    "op f(x[i], t[i]: int, w[i]; to=mean|sum) -> mean: m | sum: s\n"
     "h[i] = x[i]*w[i]\nm = mean[i](h[i])\ns = sum[i](h[i]*t[i])"
 )
 
