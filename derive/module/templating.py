@@ -49,7 +49,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "dtypes", "ieee", "positions", "scans", "softmaxes", "views"),
-    *("choices", "functions", "norms"),
+    *("choices", "norms", "functions"),
 )
 """The files of functions, each of which stands before those that it calls."""
 
