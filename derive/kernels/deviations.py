@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from derive.algebra.expr import Access, Expr, free_indices, tensors, walk
 from derive.algebra.poly import (
@@ -30,13 +32,14 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
     """What is squared and summed on the way from the body down, with the indices of the sum."""
     pending: list[tuple[Expr, int]] = [(body, 0)]
     met: set[Expr] = set()
+    ways = _Ways(find)
     while pending:
         e, depth = pending.pop(0)
         for part in walk(e):
             if isinstance(part, Access) and part not in met:
                 met.add(part)
                 let = _plain(find, part.tensor)
-                if let is not None and depth < _DEEPEST and _divides(let.body, find, _DEEPEST):
+                if let is not None and ways.lead(part.tensor, _DEEPEST - depth):
                     pending.append((let.body_at(part.positions), depth + 1))
             elif isinstance(part, Term) and part.binders:
                 for f in part.factors:
@@ -46,15 +49,35 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[Expr, Axes]]:
                         yield base, own
 
 
-def _divides(body: Poly, find: Find, depth: int) -> bool:
-    """Whether a square is summed in the body, or in what it is defined by."""
-    for part in walk(body):
-        if isinstance(part, Term) and part.binders:
-            if any(base_and_power(f)[1] == 2 for f in part.factors):
-                return True
-    names = sorted(tensors(body)) if depth else ()
-    lets = (let for name in names if (let := _plain(find, name)) is not None)
-    return any(_divides(let.body, find, depth - 1) for let in lets)
+@dataclass(frozen=True)
+class _Ways:
+    """Which names lead to a square that is summed, in so many steps."""
+
+    find: Find
+    known: dict[tuple[str, int], bool] = field(default_factory=dict)
+
+    def lead(self, name: str, depth: int) -> bool:
+        """Whether the definition has one, or a name in it leads to one."""
+        key = name, depth
+        if key not in self.known:
+            let = _plain(self.find, name) if depth else None
+            own = let is not None and (
+                _sums_square(let.body)
+                or any(self.lead(n, depth - 1) for n in sorted(tensors(let.body)))
+            )
+            self.known[key] = own
+        return self.known[key]
+
+
+@lru_cache(maxsize=1024)
+def _sums_square(body: Poly) -> bool:
+    """Whether a square is summed somewhere in the body."""
+    return any(
+        isinstance(part, Term)
+        and part.binders
+        and any(base_and_power(f)[1] == 2 for f in part.factors)
+        for part in walk(body)
+    )
 
 
 def candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:

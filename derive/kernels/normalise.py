@@ -8,7 +8,7 @@ the mean of squares has another divisor than the number of elements, k times the
 
     (k*mean + eps)^(-1/2)  =  k^(-1/2) * (mean + eps/k)^(-1/2)
 
-so that w takes the factor.
+so that the kernel has a scale beside the weight.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class _Call:
     def part(self, number: int, binders: Axes = ()) -> Poly:
         """One of its results."""
         f = self.found
-        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight))
+        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.root))
         return atom(Part(f.kind.backward.name, number, args, f.axes, f.along, binders))
 
 
@@ -185,7 +185,8 @@ class _Output:
 
     def made(self, named: Named) -> Poly:
         """The whole."""
-        f, args = self.found, (self.found.x, _lone(self.weight), _lone(self.bias), self.found.eps)
+        f = self.found
+        args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.root))
         known = f.statistics(named)
         kernel = Part(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
         return add(self.left, mul(self.outside, atom(kernel)))
@@ -234,10 +235,7 @@ class Normalised:
         for b in (bias, ZERO) if bias.terms else (ZERO,):
             left = level.without(add(whole, b))
             if left is not None:
-                if inside is not ONE:
-                    return _Output(f, left, outside, mul(inside, f.root), b)
-                if f.k is ONE or not b.terms:
-                    return _Output(f, left, mul(outside, f.root), ONE, b)
+                return _Output(f, left, outside, inside, b)
         return None
 
     # ---------------------------------------------------------------- the backward
@@ -276,7 +274,8 @@ class Normalised:
         made = f.backward(
             "dx",
             x=f.x,
-            g=mul(v, power(root, Fraction(-1))) if f.k is not ONE else v,
+            g=v,
+            scale=power(root, Fraction(-1)) if f.k is not ONE else ONE,
             w=ONE,
             mu=f.mean,
             rstd=mul(atom(f.factor), root) if f.k is not ONE else atom(f.factor),
@@ -290,7 +289,7 @@ class Normalised:
         w, g = _parted(v, f.kept)
         if not tensors(g) or not tensors(w):
             w, g = ONE, v
-        return _Call(f, mul(g, f.root), ONE) if w is ONE else _Call(f, g, mul(w, f.root))
+        return _Call(f, g, w)
 
     def _others(self, body: Poly, find: Find) -> Poly | None:
         """The body with dw or db as what such a call computes besides."""
@@ -298,13 +297,12 @@ class Normalised:
             f = call.found
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
-            results = [(2, ONE, call.cotangent)]
+            results = [(2, call.cotangent)]
             if call.weighted:
-                results.insert(0, (1, f.root, mul(call.cotangent, divided)))
-            for number, scaled, each in results:
-                part = call.part(number, rest)
+                results.insert(0, (1, mul(call.cotangent, divided)))
+            for number, each in results:
+                whole, made = sum_over(each, rest), call.part(number, rest)
                 for names in openings(find, f.x, body):
-                    whole, made = sum_over(each, rest), mul(part, scaled)
                     new = self._moved(Level(body, names, multiplied_out), whole, made, f)
                     if new is not None:
                         return new

@@ -49,7 +49,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "positions", "scans", "along"),
-    *("views", "choices", "own", "functions", "tangents", "norms"),
+    *("views", "choices", "own", "norms", "functions", "tangents"),
 )
 """The files of functions, each of which stands before those that it calls."""
 

@@ -1,12 +1,17 @@
-"""Kernels of normalisations: their results, then what the backward reads."""
+"""Kernels of normalisations: their results, then what the backward reads.
+
+The weight has a scale, a number that is nearly always 1. Read as text by
+``derive.module.templating``; each function comes before those that it calls.
+"""
 
 import math
 
 import torch
 
 
-def _layer_normed(x, shape, weight, bias, eps):
-    """x normalised along its last axes, of this shape, and their mean and inverse deviation."""
+def _layer_normed(x, shape, weight, bias, eps, scale=1):
+    """x normalised along its last axes, of this shape, with their mean and deviation."""
+    weight = _scaled(weight, scale, x, shape)
     if shape:
         return torch.native_layer_norm(x, shape, weight, bias, eps)
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
@@ -14,76 +19,96 @@ def _layer_normed(x, shape, weight, bias, eps):
     return y.squeeze(-1), mean, rstd
 
 
-def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted):
+def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     call = torch.ops.aten.native_layer_norm_backward
+    weight = _scaled(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     if shape:
-        return call(G, x, shape, mean, rstd, weight, bias, wanted)
+        grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
+        return _with_scale(grads, scale)
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
-    return [None if t is None else t.squeeze(-1) for t in call(*given)]
+    grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
+    return _with_scale(grads, scale)
 
 
-def _batch_normed(x, weight, bias, eps):
-    """x normalised along all axes but the second, and its mean and inverse deviation there."""
+def _batch_normed(x, weight, bias, eps, scale=1):
+    """x normalised along all axes but the second, with the mean and deviation there."""
     if x.numel():
+        weight = _scaled(weight, scale, x, x.shape[1:2])
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
 
-def _batch_normed_gradients(G, x, mean, rstd, weight, wanted):
+def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     if x.numel():
+        weight = _scaled(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
-        return call(G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
+        given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
+        return _with_scale(call(*given), scale)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
 
-def _group_normed(x, weight, bias, eps):
-    """x normalised in each group of channels, its second axis, and their statistics."""
-    n, g, c = x.shape[:3]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((n, g)), x.new_zeros((n, g))
+def _group_normed(x, weight, bias, eps, scale=1):
+    """x normalised in each group of channels, its second axis, with their statistics."""
     weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
-    size = math.prod(x.shape[3:])
-    given = (x.flatten(1, 2).contiguous(), weight, bias, n, g * c, size, g, eps)
-    y, mean, rstd = torch.native_group_norm(*given)
+    y, mean, rstd = _normed_in(x.shape[1], x.flatten(1, 2), weight, bias, eps, scale)
     return y.view(x.shape), mean, rstd
 
 
-def _group_normed_gradients(G, x, mean, rstd, weight, wanted):
+def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
-    n, g, c = x.shape[:3]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((g, c)), x.new_zeros((g, c))
-    if weight is None and wanted[2]:
-        weight = x.new_ones((g, c))
+    (g, c), (G, flat) = x.shape[1:3], (t.flatten(1, 2) for t in (G, x))
     weight = None if weight is None else weight.flatten()
-    call, size = torch.ops.aten.native_group_norm_backward, math.prod(x.shape[3:])
-    given = (mean, rstd, weight, n, g * c, size, g, wanted)
-    G, x2 = (t.flatten(1, 2).contiguous() for t in (G, x))
-    grads, shapes = call(G, x2, *given), (x.shape, (g, c), (g, c))
-    pairs = zip(grads, shapes, strict=True)
+    grads = _gradients_in(g, G, flat, mean, rstd, weight, wanted, scale)
+    pairs = zip(grads, (x.shape, (g, c), (g, c)), strict=True)
     return [None if t is None else t.reshape(shape) for t, shape in pairs]
 
 
-def _channel_normed(x, weight, bias, eps):
-    """x normalised in each channel of each example, and their statistics."""
+def _channel_normed(x, weight, bias, eps, scale=1):
+    """x normalised in each channel of each example, with their statistics."""
+    return _normed_in(x.shape[1], x, weight, bias, eps, scale)
+
+
+def _channel_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    return _gradients_in(x.shape[1], G, x, mean, rstd, weight, wanted, scale)
+
+
+def _normed_in(groups, x, weight, bias, eps, scale):
+    """x normalised in groups of its channels, with their mean and deviation."""
     n, c = x.shape[:2]
     if not x.numel():
-        return torch.empty_like(x), x.new_zeros((n, c)), x.new_zeros((n, c))
-    given = (weight, bias, n, c, math.prod(x.shape[2:]), c, eps)
+        return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
+    weight = _scaled(weight, scale, x, (c,))
+    given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
     return torch.native_group_norm(x.contiguous(), *given)
 
 
-def _channel_normed_gradients(G, x, mean, rstd, weight, wanted):
-    """The gradients of x, weight and bias, as far as they are wanted."""
+def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
+    """The gradients of x, weight and bias where x is normalised in groups."""
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    weight = _scaled(weight, scale, x, (c,))
     if weight is None and wanted[2]:
         weight = x.new_ones(c)
-    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), c, wanted)
+    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), groups, wanted)
     call = torch.ops.aten.native_group_norm_backward
-    return call(G.contiguous(), x.contiguous(), *given)
+    return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+
+
+def _scaled(weight, scale, x, shape):
+    """A weight times a number; None is a weight of ones."""
+    if scale == 1:
+        return weight
+    return x.new_full(shape, scale) if weight is None else weight * scale
+
+
+def _with_scale(grads, scale):
+    """The gradients of x, weight and bias where the weight has a scale."""
+    if scale == 1 or grads[1] is None:
+        return grads
+    return grads[0], grads[1] * scale, grads[2]

@@ -102,11 +102,11 @@ def test_the_kernel_of_a_normalisation_is_its_equations(kind, group):
     if group == (0,) and kind.forward.name in ("layer_norm", "instance_norm"):
         pytest.skip("a mean of nothing")
     tensors, shape = shapes_of(kind, group)
-    wanted = oracle.outputs(kind.forward.operation, tensors, {"eps": 1e-5})
+    wanted = oracle.outputs(kind.forward.operation, tensors, {"eps": 1e-5, "scale": 1.0})
     y, mu, rstd = results(kind.forward, tensors, along=shape)
     torch.testing.assert_close(y, torch.as_tensor(wanted["y"]), rtol=1e-9, atol=1e-11)
     tensors |= {name: wanted[name] for name in ("mu", "rstd")}
-    wanted = oracle.outputs(kind.backward.operation, tensors, {})
+    wanted = oracle.outputs(kind.backward.operation, tensors, {"scale": 1.0})
     found = results(
         kind.backward, {**tensors, "mu": mu, "rstd": rstd}, along=shape, wanted=(True,) * 3
     )

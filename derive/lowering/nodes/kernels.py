@@ -9,7 +9,7 @@ from derive.kernels.row import Kernel, Part
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
-from derive.program.code import Code, Literal, Subscript, literal
+from derive.program.code import Code, Function, Keyword, Literal, Subscript, literal
 from derive.program.several import wanted
 
 
@@ -53,7 +53,10 @@ def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:
             codes[name] = scope.tensor(a.tensor).code
         else:
             codes[name] = _tensor(scope, a, e.axes, name in large).code
+    scale = codes.pop("scale")
     call = row.code(codes)
+    if isinstance(call, Function) and scale is not literal(1):
+        call = Function(call.name, (*call.args, Keyword("scale", scale)))
     for n, other in enumerate(e.others, 1):
         assert isinstance(other, Access)
         axes = tuple(i for i in other.positions if isinstance(i, Index))
