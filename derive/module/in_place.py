@@ -51,7 +51,7 @@ def _written(
     inputs, equations = shapes_of(op)
     forward = forward_trace(op)
     forward.run(program.forward, equations)
-    outputs = {name: forward.values[name] for name in program.outputs}
+    outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     worlds = []
     for absent in product((False, True), repeat=len(optional)):
