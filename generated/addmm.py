@@ -65,6 +65,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -79,6 +89,26 @@ def _addmm_forward(input, mat1, mat2, beta, alpha):
     mat1, mat2 = _cast(low, mat1, mat2)
     input = _cast(wide, input)[0]
     return (beta * input + alpha * (mat1 @ mat2).to(wide)).to(dtype)
+
+
+def _addmm_backward(ctx, G):
+    mat1, mat2 = ctx.saved_tensors
+    beta = ctx.beta
+    alpha = ctx.alpha
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    mat1, mat2 = _cast(low, mat1, mat2)
+    G = _cast(wide, G)[0]
+    grad_input = grad_mat1 = grad_mat2 = None
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part = G.to(low)
+    if ctx.needs_input_grad[0]:
+        grad_input = beta * G
+    if ctx.needs_input_grad[1]:
+        grad_mat1 = (part @ mat2.mT).to(wide).mul_(alpha)
+    if ctx.needs_input_grad[2]:
+        grad_mat2 = (mat1.mT @ part).to(wide).mul_(alpha)
+    return grad_input, grad_mat1, grad_mat2, None, None
 
 
 class _Addmm(Function):
@@ -101,6 +131,8 @@ class _Addmm(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _addmm_backward(ctx, G)
         mat1, mat2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha

@@ -70,6 +70,16 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -103,24 +113,26 @@ def _alibi_attention_backward(ctx, G):
     position = _positions(query.shape[-2], G).unsqueeze(1)
     position2 = _positions(key.shape[-2], G)
     u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
+    ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
+    P = p.masked_fill_(~mask, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
-        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+        product = (grad_S.to(low) @ key).to(wide)
+        grad_query = product.div_(math.sqrt(query.shape[-1]))
     if ctx.needs_input_grad[1]:
-        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+        product2 = (grad_S.mT.to(low) @ query).to(wide)
+        grad_key = product2.div_(math.sqrt(query.shape[-1]))
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
         part = query.shape[-3]
-        product = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
-        grad_slopes = product.sum((1, 2))
+        product3 = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
+        grad_slopes = product3.sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -139,7 +151,7 @@ class _AlibiAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _alibi_attention_backward(ctx, G)
         query, key, value, slopes = ctx.saved_tensors
         low = ctx.low

@@ -50,6 +50,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -61,6 +71,13 @@ def _asin_forward(A):
     dtype = _of_float32(A)
     A = _wide(A)[0]
     return A.asin().to(dtype)
+
+
+def _asin_backward(ctx, G):
+    (A,) = ctx.saved_tensors
+    A, G = _wide(A, G)
+    grad_A = (1 - A.square()).rsqrt_().mul_(G)
+    return grad_A
 
 
 class _Asin(Function):
@@ -77,6 +94,8 @@ class _Asin(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _asin_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = _wide(A, G)
         grad_A = G * (1 - A.square()).rsqrt()

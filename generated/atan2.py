@@ -56,6 +56,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -80,6 +90,20 @@ def _atan2_forward(A, B):
     return torch.atan2(A, B).to(dtype)
 
 
+def _atan2_backward(ctx, G):
+    A, B = ctx.saved_tensors
+    A, B, G = _wide(A, B, G)
+    grad_A = grad_B = None
+    added = A.square().add_(B.square())
+    mask = added != 0
+    chosen = added.masked_fill_(~mask, 1)
+    if ctx.needs_input_grad[0]:
+        grad_A = (G * B).div_(chosen).masked_fill_(~mask, 0)
+    if ctx.needs_input_grad[1]:
+        grad_B = (G * A).neg_().div_(chosen).masked_fill_(~mask, 0)
+    return grad_A, grad_B
+
+
 class _Atan2(Function):
     generate_vmap_rule = True
 
@@ -94,6 +118,8 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _atan2_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None

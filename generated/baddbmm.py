@@ -65,6 +65,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -79,6 +89,26 @@ def _baddbmm_forward(input, batch1, batch2, beta, alpha):
     batch1, batch2 = _cast(low, batch1, batch2)
     input = _cast(wide, input)[0]
     return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
+
+
+def _baddbmm_backward(ctx, G):
+    batch1, batch2 = ctx.saved_tensors
+    beta = ctx.beta
+    alpha = ctx.alpha
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    batch1, batch2 = _cast(low, batch1, batch2)
+    G = _cast(wide, G)[0]
+    grad_input = grad_batch1 = grad_batch2 = None
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part = G.to(low)
+    if ctx.needs_input_grad[0]:
+        grad_input = beta * G
+    if ctx.needs_input_grad[1]:
+        grad_batch1 = (part @ batch2.mT).to(wide).mul_(alpha)
+    if ctx.needs_input_grad[2]:
+        grad_batch2 = (batch1.mT @ part).to(wide).mul_(alpha)
+    return grad_input, grad_batch1, grad_batch2, None, None
 
 
 class _Baddbmm(Function):
@@ -101,6 +131,8 @@ class _Baddbmm(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _baddbmm_backward(ctx, G)
         batch1, batch2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha

@@ -13,8 +13,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    batch_norm: mu[c] = mean[n,*s](x[n,c,*s]); rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps); y[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
-    batch_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]; v[n,c,*s] = g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s])); dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
+    batch_norm: mu[c] = mean[n,*s](x[n,c,*s]); rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2) + eps); y[n,c,*s] = scale*(x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
+    batch_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]; v[n,c,*s] = scale*g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s])); dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 
@@ -98,6 +98,48 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _batch_normed(x, weight, bias, eps, scale=1):
+    """x normalised along all axes but the second, with the mean and deviation there."""
+    if x.numel():
+        weight = _weight_times(weight, scale, x, x.shape[1:2])
+        return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
+    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    if x.numel():
+        weight = _weight_times(weight, scale, x, x.shape[1:2])
+        call = torch.ops.aten.native_batch_norm_backward
+        given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
+        return _with_scale(call(*given), scale)
+    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _weight_times(weight, scale, x, shape):
+    """A weight times a number; None is a weight of ones."""
+    if scale == 1:
+        return weight
+    return x.new_full(shape, scale) if weight is None else weight * scale
+
+
+def _with_scale(grads, scale):
+    """The gradients of x, weight and bias where the weight has a scale."""
+    if scale == 1 or grads[1] is None:
+        return grads
+    return grads[0], grads[1] * scale, grads[2]
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -105,32 +147,15 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _batch_normed(x, weight, bias, eps):
-    """x normalised along all axes but the second, and its mean and inverse deviation there."""
-    if x.numel():
-        return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
-    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-
-
-def _batch_normed_gradients(G, x, mean, rstd, weight, wanted):
-    """The gradients of x, weight and bias, as far as they are wanted."""
-    if x.numel():
-        call = torch.ops.aten.native_batch_norm_backward
-        return call(G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
-    return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-
-
 def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
-    full_weight = (
-        input.new_full((), 1).expand((input.shape[1],)) if weight is None else weight
-    )
     product = input.shape[0] * math.prod(input.shape[2:])
     difference = product - correction
     part = product or math.nan
-    product2 = _ieee(math.sqrt, difference / part) * full_weight
-    normed = _batch_normed(input, product2, bias, difference * eps / part)
+    part2 = _ieee(math.sqrt, difference / part)
+    ratio = difference * eps / part
+    normed = _batch_normed(input, weight, bias, ratio, scale=part2)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -156,20 +181,16 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
 def _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd):
     input, weight, mean, rstd = ctx.saved_tensors
     correction = ctx.correction
-    weight_shape = ctx.weight_shape
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
     product = input.shape[0] * math.prod(input.shape[2:])
-    ratio = (product - correction) / (product or math.nan)
-    full_weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
-    product2 = _ieee(math.sqrt, ratio) * full_weight
-    grads = _batch_normed_gradients(
-        G, input, mean, rstd, product2, ctx.needs_input_grad[:3]
-    )
+    part = _ieee(math.sqrt, (product - correction) / (product or math.nan))
+    part2 = ctx.needs_input_grad[:3]
+    grads = _batch_normed_gradients(G, input, mean, rstd, weight, part2, scale=part)
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
-        grad_weight = _ieee(math.sqrt, ratio) * grads[1]
+        grad_weight = grads[1]
     if ctx.needs_input_grad[2]:
         grad_bias = grads[2]
     return grad_input, grad_weight, grad_bias, None, None
@@ -188,17 +209,15 @@ class _BatchNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         q_shape = input.shape[2:]
-        weight_shape = (input.shape[1],)
         ctx.eps = eps
         ctx.correction = correction
         ctx.q_shape = q_shape
-        ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mean, _grad_rstd):
             return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

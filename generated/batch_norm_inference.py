@@ -84,6 +84,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -103,6 +113,48 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
     added = part if bias is None else part + bias.unsqueeze(1)
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+
+
+def _batch_norm_inference_backward(ctx, G):
+    input, running_mean, running_var, weight = ctx.saved_tensors
+    eps = ctx.eps
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    given = _wide(input, running_mean, running_var, weight, G)
+    input, running_mean, running_var, weight, G = given
+    needs = ctx.needs_input_grad
+    needs_grad_bias = needs[4] or needs[1]
+    needs_grad_weight = needs[3] or needs[2]
+    needs_inverse_root2 = needs_grad_weight or needs[0]
+    needs_inverse_root = needs_inverse_root2 or needs[1]
+    grad_input = grad_running_mean = grad_running_var = grad_weight = grad_bias = None
+    size = math.prod(q_shape)
+    G = G.reshape((input_shape[0], input_shape[1], size))
+    if needs_inverse_root:
+        added = running_var + eps
+        inverse_root = added.rsqrt()
+    if needs_inverse_root2:
+        inverse_root2 = inverse_root.unsqueeze(1)
+    if needs_grad_weight:
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root2)
+        grad_weight = xhat.mul_(G).sum((0, 2))
+    if needs_grad_bias:
+        grad_bias = G.sum((0, 2))
+    if needs[0]:
+        part = inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
+        grad_input = (part * G).reshape(input_shape)
+    if needs[1]:
+        part2 = -grad_bias if weight is None else -weight * grad_bias
+        grad_running_mean = part2 * inverse_root
+    if needs[2]:
+        part3 = -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
+        grad_running_var = part3 / added
+    if needs_grad_weight:
+        grad_weight = grad_weight if ctx.needs_input_grad[3] else None
+    if needs_grad_bias:
+        grad_bias = grad_bias if ctx.needs_input_grad[4] else None
+    return grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias, None
 
 
 class _BatchNormInference(Function):
@@ -130,6 +182,8 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape

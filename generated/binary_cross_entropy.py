@@ -102,12 +102,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -124,6 +143,37 @@ def _binary_cross_entropy_mean_forward(input, target, weight):
     u = target * input.log().clamp(min=-100) + product
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
+
+
+def _binary_cross_entropy_mean_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    difference = 1 - input
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        clamped = difference.log().clamp_(min=-100)
+        clamped2 = input.log().clamp_(min=-100)
+    if ctx.needs_input_grad[0]:
+        mask = difference >= math.exp(-100)
+        mask2 = input >= math.exp(-100)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(torch.where(mask2, input, 1))
+        part2 = G * u if weight is None else (G * weight).mul_(u)
+        ratio2 = part2.div_(difference.masked_fill_(~mask, 1))
+        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
+        grad_input = difference2.div_(math.prod(input.shape))
+    if ctx.needs_input_grad[1]:
+        grad_target = (
+            (clamped - clamped2).mul_(G / math.prod(input.shape))
+            if weight is None
+            else (G / math.prod(input.shape) * weight).mul_(clamped - clamped2)
+        )
+    if ctx.needs_input_grad[2]:
+        u2 = clamped2.mul_(target).addcmul_(u, clamped)
+        grad_weight = u2.mul_(-G / math.prod(input.shape))
+    return grad_input, grad_target, grad_weight
 
 
 class _BinaryCrossEntropyMean(Function):
@@ -144,6 +194,8 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
@@ -183,6 +235,34 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
     return loss.sum().to(dtype)
 
 
+def _binary_cross_entropy_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    difference = 1 - input
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product = G if weight is None else G * weight
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        clamped = difference.log().clamp_(min=-100)
+        clamped2 = input.log().clamp_(min=-100)
+    if ctx.needs_input_grad[0]:
+        mask = difference >= math.exp(-100)
+        mask2 = input >= math.exp(-100)
+        part = (product * u).div_(difference.masked_fill_(~mask, 1))
+        chosen = _where(mask, part, 0)
+        part2 = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part2.div_(torch.where(mask2, input, 1))
+        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+    if ctx.needs_input_grad[1]:
+        grad_target = (clamped - clamped2).mul_(product)
+    if ctx.needs_input_grad[2]:
+        u2 = clamped2.mul_(target).addcmul_(u, clamped)
+        grad_weight = u2.mul_(-G)
+    return grad_input, grad_target, grad_weight
+
+
 class _BinaryCrossEntropySum(Function):
     generate_vmap_rule = True
 
@@ -201,6 +281,8 @@ class _BinaryCrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
@@ -235,6 +317,34 @@ def _binary_cross_entropy_none_forward(input, target, weight):
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
+def _binary_cross_entropy_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    input, target, weight, G = _wide(input, target, weight, G)
+    grad_input = grad_target = grad_weight = None
+    difference = 1 - input
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product = G if weight is None else G * weight
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        clamped = difference.log().clamp_(min=-100)
+        clamped2 = input.log().clamp_(min=-100)
+    if ctx.needs_input_grad[0]:
+        mask = difference >= math.exp(-100)
+        mask2 = input >= math.exp(-100)
+        part = (product * u).div_(difference.masked_fill_(~mask, 1))
+        chosen = _where(mask, part, 0)
+        part2 = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part2.div_(torch.where(mask2, input, 1))
+        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+    if ctx.needs_input_grad[1]:
+        grad_target = (clamped - clamped2).mul_(product)
+    if ctx.needs_input_grad[2]:
+        u2 = clamped2.mul_(target).addcmul_(u, clamped)
+        grad_weight = u2.mul_(G).neg_()
+    return grad_input, grad_target, grad_weight
+
+
 class _BinaryCrossEntropyNone(Function):
     generate_vmap_rule = True
 
@@ -253,6 +363,8 @@ class _BinaryCrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None

@@ -81,6 +81,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -96,6 +106,41 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
     u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
+
+
+def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
+    input, target, weight, pos_weight = ctx.saved_tensors
+    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    grad_input = grad_target = grad_weight = grad_pos_weight = None
+    product = math.prod(input.shape[:-1]) * input.shape[-1]
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part = -input
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part2 = torch.nn.functional.logsigmoid(input)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+        product2 = target if pos_weight is None else pos_weight * target
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product3 = G / product if weight is None else G / product * weight
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part3 = torch.nn.functional.logsigmoid(part)
+    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        ratio = -G / product
+    if ctx.needs_input_grad[0]:
+        part4 = input.sigmoid().mul_(u)
+        part5 = part4.addcmul_(product2, part.sigmoid_(), value=-1)
+        grad_input = part5.mul_(product3)
+    if ctx.needs_input_grad[1]:
+        part6 = part2 if pos_weight is None else pos_weight * part2
+        grad_target = (part3 - part6).mul_(product3)
+    if ctx.needs_input_grad[2]:
+        u2 = (product2 * part2).addcmul_(u, part3)
+        grad_weight = u2.mul_(ratio)
+    if ctx.needs_input_grad[3]:
+        part7 = target if weight is None else target * weight
+        part8 = part2.mul_(part7).sum_to_size((input.shape[-1],))
+        grad_pos_weight = ratio * part8
+    return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 class _BinaryCrossEntropyWithLogitsMean(Function):
@@ -114,6 +159,8 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
@@ -165,6 +212,40 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
     return loss.sum().to(dtype)
 
 
+def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
+    input, target, weight, pos_weight = ctx.saved_tensors
+    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    grad_input = grad_target = grad_weight = grad_pos_weight = None
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part = -input
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part2 = torch.nn.functional.logsigmoid(input)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+        product = target if pos_weight is None else pos_weight * target
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product2 = G if weight is None else G * weight
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part3 = torch.nn.functional.logsigmoid(part)
+    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part4 = -G
+    if ctx.needs_input_grad[0]:
+        part5 = input.sigmoid().mul_(u)
+        part6 = part5.addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part6.mul_(product2)
+    if ctx.needs_input_grad[1]:
+        part7 = part2 if pos_weight is None else pos_weight * part2
+        grad_target = (part3 - part7).mul_(product2)
+    if ctx.needs_input_grad[2]:
+        u2 = (product * part2).addcmul_(u, part3)
+        grad_weight = u2.mul_(part4)
+    if ctx.needs_input_grad[3]:
+        part8 = target if weight is None else target * weight
+        part9 = part2.mul_(part8).sum_to_size((input.shape[-1],))
+        grad_pos_weight = part4 * part9
+    return grad_input, grad_target, grad_weight, grad_pos_weight
+
+
 class _BinaryCrossEntropyWithLogitsSum(Function):
     generate_vmap_rule = True
 
@@ -181,6 +262,8 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
@@ -230,6 +313,38 @@ def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_we
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
+def _binary_cross_entropy_with_logits_none_backward(ctx, G):
+    input, target, weight, pos_weight = ctx.saved_tensors
+    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    grad_input = grad_target = grad_weight = grad_pos_weight = None
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part = -input
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+        part2 = torch.nn.functional.logsigmoid(input)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        u = 1 - target
+        product = target if pos_weight is None else pos_weight * target
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product2 = G if weight is None else G * weight
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        part3 = torch.nn.functional.logsigmoid(part)
+    if ctx.needs_input_grad[0]:
+        part4 = input.sigmoid().mul_(u)
+        part5 = part4.addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part5.mul_(product2)
+    if ctx.needs_input_grad[1]:
+        part6 = part2 if pos_weight is None else pos_weight * part2
+        grad_target = (part3 - part6).mul_(product2)
+    if ctx.needs_input_grad[2]:
+        u2 = (product * part2).addcmul_(u, part3)
+        grad_weight = u2.mul_(G).neg_()
+    if ctx.needs_input_grad[3]:
+        part7 = G * target if weight is None else (G * target).mul_(weight)
+        product3 = part7.mul_(part2)
+        grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+    return grad_input, grad_target, grad_weight, grad_pos_weight
+
+
 class _BinaryCrossEntropyWithLogitsNone(Function):
     generate_vmap_rule = True
 
@@ -246,6 +361,8 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _binary_cross_entropy_with_logits_none_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given

@@ -81,12 +81,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -119,27 +138,29 @@ def _causal_linear_attention_backward(ctx, G, _grad_total):
     value = _cast(low, value)[0]
     query, key, output, total, G = _cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
-    e2 = key.clamp(max=0).exp()
+    e = key.clamp(max=0).exp_()
     mask = key > 0
     position = _positions(query.shape[-2], G).unsqueeze(1)
     mask2 = _positions(key.shape[-2], G) <= position
-    e3 = query.clamp(max=0).exp()
+    e2 = query.clamp(max=0).exp_()
     mask3 = query > 0
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         total2 = (G * output).sum(-1, keepdim=True)
-        grad_S = ((G.to(low) @ value.mT).to(wide) - total2) / total.unsqueeze(-1)
-        chosen = torch.where(mask2, grad_S, 0)
+        part = (G.to(low) @ value.mT).to(wide).sub_(total2)
+        grad_S = part.div_(total.unsqueeze(-1))
+        chosen = grad_S.masked_fill_(~mask2, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = _where(mask, 1 + key, e2)
+        psi = _where(mask, 1 + key, e)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = _where(mask3, 1 + query, e3)
-        part = phi.to(low)
+        phi = _where(mask3, 1 + query, e2)
+        part2 = phi.to(low)
     if ctx.needs_input_grad[0]:
-        grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask3, 1, e3)
+        product = (chosen.to(low) @ psi.to(low)).to(wide)
+        grad_query = product.mul_(_where(mask3, 1, e2))
     if ctx.needs_input_grad[1]:
-        grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask, 1, e2)
+        grad_key = (chosen.mT.to(low) @ part2).to(wide).mul_(_where(mask, 1, e))
     if ctx.needs_input_grad[2]:
-        S = torch.where(mask2, (part @ psi.mT.to(low)).to(wide), 0)
+        S = (part2 @ psi.mT.to(low)).to(wide).masked_fill_(~mask2, 0)
         grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
 
@@ -167,7 +188,7 @@ class _CausalLinearAttention(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_total):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_total):
             return _causal_linear_attention_backward(ctx, G, _grad_total)
         query, key, value, output, total = ctx.saved_tensors
         low = ctx.low

@@ -83,6 +83,16 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -113,11 +123,11 @@ def _causal_self_attention_backward(ctx, G):
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
     Q = x @ Wq.mT
     K = x @ Wk.mT
-    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
+    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
     position = _positions(x.shape[1], G)
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
-    P = torch.where(mask, p, 0)
+    P = p.masked_fill_(~mask, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         V = x @ Wv.mT
         grad_P = G @ V.mT
@@ -125,13 +135,13 @@ def _causal_self_attention_backward(ctx, G):
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part = _flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
+        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[0]))
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[0]))
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
         grad_V = P.mT.to(low) @ G
     if ctx.needs_input_grad[0]:
-        grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
+        grad_x = (grad_Q.to(low) @ Wq).add_(grad_K.to(low) @ Wk).add_(grad_V @ Wv)
     if ctx.needs_input_grad[1]:
         grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ part
     if ctx.needs_input_grad[2]:
@@ -156,7 +166,7 @@ class _CausalSelfAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _causal_self_attention_backward(ctx, G)
         x, Wq, Wk, Wv = ctx.saved_tensors
         low = ctx.low

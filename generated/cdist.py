@@ -70,12 +70,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -113,18 +132,20 @@ def _cdist_backward(ctx, G, _grad_centre):
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
     part = x1_centred.to(low)
-    product = 2 * (part @ x2_centred.mT.to(low)).to(wide)
+    product = (part @ x2_centred.mT.to(low)).to(wide).mul_(2)
     total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    squared = difference.clamp_min(0)
+    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    difference = added.sub_(product)
+    squared = difference.clamp_min_(0)
     mask = squared > 0
-    grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
+    grad_squared = _where(mask, (0.5 * G).div_(torch.where(mask, D, 1)), 0)
     if ctx.needs_input_grad[0]:
         product2 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product2)
+        part2 = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product2)
+        grad_x1 = part2.mul_(2)
     if ctx.needs_input_grad[1]:
-        product3 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
-        grad_x2 = 2 * (product3 - (grad_squared.mT.to(low) @ part).to(wide))
+        product3 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
+        grad_x2 = product3.sub_((grad_squared.mT.to(low) @ part).to(wide)).mul_(2)
     return grad_x1, grad_x2
 
 
@@ -145,7 +166,7 @@ class _Cdist(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_centre):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_centre):
             return _cdist_backward(ctx, G, _grad_centre)
         x1, x2, D, centre = ctx.saved_tensors
         low = ctx.low

@@ -60,6 +60,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -71,6 +81,19 @@ def _cdist_manhattan_forward(x1, x2):
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
     return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2).to(dtype)
+
+
+def _cdist_manhattan_backward(ctx, G):
+    x1, x2 = ctx.saved_tensors
+    x1, x2, G = _wide(x1, x2, G)
+    grad_x1 = grad_x2 = None
+    sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign_()
+    product = G.unsqueeze(-1) * sign.mT
+    if ctx.needs_input_grad[0]:
+        grad_x1 = product.sum(-2)
+    if ctx.needs_input_grad[1]:
+        grad_x2 = product.sum(-3).neg_()
+    return grad_x1, grad_x2
 
 
 class _CdistManhattan(Function):
@@ -87,6 +110,8 @@ class _CdistManhattan(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _cdist_manhattan_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
         x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None

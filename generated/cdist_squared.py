@@ -59,6 +59,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -93,10 +103,10 @@ def _cdist_squared_backward(ctx, G, _grad_centre):
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         product = (G.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - product)
+        grad_x1 = (G.sum(-1, keepdim=True) * x1_centred).sub_(product).mul_(2)
     if ctx.needs_input_grad[1]:
         product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - product2)
+        grad_x2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2).mul_(2)
     return grad_x1, grad_x2
 
 
@@ -117,7 +127,7 @@ class _CdistSquared(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_centre):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_centre):
             return _cdist_squared_backward(ctx, G, _grad_centre)
         x1, x2, centre = ctx.saved_tensors
         low = ctx.low

@@ -111,12 +111,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -153,10 +172,12 @@ def _cosine_embedding_loss_mean_backward(
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+        product3 = 2 * grad_square1.unsqueeze(1) * input1
+        grad_input1 = product3.addcmul_(product2, input2)
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+        product4 = 2 * grad_square2.unsqueeze(1) * input2
+        grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target.shape)
     return grad_input1, grad_input2, grad_target, None
@@ -186,7 +207,7 @@ class _CosineEmbeddingLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_mean_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )
@@ -241,10 +262,12 @@ def _cosine_embedding_loss_sum_backward(
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+        product3 = 2 * grad_square1.unsqueeze(1) * input1
+        grad_input1 = product3.addcmul_(product2, input2)
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+        product4 = 2 * grad_square2.unsqueeze(1) * input2
+        grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target.shape)
     return grad_input1, grad_input2, grad_target, None
@@ -274,7 +297,7 @@ class _CosineEmbeddingLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_sum_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )
@@ -329,10 +352,12 @@ def _cosine_embedding_loss_none_backward(
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+        product3 = 2 * grad_square1.unsqueeze(1) * input1
+        grad_input1 = product3.addcmul_(product2, input2)
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+        product4 = 2 * grad_square2.unsqueeze(1) * input2
+        grad_input2 = product4.addcmul_(product2, input1)
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target.shape)
     return grad_input1, grad_input2, grad_target, None
@@ -362,7 +387,7 @@ class _CosineEmbeddingLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_none_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )

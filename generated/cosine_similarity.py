@@ -94,12 +94,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -136,7 +155,7 @@ def _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2):
         mask2 = mask.unsqueeze(dim)
         chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
         chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
-        grad_x1 = chosen2 + ratio * x2
+        grad_x1 = chosen2.addcmul_(ratio, x2)
     if ctx.needs_input_grad[1]:
         mask3 = norm2 >= eps
         ratio2 = product / torch.where(mask3, norm2_clamped, 1)
@@ -144,7 +163,7 @@ def _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2):
         mask4 = mask3.unsqueeze(dim)
         chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
         chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
-        grad_x2 = chosen4 + ratio * x1
+        grad_x2 = chosen4.addcmul_(ratio, x1)
     return grad_x1, grad_x2, None, None
 
 
@@ -166,7 +185,7 @@ class _CosineSimilarity(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_norm1, _grad_norm2):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_norm1, _grad_norm2):
             return _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2)
         x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim

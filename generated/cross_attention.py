@@ -101,6 +101,16 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -151,7 +161,7 @@ def _cross_attention_backward(ctx, G):
     G = G.reshape((size, x_shape[-2], Wo_shape[0]))
     Q = x @ Wq.mT
     K = memory @ Wk.mT
-    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
+    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
     P = _softmax_of(S, 2)
     if needs_grad_context:
         grad_context = G @ Wo
@@ -161,9 +171,9 @@ def _cross_attention_backward(ctx, G):
         grad_P = grad_context @ V.mT
         grad_S = _softmax_slope(grad_P.to(wide), P, 2)
     if needs_grad_Q:
-        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
+        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[0]))
     if needs_grad_K:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[0]))
     if needs_grad_V:
         grad_V = P.mT.to(low) @ grad_context
     if needs_part:
@@ -171,7 +181,7 @@ def _cross_attention_backward(ctx, G):
     if needs[0]:
         grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
     if needs[1]:
-        grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
+        grad_memory = (grad_K.to(low) @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
     if needs[2]:
         grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
     if needs[3]:
@@ -204,7 +214,7 @@ class _CrossAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _cross_attention_backward(ctx, G)
         x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
         b_shape = ctx.b_shape

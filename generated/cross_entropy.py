@@ -59,6 +59,20 @@ def _distinct(*tensors):
     return met
 
 
+def _added(total, part):
+    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    part = _unrounded(part)
+    if total is None:
+        return part
+    return total + part if torch.is_grad_enabled() else total.add_(part)
+
+
+def _unrounded(part):
+    """A part that more is added to or multiplied with, in float32 at least."""
+    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
+    return part.float() if half else part
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -138,6 +152,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -180,6 +204,69 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     return (total / part4).to(dtype)
 
 
+def _cross_entropy_mean_backward(ctx, G):
+    input, target, weight, average = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    weight_shape = ctx.weight_shape
+    input_shape = ctx.input_shape
+    input, weight, average, G = _wide(input, weight, average, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.flatten()
+    picked = (
+        None
+        if weight is None
+        else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+    )
+    total = (
+        mask.sum(dtype=G.dtype)
+        if weight is None
+        else torch.where(mask, picked, 0).sum()
+    )
+    difference = 1 - label_smoothing
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    chosen3 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    if ctx.needs_input_grad[2]:
+        F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0]:
+        product = difference if weight is None else difference * picked
+        full_weight = (
+            G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        )
+        part = product + label_smoothing * full_weight.mean()
+        added = part if weight is None else part.unsqueeze(1)
+        product2 = (
+            G.new_full((), ratio).expand(input.shape)
+            if weight is None
+            else (ratio * weight).unsqueeze(1).expand(input.shape)
+        )
+        part2 = (
+            G.new_full((), product).expand(chosen3.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        placed = _scatter_added(product2, 1, chosen3, part2)
+        p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
+        product3 = p.mul_(added).sub_(placed).mul_(G / total)
+        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
+        product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
+        size2 = input.shape[0] * input.shape[2]
+        chosen4 = torch.where(mask, product5, 0).reshape((size2,))
+        chosen5 = torch.where(mask, average, 0).reshape((size2,))
+        placed2 = product4.index_add(0, chosen2, chosen5)
+        grad_weight = -G / total * placed2.index_add(0, chosen2, chosen4)
+    return grad_input, None, grad_weight, None, None
+
+
 class _CrossEntropyMean(Function):
     generate_vmap_rule = True
 
@@ -206,6 +293,8 @@ class _CrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _cross_entropy_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -297,6 +386,62 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
     return loss.sum().to(dtype)
 
 
+def _cross_entropy_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    weight_shape = ctx.weight_shape
+    input_shape = ctx.input_shape
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.flatten()
+    difference = 1 - label_smoothing
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    chosen3 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    if ctx.needs_input_grad[2]:
+        F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0]:
+        picked = (
+            None
+            if weight is None
+            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+        )
+        product = difference if weight is None else difference * picked
+        full_weight = (
+            G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        )
+        part = product + label_smoothing * full_weight.mean()
+        added = part if weight is None else part.unsqueeze(1)
+        product2 = (
+            G.new_full((), ratio).expand(input.shape)
+            if weight is None
+            else (ratio * weight).unsqueeze(1).expand(input.shape)
+        )
+        part2 = (
+            G.new_full((), product).expand(chosen3.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        placed = _scatter_added(product2, 1, chosen3, part2)
+        p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
+        product3 = p.mul_(added).sub_(placed).mul_(G)
+        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
+        product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
+        size2 = input.shape[0] * input.shape[2]
+        chosen4 = torch.where(mask, product5, 0).reshape((size2,))
+        grad_weight = -G * product4.index_add(0, chosen2, chosen4)
+    return grad_input, None, grad_weight, None, None
+
+
 class _CrossEntropySum(Function):
     generate_vmap_rule = True
 
@@ -322,6 +467,8 @@ class _CrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _cross_entropy_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -406,6 +553,64 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
     return _no_view(loss.to(dtype))
 
 
+def _cross_entropy_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    q_shape = ctx.q_shape
+    weight_shape = ctx.weight_shape
+    input_shape = ctx.input_shape
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    G = G.reshape((input_shape[0], size))
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.flatten()
+    difference = 1 - label_smoothing
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    chosen3 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    if ctx.needs_input_grad[2]:
+        F = _logsoftmax(input, 1)
+    if ctx.needs_input_grad[0]:
+        picked = (
+            None
+            if weight is None
+            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+        )
+        product = difference if weight is None else difference * picked
+        full_weight = (
+            G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        )
+        part = product + label_smoothing * full_weight.mean()
+        added = part if weight is None else part.unsqueeze(1)
+        product2 = (
+            G.new_full((), ratio).expand(input.shape)
+            if weight is None
+            else (ratio * weight).unsqueeze(1).expand(input.shape)
+        )
+        part2 = (
+            G.new_full((), product).expand(chosen3.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        placed = _scatter_added(product2, 1, chosen3, part2)
+        p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
+        product3 = p.mul_(added).sub_(placed).mul_(G.unsqueeze(1))
+        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product4 = difference * G * _gathered(F, 1, chosen3).squeeze(1)
+        chosen4 = torch.where(mask, G, 0).unsqueeze(1)
+        product5 = ratio * F.masked_fill_(~mask2, 0).mul_(chosen4).sum((0, 2))
+        size2 = input.shape[0] * input.shape[2]
+        chosen5 = torch.where(mask, product4, 0).reshape((size2,))
+        grad_weight = -product5.index_add(0, chosen2, chosen5)
+    return grad_input, None, grad_weight, None, None
+
+
 class _CrossEntropyNone(Function):
     generate_vmap_rule = True
 
@@ -431,6 +636,8 @@ class _CrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _cross_entropy_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing

@@ -127,6 +127,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -164,7 +174,8 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        u = (difference * target).add_(ratio)
         part = -G
     if ctx.needs_input_grad[0]:
         grad_F = (
@@ -177,10 +188,12 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         part3 = -difference * G
         product = part3 if weight is None else part3 * weight.unsqueeze(1)
-        product2 = product / (input.shape[0] * input.shape[2]) * F
+        part4 = product / (input.shape[0] * input.shape[2])
+        product2 = part4 * F if ctx.needs_input_grad[2] else F.mul_(part4)
         grad_target = product2.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part / (input.shape[0] * input.shape[2]) * (F * u).sum((0, 2))
+        ratio2 = part / (input.shape[0] * input.shape[2])
+        grad_weight = ratio2 * F.mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -209,7 +222,7 @@ class _CrossEntropyProbabilitiesMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _cross_entropy_probabilities_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
@@ -277,7 +290,8 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        u = (difference * target).add_(ratio)
         part = -G
     if ctx.needs_input_grad[0]:
         grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
@@ -291,7 +305,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
         )
         grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part * (F * u).sum((0, 2))
+        grad_weight = part * F.mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -320,7 +334,7 @@ class _CrossEntropyProbabilitiesSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _cross_entropy_probabilities_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
@@ -387,12 +401,13 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        u = difference * target + label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        u = (difference * target).add_(ratio)
     if ctx.needs_input_grad[0]:
         grad_F = (
             -G.unsqueeze(1) * u
             if weight is None
-            else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
         )
         part = _logsoftmax_slope(grad_F, F, 1)
         grad_input = part.reshape(input_shape)
@@ -400,11 +415,11 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
         product = (
             -difference * G.unsqueeze(1) * F
             if weight is None
-            else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
+            else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
         )
         grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
+        grad_weight = -F.mul_(G.unsqueeze(1)).mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -433,7 +448,7 @@ class _CrossEntropyProbabilitiesNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _cross_entropy_probabilities_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing

@@ -98,6 +98,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -138,12 +148,14 @@ def _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product2 = -2 * G / product * target
-        part = torch.ops.aten.sigmoid_backward(product2, probability)
+        part = torch.ops.aten.sigmoid_backward(
+            product2, probability, grad_input=product2
+        )
         part2 = grad_both.unsqueeze(1)
-        added2 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        added2 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
         grad_input = added2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = grad_both.unsqueeze(1) - 2 * G / product * probability
+        difference = grad_both.unsqueeze(1) - probability.mul_(2 * G / product)
         grad_target = difference.reshape(target_shape)
     return grad_input, grad_target, None
 
@@ -169,7 +181,7 @@ class _DiceLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_both):
             return _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth
@@ -230,12 +242,12 @@ def _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product = -2 * G / added2 * target
-        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
         part2 = grad_both.unsqueeze(1)
-        added3 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        added3 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
         grad_input = added3.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = grad_both.unsqueeze(1) - 2 * G / added2 * probability
+        difference = grad_both.unsqueeze(1) - probability.mul_(2 * G / added2)
         grad_target = difference.reshape(target_shape)
     return grad_input, grad_target, None
 
@@ -261,7 +273,7 @@ class _DiceLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_both):
             return _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth
@@ -321,12 +333,12 @@ def _dice_loss_none_backward(ctx, G, _grad_found, _grad_both):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product = -2 * G.unsqueeze(1) / added2 * target
-        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
         part2 = grad_both.unsqueeze(1)
-        added3 = part + torch.ops.aten.sigmoid_backward(part2, probability)
+        added3 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
         grad_input = added3.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = 2 * G.unsqueeze(1) / added2 * probability
+        product2 = probability.mul_(2 * G.unsqueeze(1) / added2)
         grad_target = (grad_both.unsqueeze(1) - product2).reshape(target_shape)
     return grad_input, grad_target, None
 
@@ -352,7 +364,7 @@ class _DiceLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_both):
             return _dice_loss_none_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors
         smooth = ctx.smooth

@@ -81,6 +81,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -93,6 +103,19 @@ def _embedding_bag_mean_forward(input, weight):
     weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
     return picked.mT.mean(2).to(dtype)
+
+
+def _embedding_bag_mean_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    size = input.shape[0] * input.shape[1]
+    zeros = G.new_zeros(weight_shape)
+    part = input.flatten()
+    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+    placed = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
+    grad_weight = placed.div_(input.shape[1])
+    return None, grad_weight
 
 
 class _EmbeddingBagMean(Function):
@@ -110,6 +133,8 @@ class _EmbeddingBagMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _embedding_bag_mean_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]

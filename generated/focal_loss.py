@@ -69,6 +69,20 @@ def _distinct(*tensors):
     return met
 
 
+def _added(total, part):
+    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    part = _unrounded(part)
+    if total is None:
+        return part
+    return total + part if torch.is_grad_enabled() else total.add_(part)
+
+
+def _unrounded(part):
+    """A part that more is added to or multiplied with, in float32 at least."""
+    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
+    return part.float() if half else part
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -148,6 +162,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -186,6 +210,43 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     return loss.mean().to(dtype)
 
 
+def _focal_loss_mean_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    gamma = ctx.gamma
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = -right.expm1()
+    power = part**gamma
+    part2 = target.flatten()
+    if ctx.needs_input_grad[0]:
+        picked = (
+            None
+            if weight is None
+            else _unflatten(weight.index_select(0, part2), 0, target.shape)
+        )
+        product = gamma * right * right.exp() * part ** (gamma - 1)
+        chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
+        part3 = G / (input.shape[0] * input.shape[2])
+        product2 = part3 if weight is None else part3 * picked
+        grad_right = product2 * (chosen - power)
+        part4 = G.new_full(target.shape, 1).unsqueeze(1)
+        part5 = F.exp_().neg_()
+        placed = _scatter_added(part5, 1, target.unsqueeze(1), part4)
+        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
+        placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+        grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
+    return grad_input, None, grad_weight, None
+
+
 class _FocalLossMean(Function):
     generate_vmap_rule = True
 
@@ -206,6 +267,8 @@ class _FocalLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _focal_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
@@ -313,6 +376,41 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     return loss.sum().to(dtype)
 
 
+def _focal_loss_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    gamma = ctx.gamma
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = -right.expm1()
+    power = part**gamma
+    part2 = target.flatten()
+    if ctx.needs_input_grad[0]:
+        product = (
+            G
+            if weight is None
+            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+        )
+        product2 = gamma * right * right.exp() * part ** (gamma - 1)
+        zeros = G.new_zeros(()).expand(target.shape)
+        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+        part3 = G.new_full(target.shape, 1).unsqueeze(1)
+        part4 = F.exp_().neg_()
+        placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
+        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
+        placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+        grad_weight = -G * placed2
+    return grad_input, None, grad_weight, None
+
+
 class _FocalLossSum(Function):
     generate_vmap_rule = True
 
@@ -333,6 +431,8 @@ class _FocalLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _focal_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
@@ -437,6 +537,41 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
 
 
+def _focal_loss_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    gamma = ctx.gamma
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], size))
+    G = G.reshape((input_shape[0], size))
+    F = _logsoftmax(input, 1)
+    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    part = -right.expm1()
+    power = part**gamma
+    part2 = target.flatten()
+    if ctx.needs_input_grad[0]:
+        product = (
+            G
+            if weight is None
+            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+        )
+        product2 = gamma * right * right.exp() * part ** (gamma - 1)
+        zeros = G.new_zeros(()).expand(target.shape)
+        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+        part3 = G.new_full(target.shape, 1).unsqueeze(1)
+        part4 = F.exp_().neg_()
+        placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
+        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+    if ctx.needs_input_grad[2]:
+        product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))
+        grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+    return grad_input, None, grad_weight, None
+
+
 class _FocalLossNone(Function):
     generate_vmap_rule = True
 
@@ -457,6 +592,8 @@ class _FocalLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _focal_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape

@@ -101,12 +101,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -124,6 +143,29 @@ def _gaussian_nll_loss_mean_forward(input, target, var, eps):
     return loss.mean().to(dtype)
 
 
+def _gaussian_nll_loss_mean_backward(ctx, G):
+    input, target, var = ctx.saved_tensors
+    eps = ctx.eps
+    input, target, var, G = _wide(input, target, var, G)
+    grad_input = grad_target = grad_var = None
+    u = input - target
+    variance = var.clamp(min=eps)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        part = math.prod(input.shape)
+        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
+    if ctx.needs_input_grad[0]:
+        grad_input = (G * u).div_(product)
+    if ctx.needs_input_grad[1]:
+        grad_target = (-G * u).div_(product)
+    if ctx.needs_input_grad[2]:
+        mask = var >= eps
+        chosen = variance.masked_fill_(~mask, 1)
+        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
+        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
+        grad_var = _where(mask, part2, 0)
+    return grad_input, grad_target, grad_var, None
+
+
 class _GaussianNllLossMean(Function):
     generate_vmap_rule = True
 
@@ -139,6 +181,8 @@ class _GaussianNllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _gaussian_nll_loss_mean_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
@@ -167,6 +211,25 @@ def _gaussian_nll_loss_sum_forward(input, target, var, eps):
     return loss.sum().to(dtype)
 
 
+def _gaussian_nll_loss_sum_backward(ctx, G):
+    input, target, var = ctx.saved_tensors
+    eps = ctx.eps
+    input, target, var, G = _wide(input, target, var, G)
+    grad_input = grad_target = grad_var = None
+    u = input - target
+    variance = var.clamp(min=eps)
+    if ctx.needs_input_grad[0]:
+        grad_input = (G * u).div_(variance)
+    if ctx.needs_input_grad[1]:
+        grad_target = (-G * u).div_(variance)
+    if ctx.needs_input_grad[2]:
+        mask = var >= eps
+        chosen = variance.masked_fill_(~mask, 1)
+        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
+        grad_var = _where(mask, part, 0)
+    return grad_input, grad_target, grad_var, None
+
+
 class _GaussianNllLossSum(Function):
     generate_vmap_rule = True
 
@@ -182,6 +245,8 @@ class _GaussianNllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _gaussian_nll_loss_sum_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
@@ -207,6 +272,25 @@ def _gaussian_nll_loss_none_forward(input, target, var, eps):
     return loss.to(dtype)
 
 
+def _gaussian_nll_loss_none_backward(ctx, G):
+    input, target, var = ctx.saved_tensors
+    eps = ctx.eps
+    input, target, var, G = _wide(input, target, var, G)
+    grad_input = grad_target = grad_var = None
+    u = input - target
+    variance = var.clamp(min=eps)
+    if ctx.needs_input_grad[0]:
+        grad_input = (G * u).div_(variance)
+    if ctx.needs_input_grad[1]:
+        grad_target = (G * u).neg_().div_(variance)
+    if ctx.needs_input_grad[2]:
+        mask = var >= eps
+        chosen = variance.masked_fill_(~mask, 1)
+        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
+        grad_var = _where(mask, part, 0)
+    return grad_input, grad_target, grad_var, None
+
+
 class _GaussianNllLossNone(Function):
     generate_vmap_rule = True
 
@@ -222,6 +306,8 @@ class _GaussianNllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _gaussian_nll_loss_none_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)

@@ -63,6 +63,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -97,8 +107,9 @@ def _glu_backward(ctx, G):
     G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
     halves = input
     gate = halves.select(1, 1).sigmoid()
-    part = torch.ops.aten.sigmoid_backward(G * halves.select(1, 0), gate)
-    grad_halves = torch.stack((G * gate, part), 1)
+    part = G * halves.select(1, 0)
+    part2 = torch.ops.aten.sigmoid_backward(part, gate, grad_input=part)
+    grad_halves = torch.stack((gate.mul_(G), part2), 1)
     grad_input = grad_halves.reshape(input_shape)
     return grad_input, None
 
@@ -123,7 +134,7 @@ class _Glu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _glu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape

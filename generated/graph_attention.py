@@ -119,12 +119,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -194,7 +213,7 @@ def _graph_attention_backward(ctx, G, _grad_scores):
     e2 = (part - lse.index_select(0, target)).exp()
     picked2 = projected.index_select(0, source)
     part6 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-    product = picked * (picked2 - part6.index_select(0, target)).to(wide)
+    product = (picked2 - part6.index_select(0, target)).to(wide).mul_(picked)
     grad_a = e2 * product.sum(2)
     grad_scores = torch.ops.aten.leaky_relu_backward(
         grad_a, scores, negative_slope, False
@@ -203,9 +222,9 @@ def _graph_attention_backward(ctx, G, _grad_scores):
         product2 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         product3 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-        placed2 = zeros2.index_add(0, source, product2.permute(2, 0, 1))
-        placed3 = placed2.index_add(0, target, product3.permute(2, 0, 1))
-        grad_projected = placed3.index_add(0, source, e2.unsqueeze(2) * picked)
+        placed2 = zeros2.index_add_(0, source, product2.permute(2, 0, 1))
+        placed3 = placed2.index_add_(0, target, product3.permute(2, 0, 1))
+        grad_projected = placed3.index_add_(0, source, picked.mul_(e2.unsqueeze(2)))
         part7 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part8 = grad_scores.unsqueeze(2)
@@ -214,9 +233,9 @@ def _graph_attention_backward(ctx, G, _grad_scores):
     if ctx.needs_input_grad[1]:
         grad_weight = part7.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = (picked2.to(wide) * part8).sum(0)
+        grad_att_source = picked2.to(wide).mul_(part8).sum(0)
     if ctx.needs_input_grad[3]:
-        product4 = projected.index_select(0, target).to(wide) * part8
+        product4 = projected.index_select(0, target).to(wide).mul_(part8)
         grad_att_target = product4.sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
@@ -243,7 +262,7 @@ class _GraphAttention(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_scores):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_scores):
             return _graph_attention_backward(ctx, G, _grad_scores)
         (
             x,

@@ -13,8 +13,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    group_norm: mu[n,k] = mean[c,*s](x[n,k,c,*s]); rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2) + eps); y[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
-    group_norm backward: h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]; v[n,k,c,*s] = g[n,k,c,*s]*w[k,c]; dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s])); dw[k,c] = sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s]); db[k,c] = sum[n,*s](g[n,k,c,*s])
+    group_norm: mu[n,k] = mean[c,*s](x[n,k,c,*s]); rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2) + eps); y[n,k,c,*s] = scale*(x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
+    group_norm backward: h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]; v[n,k,c,*s] = scale*g[n,k,c,*s]*w[k,c]; dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s])); dw[k,c] = scale*sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s]); db[k,c] = sum[n,*s](g[n,k,c,*s])
 """
 # mypy: ignore-errors
 
@@ -110,39 +110,74 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _group_normed(x, weight, bias, eps, scale=1):
+    """x normalised in each group of channels, its second axis, with their statistics."""
+    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
+    y, mean, rstd = _normed_in(x.shape[1], x.flatten(1, 2), weight, bias, eps, scale)
+    return y.view(x.shape), mean, rstd
+
+
+def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    (g, c), (G, flat) = x.shape[1:3], (t.flatten(1, 2) for t in (G, x))
+    weight = None if weight is None else weight.flatten()
+    grads = _gradients_in(g, G, flat, mean, rstd, weight, wanted, scale)
+    pairs = zip(grads, (x.shape, (g, c), (g, c)), strict=True)
+    return [None if t is None else t.reshape(shape) for t, shape in pairs]
+
+
+def _normed_in(groups, x, weight, bias, eps, scale):
+    """x normalised in groups of its channels, with their mean and deviation."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
+    weight = _weight_times(weight, scale, x, (c,))
+    given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
+    return torch.native_group_norm(x.contiguous(), *given)
+
+
+def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
+    """The gradients of x, weight and bias where x is normalised in groups."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    weight = _weight_times(weight, scale, x, (c,))
+    if weight is None and wanted[2]:
+        weight = x.new_ones(c)
+    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), groups, wanted)
+    call = torch.ops.aten.native_group_norm_backward
+    return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+
+
+def _weight_times(weight, scale, x, shape):
+    """A weight times a number; None is a weight of ones."""
+    if scale == 1:
+        return weight
+    return x.new_full(shape, scale) if weight is None else weight * scale
+
+
+def _with_scale(grads, scale):
+    """The gradients of x, weight and bias where the weight has a scale."""
+    if scale == 1 or grads[1] is None:
+        return grads
+    return grads[0], grads[1] * scale, grads[2]
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
-
-
-def _group_normed(x, weight, bias, eps):
-    """x normalised in each group of channels, its second axis, and their statistics."""
-    n, g, c = x.shape[:3]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((n, g)), x.new_zeros((n, g))
-    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
-    size = math.prod(x.shape[3:])
-    given = (x.flatten(1, 2).contiguous(), weight, bias, n, g * c, size, g, eps)
-    y, mean, rstd = torch.native_group_norm(*given)
-    return y.view(x.shape), mean, rstd
-
-
-def _group_normed_gradients(G, x, mean, rstd, weight, wanted):
-    """The gradients of x, weight and bias, as far as they are wanted."""
-    n, g, c = x.shape[:3]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((g, c)), x.new_zeros((g, c))
-    if weight is None and wanted[2]:
-        weight = x.new_ones((g, c))
-    weight = None if weight is None else weight.flatten()
-    call, size = torch.ops.aten.native_group_norm_backward, math.prod(x.shape[3:])
-    given = (mean, rstd, weight, n, g * c, size, g, wanted)
-    G, x2 = (t.flatten(1, 2).contiguous() for t in (G, x))
-    grads, shapes = call(G, x2, *given), (x.shape, (g, c), (g, c))
-    pairs = zip(grads, shapes, strict=True)
-    return [None if t is None else t.reshape(shape) for t, shape in pairs]
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
@@ -194,9 +229,8 @@ def _group_norm_backward(ctx, G, _grad_mean, _grad_rstd):
     part = None if weight is None else _unflatten(weight, 0, (num_groups, count))
     part2 = _unflatten(input, 1, (num_groups, count))
     part3 = _unflatten(G, 1, (num_groups, count))
-    grads = _group_normed_gradients(
-        part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
-    )
+    part4 = ctx.needs_input_grad[:3]
+    grads = _group_normed_gradients(part3, part2, mean, rstd, part, part4)
     if ctx.needs_input_grad[0]:
         grad_input = _flatten(grads[0], 1, 2)
     if ctx.needs_input_grad[1]:
@@ -227,7 +261,7 @@ class _GroupNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mean, _grad_rstd):
             return _group_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         num_groups = ctx.num_groups

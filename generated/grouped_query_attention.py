@@ -80,6 +80,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -113,7 +123,7 @@ def _grouped_query_attention_backward(ctx, G):
     part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
     count2 = query.shape[-3] // key.shape[-3]
     product = _unflatten(part @ key.mT, -2, (count2, query.shape[-2])).to(wide)
-    S = product / math.sqrt(query.shape[-1])
+    S = product.div_(math.sqrt(query.shape[-1]))
     P = torch.softmax(S, -1)
     part2 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
     part3 = _flatten(part2, -3, -2)
@@ -125,7 +135,7 @@ def _grouped_query_attention_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         count4 = query.shape[-3] // key.shape[-3]
         product2 = _unflatten(part4.to(low) @ key, -2, (count4, query.shape[-2]))
-        ratio = product2.to(wide) / math.sqrt(query.shape[-1])
+        ratio = product2.to(wide).div_(math.sqrt(query.shape[-1]))
         grad_query = _flatten(ratio, -4, -3)
     if ctx.needs_input_grad[1]:
         grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
@@ -153,7 +163,7 @@ class _GroupedQueryAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _grouped_query_attention_backward(ctx, G)
         query, key, value = ctx.saved_tensors
         low = ctx.low

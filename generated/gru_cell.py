@@ -85,6 +85,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -116,37 +126,43 @@ def _gru_cell_backward(ctx, G):
     hx, G = _cast(wide, hx, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
     product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-    a = product if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + product
+    a = product if b_ih is None else product.add_(_unflatten(b_ih, 0, (3, hx.shape[1])))
     part = hx.to(low)
     product2 = _unflatten(part @ w_hh.mT, 1, (3, hx.shape[1]))
-    s = product2 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + product2
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
-    grad_new = G * (1 - update)
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
+    s = (
+        product2
+        if b_hh is None
+        else product2.add_(_unflatten(b_hh, 0, (3, hx.shape[1])))
+    )
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
+    grad_new = (1 - update).mul_(G)
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
     part2 = s.select(1, 2).to(wide)
-    new = (a.select(1, 2).to(wide) + part2 * reset).tanh()
-    grad_update = G * (hx - new)
-    part3 = torch.ops.aten.tanh_backward(grad_new * part2, new)
-    part4 = torch.ops.aten.sigmoid_backward(part3, reset)
-    part5 = torch.ops.aten.sigmoid_backward(grad_update, update)
+    new = torch.addcmul(a.select(1, 2).to(wide), part2, reset).tanh_()
+    grad_update = (hx - new).mul_(G)
+    part3 = grad_new * part2
+    part4 = torch.ops.aten.tanh_backward(part3, new, grad_input=part3)
+    part5 = torch.ops.aten.sigmoid_backward(part4, reset, grad_input=part4)
+    part6 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        part6 = torch.ops.aten.tanh_backward(grad_new, new)
-        grad_a = torch.stack((part4, part5, part6), 1)
+        part7 = torch.ops.aten.tanh_backward(grad_new, new)
+        grad_a = torch.stack((part5, part6, part7), 1)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        part7 = torch.ops.aten.tanh_backward(grad_new * reset, new)
-        grad_s = torch.stack((part4, part5, part7), 1)
+        part8 = grad_new.mul_(reset)
+        part9 = torch.ops.aten.tanh_backward(part8, new, grad_input=part8)
+        grad_s = torch.stack((part5, part6, part9), 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part8 = _flatten(grad_a, 1, 2)
+        part10 = _flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part9 = _flatten(grad_s, 1, 2)
+        part11 = _flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
-        grad_input = part8.to(low) @ w_ih
+        grad_input = part10.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
-        grad_hx = G * update + (part9.to(low) @ w_hh).to(wide)
+        grad_hx = (part11.to(low) @ w_hh).to(wide).addcmul_(G, update)
     if ctx.needs_input_grad[2]:
-        grad_w_ih = part8.mT.to(low) @ input
+        grad_w_ih = part10.mT.to(low) @ input
     if ctx.needs_input_grad[3]:
-        grad_w_hh = part9.mT.to(low) @ part
+        grad_w_hh = part11.mT.to(low) @ part
     if ctx.needs_input_grad[4]:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if ctx.needs_input_grad[5]:
@@ -169,7 +185,7 @@ class _GruCell(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _gru_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
         low = ctx.low

@@ -6,6 +6,10 @@ Gradients, G the cotangent of output:
 
     grad_input[*p] = [−3 < input[*p] < 3]·G[*p]/6
 
+Tangents, d_input that of input:
+
+    d_output[*p] = [−3 < input[*p] < 3]·d_input[*p]/6
+
 Kernels of torch, and the equations that they compute:
 
     hardsigmoid: y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))
@@ -47,11 +51,32 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
+
+
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
 def _hardsigmoid_forward(input):
@@ -81,13 +106,41 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         chosen = torch.ops.aten.threshold_backward(G / 6, input, -3)
         grad_input = torch.ops.aten.threshold_backward(chosen, -input, -3)
         return grad_input
+
+
+def _hardsigmoid_tangent(input, d_input):
+    input, d_input = _wide(input, d_input)
+    chosen = torch.ops.aten.threshold_backward(d_input / 6, input, -3)
+    return torch.ops.aten.threshold_backward(chosen, -input, -3)
+
+
+class _HardsigmoidDual(_Hardsigmoid):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_hardsigmoid_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, result):
+        _Hardsigmoid.setup_context(ctx, inputs, result)
+        (input,) = inputs
+        output = result
+        ctx.save_for_forward(input, output)
+
+    @staticmethod
+    def jvp(ctx, d_input):
+        input, output = _still(ctx.saved_tensors)
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_output = _hardsigmoid_tangent(input, d_input)
+            return d_output.to(output.dtype)
 
 
 def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
@@ -107,6 +160,8 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"hardsigmoid: input must be a floating-point tensor, not {input.dtype}"
         )
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _HardsigmoidDual.apply(input)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _hardsigmoid_forward(input)
     return _applied(_Hardsigmoid, input)

@@ -75,6 +75,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,25 @@ def _hinge_loss_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = (1 - input * target).relu()
     return loss.mean().to(dtype)
+
+
+def _hinge_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    ratio = -G / math.prod(input.shape)
+    difference = 1 - input * target
+    if ctx.needs_input_grad[0]:
+        product = ratio * target
+        grad_input = torch.ops.aten.threshold_backward(
+            product, difference, 0, grad_input=product
+        )
+    if ctx.needs_input_grad[1]:
+        product2 = ratio * input
+        grad_target = torch.ops.aten.threshold_backward(
+            product2, difference, 0, grad_input=product2
+        )
+    return grad_input, grad_target
 
 
 class _HingeLossMean(Function):
@@ -103,6 +132,8 @@ class _HingeLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _hinge_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -124,6 +155,25 @@ def _hinge_loss_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _hinge_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    difference = 1 - input * target
+    part = -G
+    if ctx.needs_input_grad[0]:
+        part2 = part * target
+        grad_input = torch.ops.aten.threshold_backward(
+            part2, difference, 0, grad_input=part2
+        )
+    if ctx.needs_input_grad[1]:
+        part3 = part * input
+        grad_target = torch.ops.aten.threshold_backward(
+            part3, difference, 0, grad_input=part3
+        )
+    return grad_input, grad_target
+
+
 class _HingeLossSum(Function):
     generate_vmap_rule = True
 
@@ -138,6 +188,8 @@ class _HingeLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _hinge_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -156,6 +208,25 @@ def _hinge_loss_none_forward(input, target):
     return (1 - input * target).relu().to(dtype)
 
 
+def _hinge_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    difference = 1 - input * target
+    part = -G
+    if ctx.needs_input_grad[0]:
+        part2 = part * target
+        grad_input = torch.ops.aten.threshold_backward(
+            part2, difference, 0, grad_input=part2
+        )
+    if ctx.needs_input_grad[1]:
+        part3 = part.mul_(input)
+        grad_target = torch.ops.aten.threshold_backward(
+            part3, difference, 0, grad_input=part3
+        )
+    return grad_input, grad_target
+
+
 class _HingeLossNone(Function):
     generate_vmap_rule = True
 
@@ -170,6 +241,8 @@ class _HingeLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _hinge_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

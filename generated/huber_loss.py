@@ -20,6 +20,18 @@ Gradients of none, G the cotangent of loss:
     grad_input[*p] = G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
     grad_target[*p] = −G[*p]·where(|e[*p]| > delta, delta·sign(e[*p]), e[*p])
 
+Tangents of mean, d_input that of input, d_target that of target:
+
+    d_average = (delta·Σ[*p] [|e[*p]| > delta]·sign(e[*p])·(d_input[*p] − d_target[*p]) + Σ[*p] [|e[*p]| ≤ delta]·e[*p]·(d_input[*p] − d_target[*p]))/size(p)
+
+Tangents of sum, d_input that of input, d_target that of target:
+
+    d_total = delta·Σ[*p] [|e[*p]| > delta]·sign(e[*p])·(d_input[*p] − d_target[*p]) + Σ[*p] [|e[*p]| ≤ delta]·e[*p]·(d_input[*p] − d_target[*p])
+
+Tangents of none, d_input that of input, d_target that of target:
+
+    d_loss[*p] = where(|e[*p]| > delta, delta·sign(e[*p])·(d_input[*p] − d_target[*p]), e[*p]·(d_input[*p] − d_target[*p]))
+
 Kernels of torch, and the equations that they compute:
 
     huber_loss: e = x - t; y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))
@@ -102,12 +114,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -115,6 +146,17 @@ def _applied(function, *args):
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
+
+
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
 def _huber_loss_mean_forward(input, target, delta):
@@ -128,6 +170,21 @@ def _huber_loss_mean_forward(input, target, delta):
     product2 = 0.5 * difference.square() if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).mean().to(dtype)
+
+
+def _huber_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    delta = ctx.delta
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    e = input - target
+    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    if ctx.needs_input_grad[0]:
+        part = G / math.prod(input.shape)
+        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
+    if ctx.needs_input_grad[1]:
+        grad_target = chosen.mul_(-G / math.prod(input.shape))
+    return grad_input, grad_target, None
 
 
 class _HuberLossMean(Function):
@@ -145,6 +202,8 @@ class _HuberLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _huber_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
@@ -158,6 +217,42 @@ class _HuberLossMean(Function):
         return grad_input, grad_target, None
 
 
+def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    e = input - target
+    difference = d_input - d_target
+    e_magnitude = e.abs()
+    total = _where(e_magnitude <= delta, e * difference, 0).sum()
+    product = e.sign() * difference
+    chosen = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
+    return (delta * chosen.sum() + total) / math.prod(d_input.shape)
+
+
+class _HuberLossMeanDual(_HuberLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_huber_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _HuberLossMean.setup_context(ctx, inputs, output)
+        input, target, _ = inputs
+        average = output
+        ctx.save_for_forward(input, target, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _delta):
+        input, target, average = _still(ctx.saved_tensors)
+        delta = ctx.delta
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _huber_loss_mean_tangent(
+                input, target, delta, d_input, d_target
+            )
+            return d_average.to(average.dtype)
+
+
 def _huber_loss_sum_forward(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -169,6 +264,20 @@ def _huber_loss_sum_forward(input, target, delta):
     product2 = 0.5 * difference.square() if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).sum().to(dtype)
+
+
+def _huber_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    delta = ctx.delta
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    e = input - target
+    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    if ctx.needs_input_grad[0]:
+        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = chosen.mul_(-G)
+    return grad_input, grad_target, None
 
 
 class _HuberLossSum(Function):
@@ -186,6 +295,8 @@ class _HuberLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _huber_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
@@ -199,6 +310,40 @@ class _HuberLossSum(Function):
         return grad_input, grad_target, None
 
 
+def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    e = input - target
+    difference = d_input - d_target
+    e_magnitude = e.abs()
+    total2 = _where(e_magnitude <= delta, e * difference, 0).sum()
+    product = e.sign() * difference
+    chosen = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
+    return delta * chosen.sum() + total2
+
+
+class _HuberLossSumDual(_HuberLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_huber_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _HuberLossSum.setup_context(ctx, inputs, output)
+        input, target, _ = inputs
+        total = output
+        ctx.save_for_forward(input, target, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _delta):
+        input, target, total = _still(ctx.saved_tensors)
+        delta = ctx.delta
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _huber_loss_sum_tangent(input, target, delta, d_input, d_target)
+            return d_total.to(total.dtype)
+
+
 def _huber_loss_none_forward(input, target, delta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
@@ -210,6 +355,20 @@ def _huber_loss_none_forward(input, target, delta):
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
     return loss.to(dtype)
+
+
+def _huber_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    delta = ctx.delta
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    e = input - target
+    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    if ctx.needs_input_grad[0]:
+        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = chosen.mul_(G).neg_()
+    return grad_input, grad_target, None
 
 
 class _HuberLossNone(Function):
@@ -227,6 +386,8 @@ class _HuberLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _huber_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
@@ -240,10 +401,41 @@ class _HuberLossNone(Function):
         return grad_input, grad_target, None
 
 
+def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
+    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    e = input - target
+    difference = d_input - d_target
+    product = delta * e.sign() * difference
+    return _where(e.abs() <= delta, e * difference, product)
+
+
+class _HuberLossNoneDual(_HuberLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_huber_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _HuberLossNone.setup_context(ctx, inputs, output)
+        input, target, _ = inputs
+        loss = output
+        ctx.save_for_forward(input, target, loss)
+
+    @staticmethod
+    def jvp(ctx, d_input, d_target, _delta):
+        input, target, loss = _still(ctx.saved_tensors)
+        delta = ctx.delta
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _huber_loss_none_tangent(input, target, delta, d_input, d_target)
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_HuberLossMean, _huber_loss_mean_forward),
-    "sum": (_HuberLossSum, _huber_loss_sum_forward),
-    "none": (_HuberLossNone, _huber_loss_none_forward),
+    "mean": (_HuberLossMean, _HuberLossMeanDual, _huber_loss_mean_forward),
+    "sum": (_HuberLossSum, _HuberLossSumDual, _huber_loss_sum_forward),
+    "none": (_HuberLossNone, _HuberLossNoneDual, _huber_loss_none_forward),
 }
 
 
@@ -305,9 +497,11 @@ def huber_loss(
             "huber_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(input, target, delta)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, delta)
     return _applied(function, input, target, delta)

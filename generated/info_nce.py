@@ -137,6 +137,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -167,6 +177,35 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     return loss.mean().to(dtype)
 
 
+def _info_nce_mean_backward(ctx, G):
+    query, positive_key = ctx.saved_tensors
+    temperature = ctx.temperature
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key, G = _cast(wide, query, positive_key, G)
+    grad_query = grad_positive_key = None
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    part = queries.to(low)
+    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
+    part2 = G.new_full((query.shape[0],), -1).diag_embed()
+    added = torch.softmax(similarity, 1).add_(part2)
+    grad_similarity = added.mul_(G / query.shape[0])
+    product = similarity.mul_(grad_similarity)
+    if ctx.needs_input_grad[0]:
+        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        part3 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = part3.mul_(inverse_root)
+    if ctx.needs_input_grad[1]:
+        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product3 = keys.mul_(product.sum(0).unsqueeze(1))
+        part4 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part4.mul_(inverse_root2)
+    return grad_query, grad_positive_key, None
+
+
 class _InfoNceMean(Function):
     generate_vmap_rule = True
 
@@ -183,6 +222,8 @@ class _InfoNceMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _info_nce_mean_backward(ctx, G)
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
@@ -269,6 +310,34 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     return loss.sum().to(dtype)
 
 
+def _info_nce_sum_backward(ctx, G):
+    query, positive_key = ctx.saved_tensors
+    temperature = ctx.temperature
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key, G = _cast(wide, query, positive_key, G)
+    grad_query = grad_positive_key = None
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    part = queries.to(low)
+    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
+    part2 = G.new_full((query.shape[0],), -1).diag_embed()
+    grad_similarity = torch.softmax(similarity, 1).add_(part2).mul_(G)
+    product = similarity.mul_(grad_similarity)
+    if ctx.needs_input_grad[0]:
+        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        part3 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = part3.mul_(inverse_root)
+    if ctx.needs_input_grad[1]:
+        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product3 = keys.mul_(product.sum(0).unsqueeze(1))
+        part4 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part4.mul_(inverse_root2)
+    return grad_query, grad_positive_key, None
+
+
 class _InfoNceSum(Function):
     generate_vmap_rule = True
 
@@ -285,6 +354,8 @@ class _InfoNceSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _info_nce_sum_backward(ctx, G)
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
@@ -369,6 +440,35 @@ def _info_nce_none_forward(query, positive_key, temperature):
     return loss.to(dtype)
 
 
+def _info_nce_none_backward(ctx, G):
+    query, positive_key = ctx.saved_tensors
+    temperature = ctx.temperature
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key, G = _cast(wide, query, positive_key, G)
+    grad_query = grad_positive_key = None
+    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root * query
+    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root2 * positive_key
+    part = queries.to(low)
+    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
+    part2 = G.new_full(G.shape, -1).diag_embed()
+    part3 = torch.softmax(similarity, 1).add_(part2)
+    grad_similarity = part3.mul_(G.unsqueeze(1))
+    product = similarity.mul_(grad_similarity)
+    if ctx.needs_input_grad[0]:
+        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        part4 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = part4.mul_(inverse_root)
+    if ctx.needs_input_grad[1]:
+        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product3 = keys.mul_(product.sum(0).unsqueeze(1))
+        part5 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part5.mul_(inverse_root2)
+    return grad_query, grad_positive_key, None
+
+
 class _InfoNceNone(Function):
     generate_vmap_rule = True
 
@@ -385,6 +485,8 @@ class _InfoNceNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _info_nce_none_backward(ctx, G)
         query, positive_key = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low

@@ -13,8 +13,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    instance_norm: mu[n,c] = mean[*s](x[n,c,*s]); rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2) + eps); y[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
-    instance_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]; v[n,c,*s] = g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s])); dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
+    instance_norm: mu[n,c] = mean[*s](x[n,c,*s]); rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2) + eps); y[n,c,*s] = scale*(x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
+    instance_norm backward: h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]; v[n,c,*s] = scale*g[n,c,*s]*w[c]; dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s])); dw[c] = scale*sum[n,*s](g[n,c,*s]*h[n,c,*s]); db[c] = sum[n,*s](g[n,c,*s])
 """
 # mypy: ignore-errors
 
@@ -89,32 +89,68 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _channel_normed(x, weight, bias, eps, scale=1):
+    """x normalised in each channel of each example, with their statistics."""
+    return _normed_in(x.shape[1], x, weight, bias, eps, scale)
+
+
+def _channel_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
+    """The gradients of x, weight and bias, as far as they are wanted."""
+    return _gradients_in(x.shape[1], G, x, mean, rstd, weight, wanted, scale)
+
+
+def _normed_in(groups, x, weight, bias, eps, scale):
+    """x normalised in groups of its channels, with their mean and deviation."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
+    weight = _weight_times(weight, scale, x, (c,))
+    given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
+    return torch.native_group_norm(x.contiguous(), *given)
+
+
+def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
+    """The gradients of x, weight and bias where x is normalised in groups."""
+    n, c = x.shape[:2]
+    if not x.numel():
+        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+    weight = _weight_times(weight, scale, x, (c,))
+    if weight is None and wanted[2]:
+        weight = x.new_ones(c)
+    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), groups, wanted)
+    call = torch.ops.aten.native_group_norm_backward
+    return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+
+
+def _weight_times(weight, scale, x, shape):
+    """A weight times a number; None is a weight of ones."""
+    if scale == 1:
+        return weight
+    return x.new_full(shape, scale) if weight is None else weight * scale
+
+
+def _with_scale(grads, scale):
+    """The gradients of x, weight and bias where the weight has a scale."""
+    if scale == 1 or grads[1] is None:
+        return grads
+    return grads[0], grads[1] * scale, grads[2]
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return super(Function, function).apply(*args)
-
-
-def _channel_normed(x, weight, bias, eps):
-    """x normalised in each channel of each example, and their statistics."""
-    n, c = x.shape[:2]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((n, c)), x.new_zeros((n, c))
-    given = (weight, bias, n, c, math.prod(x.shape[2:]), c, eps)
-    return torch.native_group_norm(x.contiguous(), *given)
-
-
-def _channel_normed_gradients(G, x, mean, rstd, weight, wanted):
-    """The gradients of x, weight and bias, as far as they are wanted."""
-    n, c = x.shape[:2]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
-    if weight is None and wanted[2]:
-        weight = x.new_ones(c)
-    given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), c, wanted)
-    call = torch.ops.aten.native_group_norm_backward
-    return call(G.contiguous(), x.contiguous(), *given)
 
 
 def _instance_norm_forward(input, weight, bias, eps):
@@ -146,9 +182,8 @@ def _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    grads = _channel_normed_gradients(
-        G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
-    )
+    part = ctx.needs_input_grad[:3]
+    grads = _channel_normed_gradients(G, input, mean, rstd, weight, part)
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
@@ -178,7 +213,7 @@ class _InstanceNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mean, _grad_rstd):
             return _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

@@ -90,12 +90,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -112,6 +131,20 @@ def _kl_div_mean_forward(input, target):
     return loss.mean().to(dtype)
 
 
+def _kl_div_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    product = input.shape[0] * math.prod(input.shape[1:])
+    if ctx.needs_input_grad[0]:
+        grad_input = -G / product * target
+    if ctx.needs_input_grad[1]:
+        mask = target > 0
+        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G / product)
+    return grad_input, grad_target
+
+
 class _KlDivMean(Function):
     generate_vmap_rule = True
 
@@ -126,6 +159,8 @@ class _KlDivMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -146,6 +181,19 @@ def _kl_div_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _kl_div_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = -G * target
+    if ctx.needs_input_grad[1]:
+        mask = target > 0
+        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G)
+    return grad_input, grad_target
+
+
 class _KlDivSum(Function):
     generate_vmap_rule = True
 
@@ -160,6 +208,8 @@ class _KlDivSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -179,6 +229,19 @@ def _kl_div_none_forward(input, target):
     return loss.to(dtype)
 
 
+def _kl_div_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = (G * target).neg_()
+    if ctx.needs_input_grad[1]:
+        mask = target > 0
+        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G)
+    return grad_input, grad_target
+
+
 class _KlDivNone(Function):
     generate_vmap_rule = True
 
@@ -193,6 +256,8 @@ class _KlDivNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -212,6 +277,19 @@ def _kl_div_batchmean_forward(input, target):
     return (loss.sum() / input.shape[0]).to(dtype)
 
 
+def _kl_div_batchmean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = -G / input.shape[0] * target
+    if ctx.needs_input_grad[1]:
+        mask = target > 0
+        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G / input.shape[0])
+    return grad_input, grad_target
+
+
 class _KlDivBatchmean(Function):
     generate_vmap_rule = True
 
@@ -226,6 +304,8 @@ class _KlDivBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

@@ -81,6 +81,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -93,6 +103,23 @@ def _kl_div_log_target_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = (target - input) * target.exp()
     return loss.mean().to(dtype)
+
+
+def _kl_div_log_target_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    product = input.shape[0] * math.prod(input.shape[1:])
+    target_exp = target.exp()
+    if ctx.needs_input_grad[0]:
+        part = -G / product
+        grad_input = (
+            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+        )
+    if ctx.needs_input_grad[1]:
+        loss = (target - input).mul_(target_exp)
+        grad_target = loss.add_(target_exp).mul_(G / product)
+    return grad_input, grad_target
 
 
 class _KlDivLogTargetMean(Function):
@@ -109,6 +136,8 @@ class _KlDivLogTargetMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -129,6 +158,22 @@ def _kl_div_log_target_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _kl_div_log_target_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    target_exp = target.exp()
+    if ctx.needs_input_grad[0]:
+        part = -G
+        grad_input = (
+            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+        )
+    if ctx.needs_input_grad[1]:
+        loss = (target - input).mul_(target_exp)
+        grad_target = loss.add_(target_exp).mul_(G)
+    return grad_input, grad_target
+
+
 class _KlDivLogTargetSum(Function):
     generate_vmap_rule = True
 
@@ -143,6 +188,8 @@ class _KlDivLogTargetSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_log_target_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -161,6 +208,18 @@ def _kl_div_log_target_none_forward(input, target):
     return ((target - input) * target.exp()).to(dtype)
 
 
+def _kl_div_log_target_none_backward(ctx, G):
+    target, loss = ctx.saved_tensors
+    target, loss, G = _wide(target, loss, G)
+    grad_input = grad_target = None
+    target_exp = target.exp()
+    if ctx.needs_input_grad[0]:
+        grad_input = (G * target_exp).neg_()
+    if ctx.needs_input_grad[1]:
+        grad_target = target_exp.add_(loss).mul_(G)
+    return grad_input, grad_target
+
+
 class _KlDivLogTargetNone(Function):
     generate_vmap_rule = True
 
@@ -176,6 +235,8 @@ class _KlDivLogTargetNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_log_target_none_backward(ctx, G)
         target, loss = ctx.saved_tensors
         target, loss, G = _wide(target, loss, G)
         grad_input = grad_target = None
@@ -194,6 +255,22 @@ def _kl_div_log_target_batchmean_forward(input, target):
     return (loss.sum() / input.shape[0]).to(dtype)
 
 
+def _kl_div_log_target_batchmean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    target_exp = target.exp()
+    if ctx.needs_input_grad[0]:
+        part = -G / input.shape[0]
+        grad_input = (
+            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+        )
+    if ctx.needs_input_grad[1]:
+        loss = (target - input).mul_(target_exp)
+        grad_target = loss.add_(target_exp).mul_(G / input.shape[0])
+    return grad_input, grad_target
+
+
 class _KlDivLogTargetBatchmean(Function):
     generate_vmap_rule = True
 
@@ -208,6 +285,8 @@ class _KlDivLogTargetBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _kl_div_log_target_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

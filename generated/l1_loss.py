@@ -75,6 +75,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,19 @@ def _l1_loss_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = (input - target).abs()
     return loss.mean().to(dtype)
+
+
+def _l1_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    sign = (input - target).sign_()
+    if ctx.needs_input_grad[0]:
+        part = G / math.prod(input.shape)
+        grad_input = part * sign if ctx.needs_input_grad[1] else sign.mul_(part)
+    if ctx.needs_input_grad[1]:
+        grad_target = sign.mul_(-G / math.prod(input.shape))
+    return grad_input, grad_target
 
 
 class _L1LossMean(Function):
@@ -103,6 +126,8 @@ class _L1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -121,6 +146,18 @@ def _l1_loss_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _l1_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    sign = (input - target).sign_()
+    if ctx.needs_input_grad[0]:
+        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = sign.mul_(-G)
+    return grad_input, grad_target
+
+
 class _L1LossSum(Function):
     generate_vmap_rule = True
 
@@ -135,6 +172,8 @@ class _L1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -152,6 +191,18 @@ def _l1_loss_none_forward(input, target):
     return (input - target).abs().to(dtype)
 
 
+def _l1_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    sign = (input - target).sign_()
+    if ctx.needs_input_grad[0]:
+        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = sign.mul_(G).neg_()
+    return grad_input, grad_target
+
+
 class _L1LossNone(Function):
     generate_vmap_rule = True
 
@@ -166,6 +217,8 @@ class _L1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

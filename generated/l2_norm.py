@@ -56,6 +56,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -81,7 +91,7 @@ def _l2_norm_backward(ctx, G, _grad_total):
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     mask = (total != 0).unsqueeze(dim)
-    grad_A = torch.where(mask, G / torch.where(mask, F, 1) * A, 0)
+    grad_A = (G / torch.where(mask, F, 1) * A).masked_fill_(~mask, 0)
     return grad_A, None, None
 
 
@@ -103,7 +113,7 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_total):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_total):
             return _l2_norm_backward(ctx, G, _grad_total)
         A, F, total = ctx.saved_tensors
         dim = ctx.dim

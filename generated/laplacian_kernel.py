@@ -73,6 +73,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -85,6 +95,20 @@ def _laplacian_kernel_forward(x1, x2, gamma):
     x1, x2 = _wide(x1, x2)
     K = (-gamma * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2)).exp()
     return K.to(dtype)
+
+
+def _laplacian_kernel_backward(ctx, G):
+    x1, x2, K = ctx.saved_tensors
+    gamma = ctx.gamma
+    x1, x2, K, G = _wide(x1, x2, K, G)
+    grad_x1 = grad_x2 = None
+    sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign_()
+    product = (G * K).unsqueeze(-1) * sign.mT
+    if ctx.needs_input_grad[0]:
+        grad_x1 = product.sum(-2).mul_(-gamma)
+    if ctx.needs_input_grad[1]:
+        grad_x2 = product.sum(-3).mul_(gamma)
+    return grad_x1, grad_x2, None
 
 
 class _LaplacianKernel(Function):
@@ -103,6 +127,8 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)

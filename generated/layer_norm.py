@@ -13,8 +13,8 @@ Gradients, G the cotangent of output:
 
 Kernels of torch, and the equations that they compute:
 
-    layer_norm: mu[*p] = mean[*s](x[*p,*s]); rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps); y[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
-    layer_norm backward: h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]; v[*p,*s] = g[*p,*s]*w[*s]; dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s])); dw[*s] = sum[*p](g[*p,*s]*h[*p,*s]); db[*s] = sum[*p](g[*p,*s])
+    layer_norm: mu[*p] = mean[*s](x[*p,*s]); rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2) + eps); y[*p,*s] = scale*(x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
+    layer_norm backward: h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]; v[*p,*s] = scale*g[*p,*s]*w[*s]; dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s])); dw[*s] = scale*sum[*p](g[*p,*s]*h[*p,*s]); db[*s] = sum[*p](g[*p,*s])
 """
 # mypy: ignore-errors
 
@@ -89,15 +89,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _applied(function, *args):
-    """function.apply(*args), which looks for defaults of arguments each time."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
-def _layer_normed(x, shape, weight, bias, eps):
-    """x normalised along its last axes, of this shape, and their mean and inverse deviation."""
+def _layer_normed(x, shape, weight, bias, eps, scale=1):
+    """x normalised along its last axes, of this shape, with their mean and deviation."""
+    weight = _weight_times(weight, scale, x, shape)
     if shape:
         return torch.native_layer_norm(x, shape, weight, bias, eps)
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
@@ -105,15 +109,39 @@ def _layer_normed(x, shape, weight, bias, eps):
     return y.squeeze(-1), mean, rstd
 
 
-def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted):
+def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     call = torch.ops.aten.native_layer_norm_backward
+    weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     if shape:
-        return call(G, x, shape, mean, rstd, weight, bias, wanted)
+        grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
+        return _with_scale(grads, scale)
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
-    return [None if t is None else t.squeeze(-1) for t in call(*given)]
+    grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
+    return _with_scale(grads, scale)
+
+
+def _weight_times(weight, scale, x, shape):
+    """A weight times a number; None is a weight of ones."""
+    if scale == 1:
+        return weight
+    return x.new_full(shape, scale) if weight is None else weight * scale
+
+
+def _with_scale(grads, scale):
+    """The gradients of x, weight and bias where the weight has a scale."""
+    if scale == 1 or grads[1] is None:
+        return grads
+    return grads[0], grads[1] * scale, grads[2]
+
+
+def _applied(function, *args):
+    """function.apply(*args), which looks for defaults of arguments each time."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return super(Function, function).apply(*args)
 
 
 def _layer_norm_forward(input, weight, bias, eps):
@@ -147,9 +175,8 @@ def _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    grads = _layer_normed_gradients(
-        G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
-    )
+    part = ctx.needs_input_grad[:3]
+    grads = _layer_normed_gradients(G, input, weight.shape, mean, rstd, weight, part)
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
@@ -183,7 +210,7 @@ class _LayerNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mean, _grad_rstd):
             return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

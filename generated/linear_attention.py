@@ -81,12 +81,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -120,19 +139,24 @@ def _linear_attention_backward(ctx, G, _grad_total):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_total = -(G * output).sum(-1) / total
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+        psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
+        phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
         state = psi.mT.to(low) @ value
-        ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-        grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + ratio
-        grad_query = torch.ops.aten.elu_backward(grad_phi, 1, 1, 1, False, query)
+        ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+        psi_sum = psi.sum(-2, keepdim=True)
+        grad_phi = ratio.addcmul_(grad_total.unsqueeze(-1), psi_sum)
+        grad_query = torch.ops.aten.elu_backward(
+            grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
+        )
     if ctx.needs_input_grad[1]:
-        total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
-        grad_psi = (value @ grad_state.mT).to(wide) + total2
-        grad_key = torch.ops.aten.elu_backward(grad_psi, 1, 1, 1, False, key)
+        total2 = phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2)
+        grad_psi = (value @ grad_state.mT).to(wide).add_(total2)
+        grad_key = torch.ops.aten.elu_backward(
+            grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
+        )
     if ctx.needs_input_grad[2]:
         grad_value = psi.to(low) @ grad_state
     return grad_query, grad_key, grad_value
@@ -161,7 +185,7 @@ class _LinearAttention(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_total):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_total):
             return _linear_attention_backward(ctx, G, _grad_total)
         query, key, value, output, total = ctx.saved_tensors
         low = ctx.low

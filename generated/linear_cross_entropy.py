@@ -106,6 +106,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -142,6 +152,75 @@ def _linear_cross_entropy_mean_forward(
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
     return (total / part4).to(dtype)
+
+
+def _linear_cross_entropy_mean_backward(ctx, G):
+    input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    weight_shape = ctx.weight_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight, average, G = _cast(wide, weight, average, G)
+    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    picked = None if weight is None else weight.index_select(0, chosen)
+    part2 = (
+        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
+    )
+    ratio = G / part2
+    difference = label_smoothing - 1
+    chosen2 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    part3 = X.to(wide)
+    if ctx.needs_input_grad[4]:
+        F = torch.log_softmax(part3, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+        product = difference if weight is None else difference * picked
+        part4 = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product2 = part4 if weight is None else part4 * weight
+        full_weight = (
+            G.new_full((), 1, dtype=wide).expand(weight_shape)
+            if weight is None
+            else weight
+        )
+        part5 = label_smoothing * full_weight.mean() - product
+        difference2 = part5 if weight is None else part5.unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
+        difference3 = p.mul_(difference2).sub_(product2)
+        part6 = (
+            G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        product3 = difference3.scatter_add_(1, chosen2, part6).mul_(ratio)
+        grad_X = product3.masked_fill_(~mask2, 0)
+    if ctx.needs_input_grad[0]:
+        grad_input = grad_X.to(low) @ linear_weight
+    if ctx.needs_input_grad[1]:
+        grad_linear_weight = grad_X.mT.to(low) @ input
+    if ctx.needs_input_grad[3]:
+        grad_linear_bias = grad_X.sum(0)
+    if ctx.needs_input_grad[4]:
+        ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
+        product4 = difference * F.gather(1, chosen2).squeeze(1)
+        product5 = ratio2 * F.masked_fill_(~mask2, 0).sum(0)
+        placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+        placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
+        grad_weight = ratio * placed2
+    return (
+        grad_input,
+        grad_linear_weight,
+        None,
+        grad_linear_bias,
+        grad_weight,
+        None,
+        None,
+    )
 
 
 class _LinearCrossEntropyMean(Function):
@@ -187,6 +266,8 @@ class _LinearCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _linear_cross_entropy_mean_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -284,6 +365,73 @@ def _linear_cross_entropy_sum_forward(
     return loss.sum().to(dtype)
 
 
+def _linear_cross_entropy_sum_backward(ctx, G):
+    input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    weight_shape = ctx.weight_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight, G = _cast(wide, weight, G)
+    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    difference = label_smoothing - 1
+    chosen2 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    part2 = X.to(wide)
+    if ctx.needs_input_grad[4]:
+        F = torch.log_softmax(part2, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+        product = (
+            difference
+            if weight is None
+            else difference * weight.index_select(0, chosen)
+        )
+        part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product2 = part3 if weight is None else part3 * weight
+        full_weight = (
+            G.new_full((), 1, dtype=wide).expand(weight_shape)
+            if weight is None
+            else weight
+        )
+        part4 = label_smoothing * full_weight.mean() - product
+        difference2 = part4 if weight is None else part4.unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+        difference3 = p.mul_(difference2).sub_(product2)
+        part5 = (
+            G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        product3 = difference3.scatter_add_(1, chosen2, part5).mul_(G)
+        grad_X = product3.masked_fill_(~mask2, 0)
+    if ctx.needs_input_grad[0]:
+        grad_input = grad_X.to(low) @ linear_weight
+    if ctx.needs_input_grad[1]:
+        grad_linear_weight = grad_X.mT.to(low) @ input
+    if ctx.needs_input_grad[3]:
+        grad_linear_bias = grad_X.sum(0)
+    if ctx.needs_input_grad[4]:
+        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
+        product4 = difference * F.gather(1, chosen2).squeeze(1)
+        product5 = ratio * F.masked_fill_(~mask2, 0).sum(0)
+        placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+        grad_weight = G * placed
+    return (
+        grad_input,
+        grad_linear_weight,
+        None,
+        grad_linear_bias,
+        grad_weight,
+        None,
+        None,
+    )
+
+
 class _LinearCrossEntropySum(Function):
     generate_vmap_rule = True
 
@@ -319,6 +467,8 @@ class _LinearCrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _linear_cross_entropy_sum_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -411,6 +561,73 @@ def _linear_cross_entropy_none_forward(
     return torch.where(mask, product2 - ratio * part3, 0).to(dtype)
 
 
+def _linear_cross_entropy_none_backward(ctx, G):
+    input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    label_smoothing = ctx.label_smoothing
+    weight_shape = ctx.weight_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight, G = _cast(wide, weight, G)
+    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    difference = label_smoothing - 1
+    chosen2 = chosen.unsqueeze(1)
+    mask2 = mask.unsqueeze(1)
+    part2 = X.to(wide)
+    if ctx.needs_input_grad[4]:
+        F = torch.log_softmax(part2, 1)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+        product = (
+            difference
+            if weight is None
+            else difference * weight.index_select(0, chosen)
+        )
+        part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product2 = part3 if weight is None else part3 * weight
+        full_weight = (
+            G.new_full((), 1, dtype=wide).expand(weight_shape)
+            if weight is None
+            else weight
+        )
+        part4 = label_smoothing * full_weight.mean() - product
+        difference2 = part4 if weight is None else part4.unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+        difference3 = p.mul_(difference2).sub_(product2)
+        part5 = (
+            G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            if weight is None
+            else product.unsqueeze(1)
+        )
+        placed = difference3.scatter_add_(1, chosen2, part5)
+        grad_X = placed.mul_(G.unsqueeze(1)).masked_fill_(~mask2, 0)
+    if ctx.needs_input_grad[0]:
+        grad_input = grad_X.to(low) @ linear_weight
+    if ctx.needs_input_grad[1]:
+        grad_linear_weight = grad_X.mT.to(low) @ input
+    if ctx.needs_input_grad[3]:
+        grad_linear_bias = grad_X.sum(0)
+    if ctx.needs_input_grad[4]:
+        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
+        product3 = difference * G * F.gather(1, chosen2).squeeze(1)
+        part6 = F.masked_fill_(~mask2, 0).mT.to(low)
+        product4 = ratio * (part6 @ torch.where(mask, G, 0).to(low)).to(wide)
+        grad_weight = product4.index_add(0, chosen, torch.where(mask, product3, 0))
+    return (
+        grad_input,
+        grad_linear_weight,
+        None,
+        grad_linear_bias,
+        grad_weight,
+        None,
+        None,
+    )
+
+
 class _LinearCrossEntropyNone(Function):
     generate_vmap_rule = True
 
@@ -446,6 +663,8 @@ class _LinearCrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _linear_cross_entropy_none_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing

@@ -86,6 +86,16 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -119,6 +129,37 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     return (input * divisor**-beta).to(dtype)
 
 
+def _local_response_norm_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    window = ctx.window
+    alpha = ctx.alpha
+    beta = ctx.beta
+    k = ctx.k
+    input, G = _wide(input, G)
+    count = (window - 1) // 2
+    count2 = window // 2
+    input_squared = input.square()
+    added = count2 + count + 1
+    part = input.shape[2:]
+    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
+    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
+    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
+    divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    part3 = -beta
+    product = (part3 * G).mul_(input).mul_(divisor ** -(1 + beta))
+    zeros3 = G.new_zeros(()).expand(input.shape)
+    grad_divisor = product if part3 != 0 else zeros3
+    added2 = count + count2 + 1
+    part4 = input.shape[2:]
+    zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
+    zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
+    part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
+    total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
+    part6 = (2 * alpha / window * input).mul_(total)
+    grad_input = (G * divisor**part3).add_(part6)
+    return grad_input, None, None, None, None
+
+
 class _LocalResponseNorm(Function):
     generate_vmap_rule = True
 
@@ -137,6 +178,8 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _local_response_norm_backward(ctx, G)
         (input,) = ctx.saved_tensors
         window = ctx.window
         alpha = ctx.alpha

@@ -88,6 +88,16 @@ def _recurrence(x, w, dim):
     return x.movedim(-1, dim)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -112,6 +122,15 @@ def _logcumsumexp_forward(A, dim):
     return A.logcumsumexp(dim).to(dtype)
 
 
+def _logcumsumexp_backward(ctx, G):
+    A, F = ctx.saved_tensors
+    dim = ctx.dim
+    A, F, G = _wide(A, F, G)
+    part = F.clamp_min(torch.finfo(G.dtype).min)
+    grad_A = (A - part).exp_().mul_(_decayed_sum(G, part, dim))
+    return grad_A, None
+
+
 class _Logcumsumexp(Function):
     generate_vmap_rule = True
 
@@ -128,6 +147,8 @@ class _Logcumsumexp(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _logcumsumexp_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         A, F, G = _wide(A, F, G)

@@ -42,6 +42,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -53,6 +63,13 @@ def _logsigmoid_forward(A):
     dtype = _promoted(A)
     A = _wide(A)[0]
     return torch.nn.functional.logsigmoid(A).to(dtype)
+
+
+def _logsigmoid_backward(ctx, G):
+    (A,) = ctx.saved_tensors
+    A, G = _wide(A, G)
+    grad_A = (-A).sigmoid_().mul_(G)
+    return grad_A
 
 
 class _Logsigmoid(Function):
@@ -69,6 +86,8 @@ class _Logsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _logsigmoid_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = _wide(A, G)
         grad_A = G * (-A).sigmoid()

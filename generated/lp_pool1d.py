@@ -89,6 +89,16 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -114,6 +124,27 @@ def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     return (total ** _quotient(1, norm_type)).to(dtype)
 
 
+def _lp_pool1d_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    norm_type = ctx.norm_type
+    kernel_size = ctx.kernel_size
+    stride = ctx.stride
+    input, G = _wide(input, G)
+    part = input.unfold(2, kernel_size, stride)
+    power = (part**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
+    position = _positions(kernel_size, G).unsqueeze(1)
+    added = position + stride * _positions(G.shape[2], G)
+    part2 = power.unsqueeze(2).mul_(G.unsqueeze(2))
+    product = (part.mT ** (norm_type - 1)).mul_(part2)
+    zeros = G.new_zeros(()).expand(input.shape)
+    zeros2 = G.new_zeros(input.shape)
+    product2 = kernel_size * G.shape[2]
+    part3 = product.reshape((input.shape[0], input.shape[1], product2))
+    part4 = added.flatten()
+    grad_input = zeros2.index_add_(2, part4, part3) if norm_type != 0 else zeros
+    return grad_input, None, None, None
+
+
 class _LpPool1d(Function):
     generate_vmap_rule = True
 
@@ -131,6 +162,8 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _lp_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size

@@ -84,6 +84,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -120,47 +130,55 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part9 = needs[3] or needs[4]
-    needs_part8 = needs[0] or needs[1]
-    needs_part7 = needs_part8 or needs_part9
-    needs_grad_a = needs_part7 or needs_grad_b_ih
+    needs_part15 = needs[3] or needs[4]
+    needs_part14 = needs[0] or needs[1]
+    needs_part13 = needs_part14 or needs_part15
+    needs_grad_a = needs_part13 or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
     product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
     product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
     part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-    part2 = product + product2 if b_ih is None else product + product2 + part
-    a = part2 if b_hh is None else part2 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+    part2 = (
+        product.add_(product2) if b_ih is None else product.add_(product2).add_(part)
+    )
+    a = part2 if b_hh is None else part2.add_(_unflatten(b_hh, 0, (4, hx.shape[1])))
     leave = a.select(1, 3).sigmoid()
     c_tanh = c.tanh()
-    grad_c = G_c + torch.ops.aten.tanh_backward(G_h * leave, c_tanh)
+    part3 = G_h * leave
+    part4 = torch.ops.aten.tanh_backward(part3, c_tanh, grad_input=part3)
+    grad_c = part4.add_(G_c)
     forget = a.select(1, 1).sigmoid()
     if needs_grad_a:
         new = a.select(1, 2).tanh()
         enter = a.select(1, 0).sigmoid()
-        part3 = torch.ops.aten.sigmoid_backward(grad_c * new, enter)
-        part4 = torch.ops.aten.sigmoid_backward(grad_c * cx, forget)
-        part5 = torch.ops.aten.sigmoid_backward(G_h * c_tanh, leave)
-        part6 = torch.ops.aten.tanh_backward(grad_c * enter, new)
-        grad_a = torch.stack((part3, part4, part6, part5), 1)
-    if needs_part7:
-        part7 = _flatten(grad_a, 1, 2)
-    if needs_part8:
-        part8 = part7.to(low)
-    if needs_part9:
-        part9 = part7.mT.to(low)
+        part5 = grad_c * new
+        part6 = torch.ops.aten.sigmoid_backward(part5, enter, grad_input=part5)
+        part7 = grad_c * cx
+        part8 = torch.ops.aten.sigmoid_backward(part7, forget, grad_input=part7)
+        part9 = c_tanh.mul_(G_h)
+        part10 = torch.ops.aten.sigmoid_backward(part9, leave, grad_input=part9)
+        part11 = enter.mul_(grad_c)
+        part12 = torch.ops.aten.tanh_backward(part11, new, grad_input=part11)
+        grad_a = torch.stack((part6, part8, part12, part10), 1)
+    if needs_part13:
+        part13 = _flatten(grad_a, 1, 2)
+    if needs_part14:
+        part14 = part13.to(low)
+    if needs_part15:
+        part15 = part13.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part8 @ w_ih
+        grad_input = part14 @ w_ih
     if needs[1]:
-        grad_hx = part8 @ w_hh
+        grad_hx = part14 @ w_hh
     if needs[2]:
-        grad_cx = grad_c * forget
+        grad_cx = grad_c.mul_(forget)
     if needs[3]:
-        grad_w_ih = part9 @ input
+        grad_w_ih = part15 @ input
     if needs[4]:
-        grad_w_hh = part9 @ hx
+        grad_w_hh = part15 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
     if needs_grad_b_ih:
@@ -184,7 +202,7 @@ class _LstmCell(Function):
 
     @staticmethod
     def backward(ctx, G_h, G_c):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G_h, G_c):
             return _lstm_cell_backward(ctx, G_h, G_c)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh, c = ctx.saved_tensors
         low = ctx.low

@@ -69,6 +69,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -90,6 +100,35 @@ def _mahalanobis_forward(u, v, VI):
     delta = u - v
     root = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
     return _no_view(root.reshape((*b_shape,)).to(dtype))
+
+
+def _mahalanobis_backward(ctx, G):
+    u, v, VI, D = ctx.saved_tensors
+    b_shape = ctx.b_shape
+    u_shape = ctx.u_shape
+    v_shape = ctx.v_shape
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
+    grad_u = grad_v = grad_VI = None
+    size = math.prod(b_shape)
+    u = u.reshape((size, u_shape[-1]))
+    v = v.reshape((size, u_shape[-1]))
+    D = D.reshape((size,))
+    G = G.reshape((size,))
+    delta = u - v
+    part = delta.to(low)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        product = (part @ (VI + VI.mT).to(low)).to(wide)
+        grad_delta = product.mul_(0.5 * G.unsqueeze(1) / D.unsqueeze(1))
+    if ctx.needs_input_grad[0]:
+        grad_u = grad_delta.reshape(u_shape)
+    if ctx.needs_input_grad[1]:
+        grad_v = (-grad_delta).reshape(v_shape)
+    if ctx.needs_input_grad[2]:
+        product2 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
+        grad_VI = product2.mul_(0.5)
+    return grad_u, grad_v, grad_VI
 
 
 class _Mahalanobis(Function):
@@ -114,6 +153,8 @@ class _Mahalanobis(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _mahalanobis_backward(ctx, G)
         u, v, VI, D = ctx.saved_tensors
         b_shape = ctx.b_shape
         u_shape = ctx.u_shape

@@ -62,6 +62,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -85,16 +95,18 @@ def _masked_attention_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
     grad_query = grad_key = grad_value = None
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(attn_mask, p, 0)
+    P = p.masked_fill_(~attn_mask, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
-        grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+        product = (grad_S.to(low) @ key).to(wide)
+        grad_query = product.div_(math.sqrt(query.shape[-1]))
     if ctx.needs_input_grad[1]:
-        grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+        product2 = (grad_S.mT.to(low) @ query).to(wide)
+        grad_key = product2.div_(math.sqrt(query.shape[-1]))
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     return grad_query, grad_key, grad_value, None
@@ -120,7 +132,7 @@ class _MaskedAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _masked_attention_backward(ctx, G)
         query, key, value, attn_mask = ctx.saved_tensors
         low = ctx.low

@@ -72,6 +72,16 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -86,6 +96,30 @@ def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     part2 = part.unfold(3, kernel_width, stride)
     top = part2.permute(0, 1, 4, 2, 3, 5).max(5).values
     return top.max(2).values.to(dtype)
+
+
+def _max_pool2d_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    kernel_height = ctx.kernel_height
+    kernel_width = ctx.kernel_width
+    stride = ctx.stride
+    input, G = _wide(input, G)
+    part = input.unfold(2, kernel_height, stride)
+    part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
+    part3 = part2.max(5)
+    top = part3.values
+    winner = top.max(2).indices
+    winner2 = part3.indices
+    product = stride * _positions(G.shape[2], G)
+    product2 = stride * _positions(G.shape[3], G)
+    added = winner2.gather(2, winner.unsqueeze(2)).squeeze(2) + product2
+    added2 = (winner + product.unsqueeze(1)).mul_(input.shape[3]).add_(added)
+    size = input.shape[2] * input.shape[3]
+    zeros = G.new_zeros((input.shape[0], input.shape[1], size))
+    part4 = G.reshape((input.shape[0], input.shape[1], G.shape[2] * G.shape[3]))
+    placed = zeros.scatter_add_(2, _flatten(added2, 2, 3), part4)
+    grad_input = placed.reshape(input.shape)
+    return grad_input, None, None, None
 
 
 class _MaxPool2d(Function):
@@ -105,6 +139,8 @@ class _MaxPool2d(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _max_pool2d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         kernel_height = ctx.kernel_height
         kernel_width = ctx.kernel_width

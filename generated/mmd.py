@@ -78,6 +78,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -121,34 +131,39 @@ def _mmd_backward(ctx, G, _grad_centre, _grad_centre2):
     X, Y, centre, centre2, G = _wide(X, Y, centre, centre2, G)
     grad_X = grad_Y = None
     part = -gamma
-    X_centred2 = X - centre2
+    X_centred = X - centre2
     Y_centred = Y - centre2
     Y_centred_squared = Y_centred.square()
     total = Y_centred_squared.sum(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total
-    part3 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kxy = (part * part3).exp()
+    added = X_centred.square().sum(1, keepdim=True) + total
+    part2 = torch.addmm(added, X_centred, Y_centred.mT, alpha=-2, out=added)
+    part3 = part2.clamp_min_(0)
+    Kxy = part3.mul_(part).exp_()
     product = gamma * G
     if ctx.needs_input_grad[0]:
-        X_centred = X - centre
-        X_centred_squared = X_centred.square()
-        added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
-        part2 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-        Kxx = (part * part2).exp()
-        difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-        ratio = (2 * ((Kxx + Kxx.mT) @ X_centred) - product2) / X.shape[0]
-        added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
-        grad_X = product / X.shape[0] * added3
+        X_centred2 = X - centre
+        X_centred_squared = X_centred2.square()
+        added2 = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+        part4 = torch.addmm(added2, X_centred2, X_centred2.mT, alpha=-2, out=added2)
+        part5 = part4.clamp_min_(0)
+        Kxx = part5.mul_(part).exp_()
+        difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
+        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
+        ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
+        added3 = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
+        grad_X = added3.mul_(product / X.shape[0])
     if ctx.needs_input_grad[1]:
         added4 = Y_centred_squared.sum(1, keepdim=True) + total
-        part4 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kyy = (part * part4).exp()
-        difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-        product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-        ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
-        added5 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
-        grad_Y = product / Y.shape[0] * added5
+        part6 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2, out=added4)
+        part7 = part6.clamp_min_(0)
+        Kyy = part7.mul_(part).exp_()
+        product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
+        difference2 = product3.sub_(Kxy.mT @ X_centred)
+        product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+        part8 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
+        ratio2 = part8.div_(Y.shape[0])
+        added5 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
+        grad_Y = added5.mul_(product / Y.shape[0])
     return grad_X, grad_Y, None
 
 
@@ -171,7 +186,7 @@ class _Mmd(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_centre, _grad_centre2):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_centre, _grad_centre2):
             return _mmd_backward(ctx, G, _grad_centre, _grad_centre2)
         X, Y, centre, centre2 = ctx.saved_tensors
         gamma = ctx.gamma

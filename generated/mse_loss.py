@@ -75,6 +75,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,19 @@ def _mse_loss_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = (input - target).square()
     return loss.mean().to(dtype)
+
+
+def _mse_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = input - target
+    if ctx.needs_input_grad[0]:
+        part = 2 * G / math.prod(input.shape)
+        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
+    if ctx.needs_input_grad[1]:
+        grad_target = u.mul_(-2 * G / math.prod(input.shape))
+    return grad_input, grad_target
 
 
 class _MseLossMean(Function):
@@ -103,6 +126,8 @@ class _MseLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _mse_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -121,6 +146,19 @@ def _mse_loss_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _mse_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = input - target
+    if ctx.needs_input_grad[0]:
+        part = 2 * G
+        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
+    if ctx.needs_input_grad[1]:
+        grad_target = u.mul_(-2 * G)
+    return grad_input, grad_target
+
+
 class _MseLossSum(Function):
     generate_vmap_rule = True
 
@@ -135,6 +173,8 @@ class _MseLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _mse_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -152,6 +192,18 @@ def _mse_loss_none_forward(input, target):
     return (input - target).square().to(dtype)
 
 
+def _mse_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = input - target
+    if ctx.needs_input_grad[0]:
+        grad_input = (2 * G).mul_(u)
+    if ctx.needs_input_grad[1]:
+        grad_target = (-2 * G).mul_(u)
+    return grad_input, grad_target
+
+
 class _MseLossNone(Function):
     generate_vmap_rule = True
 
@@ -166,6 +218,8 @@ class _MseLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _mse_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

@@ -99,6 +99,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -171,7 +181,7 @@ def _multi_head_attention_backward(ctx, G):
         )
         part4 = torch.einsum("ikl,jml->ijkm", key, Wk)
         K = part4 if bk is None else part3 + part4
-        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
+        S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[1]))
         P = torch.softmax(S, 3)
     if needs_part5:
         grad_context = G @ Wo
@@ -188,13 +198,13 @@ def _multi_head_attention_backward(ctx, G):
         grad_P = part5 @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
     if needs_grad_Q:
-        grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
+        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[1]))
     if needs_grad_V:
         grad_V = P.mT.to(low) @ part5
     if needs_part8:
         part8 = grad_Q.to(low)
     if needs_part9:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[1]))
         part9 = grad_K.to(low)
     if needs[0]:
         grad_query = torch.einsum("ijkl,jlm->ikm", part8, Wq)
@@ -254,7 +264,7 @@ class _MultiHeadAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _multi_head_attention_backward(ctx, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
         num_heads = ctx.num_heads

@@ -124,12 +124,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -163,6 +182,36 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     return loss.mean().to(dtype)
 
 
+def _multi_margin_loss_mean_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    p = ctx.p
+    margin = ctx.margin
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    excess_positive = excess.relu()
+    if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
+        part = p * G
+        product = (
+            part
+            if weight is None
+            else part * weight.index_select(0, target).unsqueeze(1)
+        )
+        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
+        grad_excess = _where(mask2, product2, 0)
+        part2 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+    if ctx.needs_input_grad[2]:
+        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        total = power2.masked_fill_(~mask, 0).sum(1)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
+        grad_weight = G / (input.shape[0] * input.shape[1]) * placed
+    return grad_input, None, grad_weight, None, None
+
+
 class _MultiMarginLossMean(Function):
     generate_vmap_rule = True
 
@@ -181,6 +230,8 @@ class _MultiMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _multi_margin_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
@@ -274,6 +325,35 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     return loss.sum().to(dtype)
 
 
+def _multi_margin_loss_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    p = ctx.p
+    margin = ctx.margin
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    excess_positive = excess.relu()
+    if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
+        part = p * G
+        product = (
+            part
+            if weight is None
+            else part * weight.index_select(0, target).unsqueeze(1)
+        )
+        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
+        part2 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+    if ctx.needs_input_grad[2]:
+        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        total = power2.masked_fill_(~mask, 0).sum(1)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
+        grad_weight = G / input.shape[1] * placed
+    return grad_input, None, grad_weight, None, None
+
+
 class _MultiMarginLossSum(Function):
     generate_vmap_rule = True
 
@@ -292,6 +372,8 @@ class _MultiMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _multi_margin_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
@@ -382,6 +464,33 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     return loss.to(dtype)
 
 
+def _multi_margin_loss_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    p = ctx.p
+    margin = ctx.margin
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    excess_positive = excess.relu()
+    if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
+        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
+        part = p * G.unsqueeze(1)
+        part2 = part if weight is None else part * picked
+        product = power.mul_(part2 / input.shape[1])
+        grad_excess = _where(mask2, product, 0)
+        part3 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
+    if ctx.needs_input_grad[2]:
+        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        product2 = G * power2.masked_fill_(~mask, 0).sum(1)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
+        grad_weight = placed / input.shape[1]
+    return grad_input, None, grad_weight, None, None
+
+
 class _MultiMarginLossNone(Function):
     generate_vmap_rule = True
 
@@ -400,6 +509,8 @@ class _MultiMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _multi_margin_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin

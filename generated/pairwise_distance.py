@@ -72,6 +72,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -85,6 +95,23 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
     delta = x1 - x2 + eps
     output = delta.square().sum(-1).sqrt()
     return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
+
+
+def _pairwise_distance_backward(ctx, G):
+    x1, x2, output = ctx.saved_tensors
+    eps = ctx.eps
+    keepdim = ctx.keepdim
+    x1, x2, output, G = _wide(x1, x2, output, G)
+    grad_x1 = grad_x2 = None
+    output = output if keepdim else output.unsqueeze(-1)
+    G = G if keepdim else G.unsqueeze(-1)
+    delta = (x1 - x2).add_(eps)
+    grad_delta = delta.mul_(G / output)
+    if ctx.needs_input_grad[0]:
+        grad_x1 = grad_delta
+    if ctx.needs_input_grad[1]:
+        grad_x2 = -grad_delta
+    return grad_x1, grad_x2, None, None
 
 
 class _PairwiseDistance(Function):
@@ -104,6 +131,8 @@ class _PairwiseDistance(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _pairwise_distance_backward(ctx, G)
         x1, x2, output = ctx.saved_tensors
         eps = ctx.eps
         keepdim = ctx.keepdim

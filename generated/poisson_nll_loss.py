@@ -75,6 +75,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,17 @@ def _poisson_nll_loss_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = input.exp() - input * target
     return loss.mean().to(dtype)
+
+
+def _poisson_nll_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = input.exp().sub_(target).mul_(G / math.prod(input.shape))
+    if ctx.needs_input_grad[1]:
+        grad_target = -G / math.prod(input.shape) * input
+    return grad_input, grad_target
 
 
 class _PoissonNllLossMean(Function):
@@ -103,6 +124,8 @@ class _PoissonNllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _poisson_nll_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -120,6 +143,17 @@ def _poisson_nll_loss_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _poisson_nll_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = input.exp().sub_(target).mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = -G * input
+    return grad_input, grad_target
+
+
 class _PoissonNllLossSum(Function):
     generate_vmap_rule = True
 
@@ -134,6 +168,8 @@ class _PoissonNllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _poisson_nll_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -150,6 +186,17 @@ def _poisson_nll_loss_none_forward(input, target):
     return (input.exp() - input * target).to(dtype)
 
 
+def _poisson_nll_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    if ctx.needs_input_grad[0]:
+        grad_input = input.exp().sub_(target).mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = (G * input).neg_()
+    return grad_input, grad_target
+
+
 class _PoissonNllLossNone(Function):
     generate_vmap_rule = True
 
@@ -164,6 +211,8 @@ class _PoissonNllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _poisson_nll_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

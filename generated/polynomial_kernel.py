@@ -76,6 +76,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -102,6 +112,30 @@ def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
     return ((coef0 + gamma * (x1 @ x2.mT).to(wide)) ** degree).to(dtype)
 
 
+def _polynomial_kernel_backward(ctx, G):
+    x1, x2 = ctx.saved_tensors
+    gamma = ctx.gamma
+    coef0 = ctx.coef0
+    degree = ctx.degree
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    G = _cast(wide, G)[0]
+    grad_x1 = grad_x2 = None
+    part = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).pow_(degree - 1)
+    product = part.mul_(G)
+    mask = degree != 0
+    product2 = gamma * degree
+    zeros = G.new_zeros(())
+    if ctx.needs_input_grad[0]:
+        product3 = (product.to(low) @ x2).to(wide).mul_(product2)
+        grad_x1 = product3 if mask else zeros.expand(x1.shape)
+    if ctx.needs_input_grad[1]:
+        product4 = (product.mT.to(low) @ x1).to(wide).mul_(product2)
+        grad_x2 = product4 if mask else zeros.expand(x2.shape)
+    return grad_x1, grad_x2, None, None, None
+
+
 class _PolynomialKernel(Function):
     generate_vmap_rule = True
 
@@ -120,6 +154,8 @@ class _PolynomialKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _polynomial_kernel_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
         gamma = ctx.gamma
         coef0 = ctx.coef0

@@ -69,12 +69,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -88,6 +107,20 @@ def _pow_forward(A, B):
     dtype = _of_float32(A, B)
     A, B = _wide(A, B)
     return torch.pow(A, B).to(dtype)
+
+
+def _pow_backward(ctx, G):
+    A, B, F = ctx.saved_tensors
+    A, B, F, G = _wide(A, B, F, G)
+    grad_A = grad_B = None
+    if ctx.needs_input_grad[0]:
+        mask = B != 0
+        part = torch.pow(torch.where(mask, A, 1), (B - 1).masked_fill_(~mask, 1))
+        grad_A = (G * B).mul_(part).masked_fill_(~mask, 0)
+    if ctx.needs_input_grad[1]:
+        mask2 = ~((A == 0) & (B >= 0))
+        grad_B = _where(mask2, (G * F).mul_(torch.where(mask2, A, 1).log_()), 0)
+    return grad_A, grad_B
 
 
 class _Pow(Function):
@@ -105,6 +138,8 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _pow_backward(ctx, G)
         A, B, F = ctx.saved_tensors
         A, B, F, G = _wide(A, B, F, G)
         grad_A = grad_B = None

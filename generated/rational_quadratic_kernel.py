@@ -85,6 +85,16 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -120,6 +130,37 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     return ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
 
 
+def _rational_quadratic_kernel_backward(ctx, G):
+    x1, x2 = ctx.saved_tensors
+    gamma = ctx.gamma
+    alpha = ctx.alpha
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2, G = _cast(wide, x1, x2, G)
+    grad_x1 = grad_x2 = None
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    part2 = x1_centred.to(low)
+    product = (part2 @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
+    difference = added.sub_(product)
+    D = difference.clamp_min_(0)
+    part3 = D.mul_(_quotient(gamma, alpha)).add_(1).pow_(-(1 + alpha))
+    product2 = (-gamma * G).mul_(part3)
+    grad_D = product2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+    if ctx.needs_input_grad[0]:
+        product3 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product3).mul_(2)
+    if ctx.needs_input_grad[1]:
+        product4 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
+        grad_x2 = product4.sub_((grad_D.mT.to(low) @ part2).to(wide)).mul_(2)
+    return grad_x1, grad_x2, None, None
+
+
 class _RationalQuadraticKernel(Function):
     generate_vmap_rule = True
 
@@ -137,6 +178,8 @@ class _RationalQuadraticKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _rational_quadratic_kernel_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha

@@ -72,6 +72,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -109,10 +119,12 @@ def _rbf_kernel_backward(ctx, G, _grad_centre):
     product2 = G * K
     if ctx.needs_input_grad[0]:
         product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = product * (product3 - product2.sum(-1, keepdim=True) * x1_centred)
+        total = product2.sum(-1, keepdim=True)
+        grad_x1 = product3.addcmul_(total, x1_centred, value=-1).mul_(product)
     if ctx.needs_input_grad[1]:
         product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = product * (product4 - product2.sum(-2).unsqueeze(-1) * x2_centred)
+        total2 = product2.sum(-2).unsqueeze(-1)
+        grad_x2 = product4.addcmul_(total2, x2_centred, value=-1).mul_(product)
     return grad_x1, grad_x2, None
 
 
@@ -134,7 +146,7 @@ class _RbfKernel(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_centre):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_centre):
             return _rbf_kernel_backward(ctx, G, _grad_centre)
         x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma

@@ -67,6 +67,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -92,7 +102,7 @@ def _relative_attention_backward(ctx, G):
     grad_query = grad_key = grad_value = grad_bias = None
     part = buckets.flatten()
     picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-    S = query @ key.mT + picked.permute(2, 0, 1)
+    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
     P = torch.softmax(S.to(wide), -1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
@@ -127,7 +137,7 @@ class _RelativeAttention(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _relative_attention_backward(ctx, G)
         query, key, value, bias, buckets = ctx.saved_tensors
         low = ctx.low

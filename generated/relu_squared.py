@@ -42,6 +42,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -53,6 +63,16 @@ def _relu_squared_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
     return input.relu().square().to(dtype)
+
+
+def _relu_squared_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    product = (2 * G).mul_(input.relu())
+    grad_input = torch.ops.aten.threshold_backward(
+        product, input, 0, grad_input=product
+    )
+    return grad_input
 
 
 class _ReluSquared(Function):
@@ -69,6 +89,8 @@ class _ReluSquared(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _relu_squared_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         product = 2 * G * input.relu()

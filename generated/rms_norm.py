@@ -81,6 +81,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -118,8 +128,9 @@ def _rms_norm_backward(ctx, G, _grad_rstd):
         weight = weight.reshape((size2,))
         output = output.reshape((size, size2))
         product = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
-        difference = weight * G - product / input.shape[1] * input
-        grad_input = (rstd.unsqueeze(1) * difference).reshape(input_shape)
+        ratio = product / input.shape[1]
+        difference = (weight * G).addcmul_(ratio, input, value=-1)
+        grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         grad_weight = ((G * input).mT @ rstd).reshape(weight_shape)
     return grad_input, grad_weight, None
@@ -153,7 +164,7 @@ class _RmsNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_rstd):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_rstd):
             return _rms_norm_backward(ctx, G, _grad_rstd)
         input, weight, output, rstd = ctx.saved_tensors
         eps = ctx.eps

@@ -92,6 +92,16 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -112,6 +122,20 @@ def _rotary_embedding_forward(x, base):
     return _no_view(output.to(dtype))
 
 
+def _rotary_embedding_backward(ctx, G):
+    base = ctx.base
+    x_shape = ctx.x_shape
+    G = _wide(G)[0]
+    G = _unflatten(G, -1, (2, x_shape[-1] // 2))
+    part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+    part2 = -_positions(G.shape[-1], G).to(G.dtype)
+    angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
+    u = (2 * _positions(2, G) - 1).to(G.dtype)
+    product = G.flip(-2).mul_(u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1))
+    grad_x = _flatten(product.addcmul_(angle.cos().unsqueeze(1), G), -2, -1)
+    return grad_x, None
+
+
 class _RotaryEmbedding(Function):
     generate_vmap_rule = True
 
@@ -127,6 +151,8 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _rotary_embedding_backward(ctx, G)
         base = ctx.base
         x_shape = ctx.x_shape
         G = _wide(G)[0]

@@ -32,6 +32,20 @@ def _distinct(*tensors):
     return met
 
 
+def _added(total, part):
+    """The total so far and a part, in float32 at least; in place where nothing is recorded."""
+    part = _unrounded(part)
+    if total is None:
+        return part
+    return total + part if torch.is_grad_enabled() else total.add_(part)
+
+
+def _unrounded(part):
+    """A part that more is added to or multiplied with, in float32 at least."""
+    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
+    return part.float() if half else part
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype

@@ -66,6 +66,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,29 @@ def _segment_max_forward(data, segment_ids, num_segments):
     return _no_view(output.to(dtype))
 
 
+def _segment_max_backward(ctx, G):
+    data, segment_ids, output = ctx.saved_tensors
+    num_segments = ctx.num_segments
+    q_shape = ctx.q_shape
+    data_shape = ctx.data_shape
+    data, output, G = _wide(data, output, G)
+    size = math.prod(q_shape)
+    data = data.reshape((data_shape[0], size))
+    output = output.reshape((num_segments, size))
+    G = G.reshape((num_segments, size))
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, 0)
+    mask2 = data == output.index_select(0, chosen)
+    mask3 = mask.unsqueeze(1)
+    zeros = G.new_zeros((data.shape[1], num_segments + 1))
+    chosen2 = torch.where(mask, segment_ids, num_segments)
+    placed = zeros.index_add_(1, chosen2, mask2.to(G.dtype).mT)
+    picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
+    ratio = G.index_select(0, chosen).div_(torch.where(mask3, picked.mT, 1))
+    grad_data = ratio.masked_fill_(~(mask3 & mask2), 0).reshape(data_shape)
+    return grad_data, None, None
+
+
 class _SegmentMax(Function):
     generate_vmap_rule = True
 
@@ -106,6 +139,8 @@ class _SegmentMax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _segment_max_backward(ctx, G)
         data, segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape

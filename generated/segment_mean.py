@@ -66,6 +66,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -90,6 +100,27 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
 
 
+def _segment_mean_backward(ctx, G):
+    (segment_ids,) = ctx.saved_tensors
+    num_segments = ctx.num_segments
+    q_shape = ctx.q_shape
+    data_shape = ctx.data_shape
+    G = _wide(G)[0]
+    G = G.reshape((num_segments, math.prod(q_shape)))
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, 0)
+    chosen2 = torch.where(mask, segment_ids, num_segments)
+    mask2 = mask.unsqueeze(1)
+    part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
+    zeros = chosen2.new_zeros((num_segments + 1,))
+    placed = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
+    picked = placed.index_select(0, chosen).unsqueeze(1)
+    part2 = torch.where(mask2, picked, 1).to(G.dtype)
+    chosen3 = G.index_select(0, chosen).div_(part2).masked_fill_(~mask2, 0)
+    grad_data = chosen3.reshape(data_shape)
+    return grad_data, None, None
+
+
 class _SegmentMean(Function):
     generate_vmap_rule = True
 
@@ -108,6 +139,8 @@ class _SegmentMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _segment_mean_backward(ctx, G)
         (segment_ids,) = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape

@@ -80,6 +80,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -104,6 +114,22 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
 
 
+def _segment_softmax_backward(ctx, G):
+    segment_ids, output = ctx.saved_tensors
+    num_segments = ctx.num_segments
+    q_shape = ctx.q_shape
+    data_shape = ctx.data_shape
+    output, G = _wide(output, G)
+    size = math.prod(q_shape)
+    output = output.reshape((data_shape[0], size))
+    G = G.reshape((data_shape[0], size))
+    zeros = G.new_zeros((num_segments, output.shape[1]))
+    grad_lse = zeros.index_add_(0, segment_ids, G * output).neg_()
+    product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
+    grad_data = product.reshape(data_shape)
+    return grad_data, None, None
+
+
 class _SegmentSoftmax(Function):
     generate_vmap_rule = True
 
@@ -123,6 +149,8 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape

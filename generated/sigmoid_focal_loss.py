@@ -108,6 +108,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -138,6 +148,40 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     return (balance * entropy * wrong**gamma).to(dtype)
 
 
+def _sigmoid_focal_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    gamma = ctx.gamma
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = 1 - target
+    difference = 1 - alpha
+    balance = (alpha * target).add_(difference * u)
+    probability = input.sigmoid()
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = (target * part3).addcmul_(u, part2).neg_()
+    u2 = 1 - probability
+    wrong = (target * u2).addcmul_(probability, u)
+    zeros = G.new_zeros(()).expand(input.shape)
+    power = wrong ** (gamma - 1)
+    mask = gamma != 0
+    product = gamma * entropy
+    power2 = wrong.pow_(gamma)
+    if ctx.needs_input_grad[0]:
+        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        product2 = u.mul_(power2).add_(chosen).mul_(probability)
+        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (G * balance).mul_(part4)
+    if ctx.needs_input_grad[1]:
+        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
+        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
+        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
+        grad_target = part5.mul_(G)
+    return grad_input, grad_target, None, None
+
+
 class _SigmoidFocalLossNone(Function):
     generate_vmap_rule = True
 
@@ -154,6 +198,8 @@ class _SigmoidFocalLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
@@ -247,6 +293,41 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     return loss.mean().to(dtype)
 
 
+def _sigmoid_focal_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    gamma = ctx.gamma
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = 1 - target
+    difference = 1 - alpha
+    balance = (alpha * target).add_(difference * u)
+    probability = input.sigmoid()
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = (target * part3).addcmul_(u, part2).neg_()
+    u2 = 1 - probability
+    wrong = (target * u2).addcmul_(probability, u)
+    zeros = G.new_zeros(()).expand(input.shape)
+    ratio = G / math.prod(input.shape)
+    power = wrong ** (gamma - 1)
+    mask = gamma != 0
+    product = gamma * entropy
+    power2 = wrong.pow_(gamma)
+    if ctx.needs_input_grad[0]:
+        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        product2 = u.mul_(power2).add_(chosen).mul_(probability)
+        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (ratio * balance).mul_(part4)
+    if ctx.needs_input_grad[1]:
+        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
+        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
+        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
+        grad_target = part5.mul_(ratio)
+    return grad_input, grad_target, None, None
+
+
 class _SigmoidFocalLossMean(Function):
     generate_vmap_rule = True
 
@@ -263,6 +344,8 @@ class _SigmoidFocalLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _sigmoid_focal_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
@@ -358,6 +441,40 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     return loss.sum().to(dtype)
 
 
+def _sigmoid_focal_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    alpha = ctx.alpha
+    gamma = ctx.gamma
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    u = 1 - target
+    difference = 1 - alpha
+    balance = (alpha * target).add_(difference * u)
+    probability = input.sigmoid()
+    part = -input
+    part2 = torch.nn.functional.logsigmoid(part)
+    part3 = torch.nn.functional.logsigmoid(input)
+    entropy = (target * part3).addcmul_(u, part2).neg_()
+    u2 = 1 - probability
+    wrong = (target * u2).addcmul_(probability, u)
+    zeros = G.new_zeros(()).expand(input.shape)
+    power = wrong ** (gamma - 1)
+    mask = gamma != 0
+    product = gamma * entropy
+    power2 = wrong.pow_(gamma)
+    if ctx.needs_input_grad[0]:
+        chosen = u2.mul_(product).mul_(power).mul_(u - target) if mask else zeros
+        product2 = u.mul_(power2).add_(chosen).mul_(probability)
+        part4 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        grad_input = (G * balance).mul_(part4)
+    if ctx.needs_input_grad[1]:
+        chosen2 = product.mul_(power).mul_(1 - probability.mul_(2)) if mask else zeros
+        product3 = balance.mul_(part2.sub_(part3).mul_(power2).add_(chosen2))
+        part5 = product3.addcmul_(entropy.mul_(alpha - difference), power2)
+        grad_target = part5.mul_(G)
+    return grad_input, grad_target, None, None
+
+
 class _SigmoidFocalLossSum(Function):
     generate_vmap_rule = True
 
@@ -374,6 +491,8 @@ class _SigmoidFocalLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _sigmoid_focal_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma

@@ -68,6 +68,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -90,11 +100,12 @@ def _sigmoid_kernel_backward(ctx, G):
     x1, x2 = _cast(low, x1, x2)
     K, G = _cast(wide, K, G)
     grad_x1 = grad_x2 = None
-    part = torch.ops.aten.tanh_backward(gamma * G, K)
+    part = gamma * G
+    part2 = torch.ops.aten.tanh_backward(part, K, grad_input=part)
     if ctx.needs_input_grad[0]:
-        grad_x1 = part.to(low) @ x2
+        grad_x1 = part2.to(low) @ x2
     if ctx.needs_input_grad[1]:
-        grad_x2 = part.mT.to(low) @ x1
+        grad_x2 = part2.mT.to(low) @ x1
     return grad_x1, grad_x2, None, None
 
 
@@ -119,7 +130,7 @@ class _SigmoidKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma

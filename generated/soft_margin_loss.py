@@ -75,6 +75,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -87,6 +97,19 @@ def _soft_margin_loss_mean_forward(input, target):
     input, target = _wide(input, target)
     loss = -torch.nn.functional.logsigmoid(input * target)
     return loss.mean().to(dtype)
+
+
+def _soft_margin_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    ratio = -G / math.prod(input.shape)
+    gate = (input * target).neg_().sigmoid_()
+    if ctx.needs_input_grad[0]:
+        grad_input = (ratio * target).mul_(gate)
+    if ctx.needs_input_grad[1]:
+        grad_target = (ratio * input).mul_(gate)
+    return grad_input, grad_target
 
 
 class _SoftMarginLossMean(Function):
@@ -103,6 +126,8 @@ class _SoftMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _soft_margin_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -122,6 +147,19 @@ def _soft_margin_loss_sum_forward(input, target):
     return loss.sum().to(dtype)
 
 
+def _soft_margin_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    gate = (input * target).neg_().sigmoid_()
+    part = -G
+    if ctx.needs_input_grad[0]:
+        grad_input = (part * target).mul_(gate)
+    if ctx.needs_input_grad[1]:
+        grad_target = (part * input).mul_(gate)
+    return grad_input, grad_target
+
+
 class _SoftMarginLossSum(Function):
     generate_vmap_rule = True
 
@@ -136,6 +174,8 @@ class _SoftMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _soft_margin_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
@@ -154,6 +194,19 @@ def _soft_margin_loss_none_forward(input, target):
     return (-torch.nn.functional.logsigmoid(input * target)).to(dtype)
 
 
+def _soft_margin_loss_none_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    gate = (input * target).neg_().sigmoid_()
+    part = -G
+    if ctx.needs_input_grad[0]:
+        grad_input = (part * target).mul_(gate)
+    if ctx.needs_input_grad[1]:
+        grad_target = part.mul_(input).mul_(gate)
+    return grad_input, grad_target
+
+
 class _SoftMarginLossNone(Function):
     generate_vmap_rule = True
 
@@ -168,6 +221,8 @@ class _SoftMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _soft_margin_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None

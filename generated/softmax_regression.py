@@ -63,6 +63,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -79,6 +89,27 @@ def _softmax_regression_forward(features, weight, bias, targets):
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits
+
+
+def _softmax_regression_backward(ctx, G_cost, G_logits):
+    features, weight, targets, logits = ctx.saved_tensors
+    low = ctx.low
+    wide = torch.promote_types(low, torch.float32)
+    features, weight = _cast(low, features, weight)
+    logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
+    grad_features = grad_weight = grad_bias = None
+    part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
+    ratio = G_cost / features.shape[0]
+    p = torch.softmax(logits, 1)
+    product = p.scatter_add_(1, targets.unsqueeze(1), part).mul_(ratio)
+    grad_logits = product.add_(G_logits)
+    if ctx.needs_input_grad[0]:
+        grad_features = grad_logits.to(low) @ weight
+    if ctx.needs_input_grad[1]:
+        grad_weight = grad_logits.mT.to(low) @ features
+    if ctx.needs_input_grad[2]:
+        grad_bias = grad_logits.sum(0)
+    return grad_features, grad_weight, grad_bias, None
 
 
 class _SoftmaxRegression(Function):
@@ -99,6 +130,8 @@ class _SoftmaxRegression(Function):
 
     @staticmethod
     def backward(ctx, G_cost, G_logits):
+        if _alone(G_cost, G_logits):
+            return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -60,6 +60,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -104,7 +114,7 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd

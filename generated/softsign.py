@@ -42,6 +42,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -53,6 +63,14 @@ def _softsign_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
     return (input / (1 + input.abs())).to(dtype)
+
+
+def _softsign_backward(ctx, G):
+    input, output = ctx.saved_tensors
+    input, output, G = _wide(input, output, G)
+    part = (1 - input.sign().mul_(output)).mul_(G)
+    grad_input = part.div_(input.abs().add_(1))
+    return grad_input
 
 
 class _Softsign(Function):
@@ -70,6 +88,8 @@ class _Softsign(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _softsign_backward(ctx, G)
         input, output = ctx.saved_tensors
         input, output, G = _wide(input, output, G)
         grad_input = G * (1 - output * input.sign()) / (1 + input.abs())

@@ -70,6 +70,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -100,7 +110,7 @@ def _std_backward(ctx, G, _grad_mu, _grad_variance):
     G = G if keepdim else G.unsqueeze(dim)
     mask = (variance != 0).unsqueeze(dim)
     ratio = G / ((A.shape[dim] - correction) * torch.where(mask, deviation, 1))
-    grad_A = torch.where(mask, ratio * (A - mu.unsqueeze(dim)), 0)
+    grad_A = (A - mu.unsqueeze(dim)).mul_(ratio).masked_fill_(~mask, 0)
     return grad_A, None, None, None
 
 
@@ -123,7 +133,7 @@ class _Std(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mu, _grad_variance):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mu, _grad_variance):
             return _std_backward(ctx, G, _grad_mu, _grad_variance)
         A, deviation, mu, variance = ctx.saved_tensors
         dim = ctx.dim

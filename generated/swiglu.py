@@ -57,6 +57,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -75,9 +85,10 @@ def _swiglu_backward(ctx, G):
     input, gate, G = _wide(input, gate, G)
     grad_input = grad_gate = None
     if ctx.needs_input_grad[0]:
-        grad_input = G * torch.nn.functional.silu(gate)
+        grad_input = torch.nn.functional.silu(gate).mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_gate = torch.ops.aten.silu_backward(G * input, gate)
+        part = G * input
+        grad_gate = torch.ops.aten.silu_backward(part, gate, grad_input=part)
     return grad_input, grad_gate
 
 
@@ -95,7 +106,7 @@ class _Swiglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G):
             return _swiglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)

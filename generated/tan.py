@@ -50,6 +50,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -61,6 +71,13 @@ def _tan_forward(A):
     dtype = _of_float32(A)
     A = _wide(A)[0]
     return A.tan().to(dtype)
+
+
+def _tan_backward(ctx, G):
+    (F,) = ctx.saved_tensors
+    F, G = _wide(F, G)
+    grad_A = F.square().add_(1).mul_(G)
+    return grad_A
 
 
 class _Tan(Function):
@@ -77,6 +94,8 @@ class _Tan(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _tan_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
         grad_A = G * (1 + F.square())

@@ -57,6 +57,16 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -69,6 +79,19 @@ def _toeplitz_forward(weight, rows, columns):
     weight = _wide(weight)[0]
     part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
     return part.flip(1).to(dtype)
+
+
+def _toeplitz_backward(ctx, G):
+    rows = ctx.rows
+    columns = ctx.columns
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    position = _positions(rows, G).unsqueeze(1)
+    added = (position - _positions(columns, G)).add_(columns)
+    part = G.reshape((rows * columns,))
+    zeros = G.new_zeros(weight_shape)
+    grad_weight = zeros.index_add(0, added.sub_(1).flatten(), part)
+    return grad_weight, None, None
 
 
 class _Toeplitz(Function):
@@ -87,6 +110,8 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _toeplitz_backward(ctx, G)
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape

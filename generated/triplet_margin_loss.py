@@ -134,12 +134,31 @@ def _where(mask, x, y):
     kept = mask.byte().to(dtype)
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
-    chosen = torch.ops.aten.threshold_backward(x, kept, 0)
     if isinstance(y, int) and y == 0:
-        return chosen
+        return _kept(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
-    return chosen + torch.ops.aten.threshold_backward(y, 0.5 - kept, 0)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
 def _applied(function, *args):
@@ -171,6 +190,48 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     return loss.mean().to(dtype)
 
 
+def _triplet_margin_loss_mean_backward(ctx, G):
+    anchor, positive, negative = ctx.saved_tensors
+    margin = ctx.margin
+    p = ctx.p
+    eps = ctx.eps
+    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    grad_anchor = grad_positive = grad_negative = None
+    towards = (anchor - positive).add_(eps)
+    towards_magnitude = towards.abs()
+    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    away_magnitude = away.abs()
+    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+    mask = (p != 0) & (near - far + margin >= 0)
+    mask2 = mask.unsqueeze(1)
+    difference = _quotient(1, p) - 1
+    difference2 = p - 1
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+        ratio = G * power.unsqueeze(1) / anchor.shape[0]
+        product = chosen.pow_(difference2).mul_(ratio).mul_(towards.sign_())
+        grad_towards = _where(mask2, product, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+        ratio2 = -G * power2.unsqueeze(1) / anchor.shape[0]
+        part = chosen2.pow_(difference2).mul_(ratio2).mul_(away.sign_())
+        grad_away = _where(mask2, part, 0)
+    if ctx.needs_input_grad[0]:
+        grad_anchor = (
+            grad_towards + grad_away
+            if ctx.needs_input_grad[1]
+            else grad_towards.add_(grad_away)
+        )
+    if ctx.needs_input_grad[1]:
+        grad_positive = grad_towards.neg_()
+    if ctx.needs_input_grad[2]:
+        grad_negative = grad_away.neg_()
+    return grad_anchor, grad_positive, grad_negative, None, None, None
+
+
 class _TripletMarginLossMean(Function):
     generate_vmap_rule = True
 
@@ -190,6 +251,8 @@ class _TripletMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _triplet_margin_loss_mean_backward(ctx, G)
         anchor, positive, negative = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
@@ -299,6 +362,48 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
     return loss.sum().to(dtype)
 
 
+def _triplet_margin_loss_sum_backward(ctx, G):
+    anchor, positive, negative = ctx.saved_tensors
+    margin = ctx.margin
+    p = ctx.p
+    eps = ctx.eps
+    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    grad_anchor = grad_positive = grad_negative = None
+    towards = (anchor - positive).add_(eps)
+    towards_magnitude = towards.abs()
+    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    away_magnitude = away.abs()
+    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+    mask = (p != 0) & (near - far + margin >= 0)
+    mask2 = mask.unsqueeze(1)
+    difference = _quotient(1, p) - 1
+    difference2 = p - 1
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+        part = chosen.pow_(difference2).mul_(G * power.unsqueeze(1))
+        product = part.mul_(towards.sign_())
+        grad_towards = _where(mask2, product, 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+        part2 = chosen2.pow_(difference2).mul_(-G * power2.unsqueeze(1))
+        product2 = part2.mul_(away.sign_())
+        grad_away = _where(mask2, product2, 0)
+    if ctx.needs_input_grad[0]:
+        grad_anchor = (
+            grad_towards + grad_away
+            if ctx.needs_input_grad[1]
+            else grad_towards.add_(grad_away)
+        )
+    if ctx.needs_input_grad[1]:
+        grad_positive = grad_towards.neg_()
+    if ctx.needs_input_grad[2]:
+        grad_negative = grad_away.neg_()
+    return grad_anchor, grad_positive, grad_negative, None, None, None
+
+
 class _TripletMarginLossSum(Function):
     generate_vmap_rule = True
 
@@ -318,6 +423,8 @@ class _TripletMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _triplet_margin_loss_sum_backward(ctx, G)
         anchor, positive, negative = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
@@ -424,6 +531,47 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
     return (near - far + margin).clamp(min=0).to(dtype)
 
 
+def _triplet_margin_loss_none_backward(ctx, G):
+    anchor, positive, negative = ctx.saved_tensors
+    margin = ctx.margin
+    p = ctx.p
+    eps = ctx.eps
+    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    grad_anchor = grad_positive = grad_negative = None
+    towards = (anchor - positive).add_(eps)
+    towards_magnitude = towards.abs()
+    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    away_magnitude = away.abs()
+    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+    mask = (p != 0) & (near - far + margin >= 0)
+    mask2 = mask.unsqueeze(1)
+    difference = _quotient(1, p) - 1
+    difference2 = p - 1
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
+        product = chosen.pow_(difference2).mul_(G.unsqueeze(1) * power.unsqueeze(1))
+        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
+        product2 = (-G).unsqueeze(1) * power2.unsqueeze(1)
+        product3 = chosen2.pow_(difference2).mul_(product2)
+        grad_away = _where(mask2, product3.mul_(away.sign_()), 0)
+    if ctx.needs_input_grad[0]:
+        grad_anchor = (
+            grad_towards + grad_away
+            if ctx.needs_input_grad[1]
+            else grad_towards.add_(grad_away)
+        )
+    if ctx.needs_input_grad[1]:
+        grad_positive = grad_towards.neg_()
+    if ctx.needs_input_grad[2]:
+        grad_negative = grad_away.neg_()
+    return grad_anchor, grad_positive, grad_negative, None, None, None
+
+
 class _TripletMarginLossNone(Function):
     generate_vmap_rule = True
 
@@ -443,6 +591,8 @@ class _TripletMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _triplet_margin_loss_none_backward(ctx, G)
         anchor, positive, negative = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p

@@ -100,6 +100,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -144,20 +154,27 @@ def _tversky_loss_mean_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product = -G / (input.shape[0] * whole.unsqueeze(1)) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
         product2 = -alpha * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(product2, probability)
+        part2 = torch.ops.aten.sigmoid_backward(
+            product2, probability, grad_input=product2
+        )
         product3 = -beta * grad_whole.unsqueeze(1) * target
-        added = part2 + torch.ops.aten.sigmoid_backward(product3, probability)
+        part3 = torch.ops.aten.sigmoid_backward(
+            product3, probability, grad_input=product3
+        )
+        added = part2.add_(part3)
         product4 = (alpha * grad_whole).unsqueeze(1)
-        part3 = torch.ops.aten.sigmoid_backward(product4, probability)
+        part4 = torch.ops.aten.sigmoid_backward(product4, probability)
         product5 = grad_whole.unsqueeze(1) * target
-        part4 = torch.ops.aten.sigmoid_backward(product5, probability)
-        grad_input = (added + part + part4 + part3).reshape(input_shape)
+        part5 = torch.ops.aten.sigmoid_backward(
+            product5, probability, grad_input=product5
+        )
+        grad_input = added.add_(part).add_(part5).add_(part4).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
-        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
-        added2 = difference.unsqueeze(1) * probability + product6
+        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
+        added2 = product6.addcmul_(difference.unsqueeze(1), probability)
         grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
@@ -185,7 +202,7 @@ class _TverskyLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_mean_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed
             )
@@ -258,20 +275,30 @@ def _tversky_loss_sum_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product = -alpha * grad_whole.unsqueeze(1) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
         product2 = -beta * grad_whole.unsqueeze(1) * target
-        added = part + torch.ops.aten.sigmoid_backward(product2, probability)
+        part2 = torch.ops.aten.sigmoid_backward(
+            product2, probability, grad_input=product2
+        )
+        added = part.add_(part2)
         product3 = (alpha * grad_whole).unsqueeze(1)
-        part2 = torch.ops.aten.sigmoid_backward(product3, probability)
+        part3 = torch.ops.aten.sigmoid_backward(product3, probability)
         product4 = -G / whole.unsqueeze(1) * target
-        added2 = added + torch.ops.aten.sigmoid_backward(product4, probability)
+        part4 = torch.ops.aten.sigmoid_backward(
+            product4, probability, grad_input=product4
+        )
+        added2 = added.add_(part4)
         product5 = grad_whole.unsqueeze(1) * target
-        added3 = added2 + torch.ops.aten.sigmoid_backward(product5, probability)
-        grad_input = (added3 + part2).reshape(input_shape)
+        part5 = torch.ops.aten.sigmoid_backward(
+            product5, probability, grad_input=product5
+        )
+        added3 = added2.add_(part5)
+        grad_input = added3.add_(part3).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
-        grad_target = (difference * probability + product6).reshape(target_shape)
+        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
+        part6 = product6.addcmul_(difference, probability)
+        grad_target = part6.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -298,7 +325,7 @@ class _TverskyLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_sum_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed
             )
@@ -370,20 +397,28 @@ def _tversky_loss_none_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
         product = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability)
+        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
         product2 = -alpha * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(product2, probability)
+        part2 = torch.ops.aten.sigmoid_backward(
+            product2, probability, grad_input=product2
+        )
         product3 = -beta * grad_whole.unsqueeze(1) * target
-        added = part2 + torch.ops.aten.sigmoid_backward(product3, probability)
+        part3 = torch.ops.aten.sigmoid_backward(
+            product3, probability, grad_input=product3
+        )
+        added = part2.add_(part3)
         product4 = (alpha * grad_whole).unsqueeze(1)
-        part3 = torch.ops.aten.sigmoid_backward(product4, probability)
+        part4 = torch.ops.aten.sigmoid_backward(product4, probability)
         product5 = grad_whole.unsqueeze(1) * target
-        part4 = torch.ops.aten.sigmoid_backward(product5, probability)
-        grad_input = (added + part + part4 + part3).reshape(input_shape)
+        part5 = torch.ops.aten.sigmoid_backward(
+            product5, probability, grad_input=product5
+        )
+        grad_input = added.add_(part).add_(part5).add_(part4).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        product6 = beta * grad_whole.unsqueeze(1) * (1 - probability)
-        grad_target = (difference * probability + product6).reshape(target_shape)
+        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
+        part6 = product6.addcmul_(difference, probability)
+        grad_target = part6.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -410,7 +445,7 @@ class _TverskyLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_none_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed
             )

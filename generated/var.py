@@ -69,6 +69,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -94,7 +104,7 @@ def _var_backward(ctx, G, _grad_mu):
     keepdim = ctx.keepdim
     A, mu, G = _wide(A, mu, G)
     G = G if keepdim else G.unsqueeze(dim)
-    grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
+    grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
     return grad_A, None, None, None
 
 
@@ -117,7 +127,7 @@ class _Var(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mu):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_mu):
             return _var_backward(ctx, G, _grad_mu)
         A, mu = ctx.saved_tensors
         dim = ctx.dim

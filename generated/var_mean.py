@@ -69,6 +69,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -86,6 +96,20 @@ def _var_mean_forward(A, dim, correction, keepdim):
     mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
     variance = _no_view(variance.to(dtype))
     return variance, mu
+
+
+def _var_mean_backward(ctx, G_variance, G_mu):
+    A, mu = ctx.saved_tensors
+    dim = ctx.dim
+    correction = ctx.correction
+    keepdim = ctx.keepdim
+    A, mu, G_variance, G_mu = _wide(A, mu, G_variance, G_mu)
+    G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
+    mu = mu if keepdim else mu.unsqueeze(dim)
+    G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
+    product = (A - mu).mul_(2 * G_variance / (A.shape[dim] - correction))
+    grad_A = product.add_((G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim))
+    return grad_A, None, None, None
 
 
 class _VarMean(Function):
@@ -106,6 +130,8 @@ class _VarMean(Function):
 
     @staticmethod
     def backward(ctx, G_variance, G_mu):
+        if _alone(G_variance, G_mu):
+            return _var_mean_backward(ctx, G_variance, G_mu)
         A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction

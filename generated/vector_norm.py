@@ -80,6 +80,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -107,6 +117,24 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
+def _vector_norm_backward(ctx, G):
+    (A,) = ctx.saved_tensors
+    ord = ctx.ord
+    dim = ctx.dim
+    keepdim = ctx.keepdim
+    A, G = _wide(A, G)
+    G = G if keepdim else G.unsqueeze(dim)
+    A_magnitude = A.abs()
+    total = (A_magnitude**ord).sum(dim)
+    mask = (total != 0) & (ord != 0)
+    mask2 = mask.unsqueeze(dim)
+    power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
+    power2 = A_magnitude.masked_fill_(~mask2, 1).pow_(ord - 1)
+    part = power2.mul_(G * power.unsqueeze(dim)).mul_(A.sign())
+    grad_A = part.masked_fill_(~mask2, 0)
+    return grad_A, None, None, None
+
+
 class _VectorNorm(Function):
     generate_vmap_rule = True
 
@@ -124,6 +152,8 @@ class _VectorNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _vector_norm_backward(ctx, G)
         (A,) = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim

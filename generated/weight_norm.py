@@ -76,6 +76,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -113,7 +123,7 @@ def _weight_norm_backward(ctx, G, _grad_norm):
     if ctx.needs_input_grad[0]:
         output = output.reshape((size, v_shape[len(p_shape)], size2))
         product = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-        ratio = (g.unsqueeze(1) * G - product) / norm.unsqueeze(1)
+        ratio = (g.unsqueeze(1) * G).sub_(product).div_(norm.unsqueeze(1))
         grad_v = ratio.reshape(v_shape)
     if ctx.needs_input_grad[1]:
         grad_g = (G * v).sum((0, 2)) / norm
@@ -147,7 +157,7 @@ class _WeightNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_norm):
-        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+        if _alone(G, _grad_norm):
             return _weight_norm_backward(ctx, G, _grad_norm)
         v, g, output, norm = ctx.saved_tensors
         p_shape = ctx.p_shape

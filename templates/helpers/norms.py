@@ -11,7 +11,7 @@ import torch
 
 def _layer_normed(x, shape, weight, bias, eps, scale=1):
     """x normalised along its last axes, of this shape, with their mean and deviation."""
-    weight = _scaled(weight, scale, x, shape)
+    weight = _weight_times(weight, scale, x, shape)
     if shape:
         return torch.native_layer_norm(x, shape, weight, bias, eps)
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
@@ -22,7 +22,7 @@ def _layer_normed(x, shape, weight, bias, eps, scale=1):
 def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     call = torch.ops.aten.native_layer_norm_backward
-    weight = _scaled(weight, scale, x, shape)
+    weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
@@ -36,7 +36,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
 def _batch_normed(x, weight, bias, eps, scale=1):
     """x normalised along all axes but the second, with the mean and deviation there."""
     if x.numel():
-        weight = _scaled(weight, scale, x, x.shape[1:2])
+        weight = _weight_times(weight, scale, x, x.shape[1:2])
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
@@ -44,7 +44,7 @@ def _batch_normed(x, weight, bias, eps, scale=1):
 def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     if x.numel():
-        weight = _scaled(weight, scale, x, x.shape[1:2])
+        weight = _weight_times(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
         return _with_scale(call(*given), scale)
@@ -82,7 +82,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
-    weight = _scaled(weight, scale, x, (c,))
+    weight = _weight_times(weight, scale, x, (c,))
     given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
     return torch.native_group_norm(x.contiguous(), *given)
 
@@ -92,7 +92,7 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     n, c = x.shape[:2]
     if not x.numel():
         return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
-    weight = _scaled(weight, scale, x, (c,))
+    weight = _weight_times(weight, scale, x, (c,))
     if weight is None and wanted[2]:
         weight = x.new_ones(c)
     given = (mean, rstd, weight, n, c, math.prod(x.shape[2:]), groups, wanted)
@@ -100,7 +100,7 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
 
 
-def _scaled(weight, scale, x, shape):
+def _weight_times(weight, scale, x, shape):
     """A weight times a number; None is a weight of ones."""
     if scale == 1:
         return weight
