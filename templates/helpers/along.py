@@ -1,4 +1,4 @@
-"""Calls along an axis, fast also where axes of size 1 follow: `derive.module.templating` reads it as text."""
+"""Calls along an axis, fast before axes of size 1: `derive.module.templating` reads it as text."""
 
 import torch
 
