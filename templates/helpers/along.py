@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Calls along an axis, fast also where axes of size 1 follow: read as text."""
-=======
-"""Calls along an axis, fast before axes of size 1: `derive.module.templating` reads it as text."""
->>>>>>> rows
 
 import torch
 
