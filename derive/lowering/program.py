@@ -93,7 +93,7 @@ def _program(given: Given, every: Given) -> Program:
     def plain(outputs: Collection[str]) -> Program:
         return _backward(every, lines, precision.has_products, (), outputs, {})
 
-    made = _in_orders(given, first, plain, forward.offered)
+    made = _in_orders(given, first, plain, forward.offered, every is given)
     if made.statistics:
         said = {given.lets.say(name): name for name in forward.offered}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
@@ -111,6 +111,7 @@ def _in_orders(
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[[Collection[str]], Program],
     offered: Mapping[str, Value],
+    alike: bool,
 ) -> Program:
     """The backward for all orders, and with kernels and statistics where no graph is wanted.
 
@@ -123,7 +124,7 @@ def _in_orders(
             first = min(first_order(outputs, {}), first, key=_operations)
     kernels = any(r.pattern in KERNELS for r in first.recognised)
     if not kernels and not first.statistics:
-        return plain(outputs)
+        return first if alike else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if say(name) in saved]
     tried = [plain(outputs)]
