@@ -62,7 +62,7 @@ class _Ways:
         if key not in self.known:
             let = _plain(self.find, name) if depth else None
             own = let is not None and (
-                _sums_square(let.body)
+                sums_square(let.body)
                 or any(self.lead(n, depth - 1) for n in sorted(tensors(let.body)))
             )
             self.known[key] = own
@@ -70,7 +70,7 @@ class _Ways:
 
 
 @lru_cache(maxsize=1024)
-def _sums_square(body: Poly) -> bool:
+def sums_square(body: Poly) -> bool:
     """Whether a square is summed somewhere in the body."""
     return any(
         isinstance(part, Term)

@@ -40,7 +40,7 @@ from derive.algebra.poly import (
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
 from derive.kernels.bind import over
-from derive.kernels.deviations import candidates, multiplied_out, openings, squares
+from derive.kernels.deviations import candidates, multiplied_out, openings, squares, sums_square
 from derive.kernels.levels import Level
 from derive.kernels.rebuild import as_poly
 from derive.kernels.row import Axes, Part, Row
@@ -200,6 +200,8 @@ class Normalised:
     named: Named
     backward: bool
     calls: list[_Call] = field(default_factory=list)
+    _known: dict[Poly, tuple[_Found, ...]] = field(default_factory=dict)
+    _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
 
     def look(self, bodies: Sequence[Poly], find: Find) -> None:
         """Note what the backwards in these bodies compute besides their first result."""
@@ -241,6 +243,12 @@ class Normalised:
     # ---------------------------------------------------------------- the backward
 
     def _input(self, body: Poly, find: Find) -> Poly | None:
+        """The body with dx as the kernel, looked for once."""
+        if body not in self._inputs:
+            self._inputs[body] = self._with_input(body, find)
+        return self._inputs[body]
+
+    def _with_input(self, body: Poly, find: Find) -> Poly | None:
         """The body with dx as the kernel, by preference one that has the weight."""
         made: list[tuple[Poly, _Call]] = []
         for f in self._found(body, find):
@@ -295,6 +303,8 @@ class Normalised:
         """The body with dw or db as what such a call computes besides."""
         for call in self.calls:
             f = call.found
+            if tensors(call.cotangent).isdisjoint(tensors(body)):
+                continue
             rest = tuple(i for i in f.axes if i not in f.kept)
             divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
             results = [(2, call.cotangent)]
@@ -321,8 +331,13 @@ class Normalised:
 
     # ---------------------------------------------------------------- what is normalised
 
-    def _found(self, body: Poly, find: Find) -> Iterator[_Found]:
-        """Everything that the body divides by a deviation along axes."""
+    def _found(self, body: Poly, find: Find) -> tuple[_Found, ...]:
+        """Everything that the body divides by a deviation along axes, looked for once."""
+        if body not in self._known:
+            self._known[body] = tuple(self._looked_for(body, find))
+        return self._known[body]
+
+    def _looked_for(self, body: Poly, find: Find) -> Iterator[_Found]:
         for deviation, over_axes in squares(body, find):
             for x in candidates(deviation, over_axes, find):
                 for chosen in matched(over_axes, free_indices(body)):
@@ -334,7 +349,10 @@ class Normalised:
         if any(t.binders for t in x.terms) or not x.terms:
             return
         axes = layout(x)
-        wholes = [(own, Level(body, own, multiplied_out).whole) for own in openings(find, x, body)]
+        opened = list(openings(find, x, body))
+        if not sums_square(body) and not any(map(opened[-1], tensors(body))):
+            return
+        wholes = [(own, Level(body, own, multiplied_out).whole) for own in opened]
         order = tuple(i for i in axes if i in along)
         for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
             inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO)

@@ -99,7 +99,9 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Pro
 
     alone = at_hand is not None or not has_forward_mode(line.code for line in lines)
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
-    made = _in_orders(given, outputs, first, plain, {} if alone else forward.offered)
+    made = _in_orders(
+        given, outputs, first, plain, {} if alone else forward.offered, every is given
+    )
     if made.statistics:
         said = {given.lets.say(name): name for name in forward.offered}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
@@ -118,6 +120,7 @@ def _in_orders(
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[[Collection[str]], Program],
     offered: Mapping[str, Value],
+    alike: bool,
 ) -> Program:
     """The backward for all orders, and with kernels and statistics where no graph is wanted.
 
@@ -130,7 +133,7 @@ def _in_orders(
             first = min(first_order(outputs, {}), first, key=_operations)
     kernels = any(r.pattern in KERNELS for r in first.recognised)
     if not kernels and not first.statistics:
-        return plain(outputs)
+        return first if alike else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if say(name) in saved]
     tried = [plain(outputs)]

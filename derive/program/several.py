@@ -28,6 +28,8 @@ from derive.program.needs import Needs
 from derive.program.tidy import Line
 
 _WANTED = Literal("wanted")
+_MOST = 3
+"""A result that leads to more gradients than this is computed whichever is asked for."""
 _NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
 
@@ -90,7 +92,7 @@ def _told(
 
 def _any(own: Needs, needs: Needs, places: Mapping[str, int]) -> Code:
     """Whether the gradient of one of these is asked for."""
-    if not own or own == needs:
+    if not own or own == needs or len(own) > _MOST:
         return Literal("True" if own else "False")
     each: list[Code] = [Subscript(_NEEDS, (literal(places[tensor]),)) for tensor in own]
     return reduce(lambda a, b: Binary("or", a, b), each)
