@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow, tensors
 from derive.algebra.poly import Group, Poly, Term, as_atom, atom, constant, mul, power, sum_over
@@ -76,3 +77,37 @@ def opened(p: Poly, find: Find) -> Poly:
         return opened(let.body_at(e.positions), find)
 
     return as_poly(rebuilt(p, become))
+
+
+def most_terms(p: Poly, find: Find) -> int:
+    """As many terms as any sum in p may have where the names that ``find`` knows are opened."""
+    known: dict[str, int] = {}
+    most = 0
+
+    def of(e: Expr) -> int:
+        nonlocal most
+        match e:
+            case Access(name):
+                let = find(name)
+                if let is None:
+                    return 1
+                if name not in known:
+                    known[name] = of(let.body)
+                return known[name]
+            case Poly(terms):
+                n = min(sum(prod(map(of, t.factors)) for t in terms), _MANY)
+                most = max(most, n)
+                return n
+            case Pow(Access() as base, Num(exponent)):
+                n = of(base)
+                whole = exponent.denominator == 1 and exponent > 0
+                return int(min(n**exponent, _MANY)) if whole else 1
+        for part in e.parts():
+            of(part)
+        return 1
+
+    of(p)
+    return most
+
+
+_MANY = 10**6

@@ -17,10 +17,14 @@ from derive.kernels.along import Along
 from derive.kernels.elementwise import Elementwise, kinds_of
 from derive.kernels.levels import Level
 from derive.kernels.normalise import Normalised
+from derive.kernels.rebuild import most_terms
 from derive.kernels.row import Kernel
 from derive.kernels.table import BACKWARD, FORWARD
 
 Pattern = Elementwise | Along | Normalised
+
+_MOST_TERMS = 48
+"""No more names are opened where a sum would have more terms: products double with each name."""
 
 _MOST_OPENED = 5
 """In how many steps names are opened."""
@@ -89,7 +93,7 @@ def _replaced(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly | None:
 def _levels(body: Poly, find: Find) -> Iterator[Level]:
     """Which names are opened: none, those of parts of equations, then also others one by one."""
     names: dict[str, Let] = {}
-    while True:
+    while most_terms(body, names.get) <= _MOST_TERMS:
         level = Level(body, names.get)
         yield level
         there = tensors(level.whole)
