@@ -120,7 +120,8 @@ class Trace:
                 chosen = other if self._value(test) is False else then
                 return ABSENT if chosen is _NONE else self._value(chosen)
             case Method(obj, _, args):
-                return self._call(code, (self._value(obj),), args)
+                whole = self._value(obj)
+                return whole if whole is ABSENT else self._call(code, (whole,), args)
             case Function(_, args):
                 return self._call(code, (), args)
         return None

@@ -87,6 +87,7 @@ class _Lines:
     signature: tuple[str, ...]
     forward: tuple[str, ...]
     classes: tuple[_Class, ...]
+    composed: tuple[str, ...] = ()
     first_order: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:

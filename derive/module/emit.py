@@ -142,7 +142,7 @@ def _body(code: Coded, variants: Sequence[Variant], checks: Sequence[Check]) -> 
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     for name in own:
         lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in called(f"return {name}.apply(", given, ")", 8)]
+        lines += [f"    {line}" for line in _results(variants, f"{name}.apply", given, 8)]
     silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])

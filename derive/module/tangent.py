@@ -134,8 +134,9 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
     new = set(parameters) - set(program.kept_parameters)
     outputs = [name for name in program.outputs if name in tensors]
     lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
-    if len(program.outputs) > 1:
-        lines += unpacked(program.outputs, set(outputs), outcome_of(program))
+    results = (*program.outputs, *program.statistics)
+    if len(results) > 1:
+        lines += unpacked(results, set(outputs), outcome_of(program))
     elif outputs:
         lines.append(f"{outputs[0]} = {outcome_of(program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
@@ -163,5 +164,5 @@ def _jvp(
         f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
         for n in program.outputs
     ]
-    inside += returned(values, 12)
+    inside += returned([*values, *("None" for _ in program.statistics)], 12)
     return [*lines, "with forward_ad._set_fwd_grad_enabled(True):", *indented(inside, 4)]

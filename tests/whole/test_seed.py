@@ -339,6 +339,10 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
     for node in ast.walk(ast.parse(text(name))):
         if isinstance(node, ast.ClassDef):
             methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
+            if "backward" not in methods:
+                # That of forward mode has it of the class that it is made of.
+                assert "jvp" in methods
+                continue
             given = methods["backward"].body[-1].value
             count = len(given.elts) if isinstance(given, ast.Tuple) else 1
             assert count == len(methods["forward"].args.args)
