@@ -118,8 +118,8 @@ def _logsoftmax_slope(g, y, dim):
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
-    dx = torch._log_softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
-    return dx.reshape(y.shape)
+    g, flat = g.reshape(flat), y.reshape(flat)
+    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
 def _no_view(x):

@@ -115,12 +115,14 @@ def _normed_in(groups, x, weight, bias, eps, scale):
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     weight = _weight_times(weight, scale, x, (c,))
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+    compiling = torch.compiler.is_compiling()
+    if not compiling and torch._C._are_functorch_transforms_active():
         # The kernel reads memory in order, which vmap does not keep.
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = torch.native_layer_norm(rows, rows.shape[2:], None, None, eps)
         each = (c, *[1] * (x.dim() - 2))
-        y = y.reshape(x.shape) if weight is None else y.reshape(x.shape) * weight.reshape(each)
+        y = y.reshape(x.shape)
+        y = y if weight is None else y * weight.reshape(each)
         y = y if bias is None else y + bias.reshape(each)
         return y, mean.reshape(n, groups), rstd.reshape(n, groups)
     weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))

@@ -11,6 +11,7 @@ from derive.check.calling import (
     cotangents_of,
     differentiable,
     inputs_of,
+    plain,
     tensors_of,
     unlike,
 )
@@ -69,13 +70,25 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def saved(op: Operation, function: Function, made: Sample) -> str:
-    """No more bytes are kept for the backward than inputs and outputs have.
+    """No more bytes are kept for the backward than inputs and outputs have, or autograd keeps.
 
     A tensor that shares the memory of another is counted once; an input that is left out is none.
     """
+    differentiable(function, made)
+    kept, there = _kept(function, made)
+    bytes_kept, allowed = _bytes(kept), _bytes(there)
+    if bytes_kept <= allowed or bytes_kept <= _bytes(_kept(plain(op, made), made)[0]):
+        return ""
+    own = {t.untyped_storage().data_ptr() for t in there}
+    shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
+    more = ", ".join(map(str, shapes))
+    return f"{bytes_kept} bytes are kept, inputs and outputs have {allowed}: also {more}"
+
+
+def _kept(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
+    """What is kept for the backward, and the inputs and outputs that are there."""
     from torch.autograd.graph import saved_tensors_hooks
 
-    differentiable(function, made)
     kept: list[Tensor] = []
 
     def pack(t: Tensor) -> Tensor:
@@ -85,14 +98,7 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
     tensors = tensors_of(made)
     with saved_tensors_hooks(pack, lambda t: t):
         outputs = called(function, made, list(tensors.values()))
-    there = [t for t in (*tensors.values(), *outputs) if t is not None]
-    bytes_kept, allowed = _bytes(kept), _bytes(there)
-    if bytes_kept <= allowed:
-        return ""
-    own = {t.untyped_storage().data_ptr() for t in there}
-    shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
-    more = ", ".join(map(str, shapes))
-    return f"{bytes_kept} bytes are kept, inputs and outputs have {allowed}: also {more}"
+    return kept, [t for t in (*tensors.values(), *outputs) if t is not None]
 
 
 def _bytes(tensors: list[Tensor]) -> int:

@@ -40,7 +40,6 @@ from derive.command.project import (
     operations_of,
     spec_files,
 )
-from derive.command.schedules import asked_in, scheduled
 
 if TYPE_CHECKING:
     from derive.command.making import Asked, Made
@@ -71,6 +70,8 @@ def generate(
         refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
         if not no_verify:
             need_torch()
+        from derive.command.schedules import asked_in, scheduled
+
         asked_of = asked_in(folder, operations, scheduled(blocks or (), operations))
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
@@ -119,6 +120,8 @@ def check(
     folder = folder_of(out, project)
     settle(folder)
     operations = _wanted(specs, project, limit)
+    from derive.command.schedules import asked_in
+
     modules, _ = _modules(asked_in(folder, operations, {}), False, costed=False)
     files = files_of({m.operation.name: m.text for m in modules})
     found = compare(folder, files)

@@ -114,7 +114,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
     outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
     at_hand = forward_trace(op).values | outputs
     backward = backward_trace(op, program, outputs)
-    lines = [entry.line for entry in program.first_order or program.backward]
+    lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     backward.run(lines, gradients)
     full = max(map(_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))

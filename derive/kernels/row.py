@@ -16,7 +16,6 @@ from derive.calculus.equations import flatten_operation
 from derive.calculus.lets import Lets
 from derive.kernels.rebuild import opened
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse
 from derive.program.code import (
     Attribute,
     Binary,
@@ -88,6 +87,8 @@ class Row:
     @cached_property
     def operation(self) -> Operation:
         """The equation, read."""
+        from derive.notation.text_form import parse
+
         return parse(self.equation)
 
     @property
@@ -107,6 +108,8 @@ class Row:
         """The domain, of the parameters as the equation names them."""
         if not self.domain:
             return None
+        from derive.notation.text_form import parse
+
         numbers = ", ".join(f"{p.name}=1.0" for p in self.operation.parameters)
         (read,) = parse(f"op domain(x; {numbers})\ny = where({self.domain}, x, 0)").equations
         assert isinstance(read.body, Where)

@@ -27,7 +27,7 @@ _IMPORTED = {
 """What a module imports, and from where."""
 
 _BUILTIN = (
-    "OverflowError TypeError ValueError all any bool float hasattr int isinstance len list "
+    "OverflowError TypeError ValueError all any bool float getattr hasattr int isinstance len list "
     "max min pow range slice staticmethod str super tuple type"
 ).split()
 

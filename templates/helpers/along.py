@@ -22,8 +22,8 @@ def _softmax_slope(g, y, dim):
     if y.shape[dim + 1 :].numel() != 1:
         return torch._softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
-    dx = torch._softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
-    return dx.reshape(y.shape)
+    g, flat = g.reshape(flat), y.reshape(flat)
+    return torch._softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
 def _logsoftmax_slope(g, y, dim):
@@ -31,8 +31,8 @@ def _logsoftmax_slope(g, y, dim):
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
     flat = y.shape[: dim + 1]
-    dx = torch._log_softmax_backward_data(g.reshape(flat), y.reshape(flat), dim, y.dtype)
-    return dx.reshape(y.shape)
+    g, flat = g.reshape(flat), y.reshape(flat)
+    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
 def _gathered(x, dim, index):
