@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, walk
-from derive.algebra.poly import Poly, Term
+from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.substitution import numbered
 from derive.calculus.lets import Let, Lets
 from derive.lowering.ground.scope import Scope
@@ -47,9 +47,13 @@ class Statistics:
 def offered(given: Given, scope: Scope) -> dict[str, Value]:
     """The statistics among what a forward has computed, by name."""
     found = dict(scope.results)
+    whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
     for s in scope.statements:
         let = given.lets.get(s.name)
         if let is not None and s.name not in given.op.outputs and _is_statistic(let):
+            if let.access in whole:
+                # It is an output.
+                continue
             border = given.border
             if not border.changes(s.name) or border.reshapes(s.name):
                 found[s.name] = scope.tensors[s.name]

@@ -54,7 +54,7 @@ WRONG = {
     "vmap": (CUBE, "3 * G", "(3.0 if x.sum().item() < 9 else 3.0) * G"),
     "strides": (PLANE, "x.square()", "x.as_strided(x.shape, (x.shape[1], 1), 0).square()"),
     "subsets": (PRODUCT, "ctx.needs_input_grad[0]:", "all(ctx.needs_input_grad):"),
-    "missing": (TWO, "2 * G_y * x", "2 * G_y * x * (G_z != 0).any()"),
+    "missing": (TWO, "2 * G_y", "2 * G_y * (G_z != 0).any()"),
     "twice": (
         PRODUCT,
         CALLS.format("Product"),

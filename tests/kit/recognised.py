@@ -30,6 +30,8 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     if "backward" not in defined:
         return made, None
     *body, _ = defined["backward"].body
+    # The body of all orders: the other one is written in place, or has kernels.
+    body = [b for b in body if "_alone(" not in ast.unparse(b)]
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
     return made, [t for t in backward if "ctx." not in t and "= None" not in t]
 

@@ -172,11 +172,14 @@ def test_the_gradients_are_those_of_an_expert(name):
 
 @each_operation(share=3)
 def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
-    """Calls, which are as many on any machine; a million take about 0.3 s on a slow one."""
+    """Calls, which are as many on any machine; a million take about 0.3 s on a slow one.
+
+    Those of a linear cross-entropy are 2.2 million: three options of two bodies each.
+    """
     profile = Profile()
     with anew():
         profile.runcall(source, op)
-    assert sum(entry.callcount for entry in profile.getstats()) < 1_500_000
+    assert sum(entry.callcount for entry in profile.getstats()) < 2_300_000
 
 
 @each_operation()

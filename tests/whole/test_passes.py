@@ -66,10 +66,12 @@ def in_backward(full: int, outputs: Any, inputs: list[Any], cotangent: Any) -> l
 def gradient_lines(
     full: int, op: derive.Operation, wrt: list[str], *args: Any, **given: Any
 ) -> int:
-    """The passes of ``value_and_grad`` beyond those of the forward."""
+    """The passes of ``value_and_grad`` beyond those of the forward, neither having kernels."""
     forward = {name: value for name, value in given.items() if name != "G"}
     whole = passes(full, derive.value_and_grad(op, wrt), *args, **given)
-    return len(whole) - len(passes(full, derive.load(op), *args, **forward))
+    with torch.autograd.forward_ad.dual_level():
+        alone = passes(full, derive.load(op), *args, **forward)
+    return len(whole) - len(alone)
 
 
 # ------------------------------------------------------------------ by hand
