@@ -16,4 +16,4 @@ def _ieee(function, *numbers):
         return function(*numbers)
     except (ValueError, OverflowError):
         tensors = (torch.tensor(n, dtype=torch.float64) for n in numbers)
-        return getattr(torch, function.__name__)(*tensors).item()
+        return float(getattr(torch, function.__name__)(*tensors))
