@@ -319,14 +319,16 @@ def own_tangent(op: Operation, option: str | None) -> Tangent | None:
     bodies = (p.composed or p.forward for p in every.values())
     if all(has_forward_mode(line.code for line in body) for body in bodies):
         return None
-    still = any(p.rearranges or not tangents_of(op, n).backward.wanted for n, p in every.items())
+    still = any(
+        p.rearranges or not tangents_of(op, n, None, None).backward.wanted for n, p in every.items()
+    )
     return None if still else tangent_program(op, option)
 
 
 def tangent_program(op: Operation, option: str | None) -> Tangent:
     """The code of the tangents of one option."""
     low = program_of(op, option).forward_precision.has_products
-    derived = tangents_of(op, option)
+    derived = tangents_of(op, option, None, None)
     safe = safe_forward(derived.backward)
     guarded = Derived(derived.operation, safe.lets, safe)
     return _lowered(dict(options(op))[option], guarded, partial(tangent, low=low))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
-from derive.algebra.poly import ZERO, Poly, add, constant, make_term, poly, sum_over
+from derive.algebra.poly import ZERO, Poly, add, atom, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
 from derive.kernels.bind import Arguments, over
-from derive.kernels.elementwise import Instance, kinds_of
+from derive.kernels.elementwise import Instance
 from derive.kernels.rebuild import as_poly, rebuilt
 from derive.kernels.row import Kernel, Row
 
@@ -38,17 +38,14 @@ class Along:
         names = (t.name for t in self.row.operation.inputs)
         return tuple(self.said[name] for name in names if name != self.row.cotangent)
 
-    @cached_property
-    def kinds(self) -> frozenset[object]:
-        """What any instance has somewhere."""
-        return kinds_of(self.row.body)
-
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """Whether what has nodes of these kinds may hold an instance."""
         return self.row.functions <= kinds and "sum" in kinds
 
     def instances(self, p: Poly) -> Iterator[Instance]:
         """The parts of p that the kernel computes."""
+        if len(p.terms) < len(self.row.body.terms):
+            return
         bound = {i.extent for t in p.terms for i in t.binders if not i.group}
         for i in sorted(free_indices(p), key=lambda i: i.name):
             if not i.group and i.extent in bound:
@@ -101,7 +98,7 @@ class Along:
                 given = {self.row.names[n]: v for n, v in {**found, cotangent.tensor: g}.items()}
                 args = tuple(given[name] for name in self.row.arguments)
                 kernel = Kernel(self.row.name, args, (i,))
-                yield Instance(whole, poly([make_term(constant(1).terms[0].coef, (), [kernel])]))
+                yield Instance(whole, atom(kernel))
 
 
 def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:

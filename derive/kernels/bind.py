@@ -17,7 +17,6 @@ from derive.algebra.poly import (
     Term,
     add,
     base_and_power,
-    constant,
     make_term,
     mul,
     poly,
@@ -183,7 +182,7 @@ class Arguments:
             beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
             rest = [f for f in target.factors if f not in beside]
             number = poly([make_term(target.coef / pattern.coef, (), beside)])
-            whole = poly([make_term(constant(1).terms[0].coef, target.binders, rest)])
+            whole = poly([make_term(Fraction(1), target.binders, rest)])
             assert numbers[0] is not None
             for extended in self._bound(numbers[0], number, found):
                 assert own[0] is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Call, Expr, Iverson, Param, Pow, Where, free_indices, tensors, walk
@@ -14,6 +15,7 @@ from derive.algebra.poly import (
     Term,
     add,
     constant,
+    is_mask,
     make_term,
     mul,
     poly,
@@ -172,24 +174,24 @@ class Elementwise:
         coef = cofactor.coef
         binders = list(cofactor.binders)
         if self.row.cotangent:
-            inside = [f for f in outside if free_indices(f) <= free and _may_be_inside(f)]
+            inside = [f for f in outside if free_indices(f) <= free and not is_mask(f)]
             summed = [i for i in binders if i not in free]
             if any(tensors(f) for f in outside if f not in inside):
                 beside = [f for f in outside if f not in inside]
                 joined = all(free_indices(f) <= free | frozenset(summed) for f in beside)
-                if joined and all(map(_may_be_inside, beside)):
+                if joined and not any(map(is_mask, beside)):
                     inside = outside
             if not any(tensors(f) for f in inside):
                 return None
             outside = [f for f in outside if f not in inside]
-            over = [i for i in summed if not any(i in free_indices(f) for f in outside)]
+            taken = [i for i in summed if not any(i in free_indices(f) for f in outside)]
             if any(
-                i in free_indices(f) for f in inside for i in binders if i not in (*over, *free)
+                i in free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
             ):
                 return None
-            given[self.row.cotangent] = sum_over(poly([make_term(coef, (), inside)]), over)
-            coef = constant(1).terms[0].coef
-            binders = [i for i in binders if i not in over]
+            given[self.row.cotangent] = sum_over(poly([make_term(coef, (), inside)]), taken)
+            coef = Fraction(1)
+            binders = [i for i in binders if i not in taken]
         kernel = where_it_is(self.row, given)
         if kernel is None:
             return None
@@ -199,13 +201,6 @@ class Elementwise:
     def _main(self, found: Found) -> Expr:
         """The tensor that the kernel is of."""
         return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
-
-
-def _may_be_inside(f: Expr) -> bool:
-    """Whether a factor is no mask, which guards what stands beside it."""
-    from derive.algebra.poly import is_mask
-
-    return not is_mask(f)
 
 
 def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from math import prod
 
 from derive.algebra.expr import Access, Expr, Guard, Num, Param, Pow, tensors
-from derive.algebra.poly import Group, Poly, Term, as_atom, atom, constant, mul, power, sum_over
+from derive.algebra.poly import (
+    ZERO,
+    Group,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    constant,
+    mul,
+    power,
+    sum_over,
+)
 from derive.budget import tick
 from derive.calculus.lets import Find
 
@@ -27,10 +39,10 @@ def rebuilt(e: Expr, become: Replacement) -> Expr:
             made = [_term(t, become) for t in terms]
             if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
                 return e
-            return _sum(made)
+            return add(ZERO, *made)
         case Pow(base, Num(exponent)):
             new = rebuilt(base, become)
-            return e if new is base else _lone(power(as_poly(new), exponent))
+            return e if new is base else as_atom(power(as_poly(new), exponent))
         case Group(body):
             new = rebuilt(body, become)
             if isinstance(new, Poly) and len(new.terms) > 1 and not tensors(new):
@@ -46,17 +58,6 @@ def rebuilt(e: Expr, become: Replacement) -> Expr:
 def as_poly(e: Expr) -> Poly:
     """An expression as a sum."""
     return e if isinstance(e, Poly) else atom(e)
-
-
-def _lone(p: Poly) -> Expr:
-    """The factor that a sum is, where it is one."""
-    return as_atom(p)
-
-
-def _sum(made: list[Poly]) -> Poly:
-    from derive.algebra.poly import add
-
-    return add(constant(0), *made)
 
 
 def _term(t: Term, become: Replacement) -> Poly:

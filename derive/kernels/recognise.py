@@ -7,6 +7,7 @@ alone: what else such a name is part of stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 
@@ -21,8 +22,6 @@ from derive.kernels.rebuild import most_terms
 from derive.kernels.row import Kernel
 from derive.kernels.table import BACKWARD, FORWARD
 
-Pattern = Elementwise | Along | Normalised
-
 _MOST_TERMS = 48
 """No more names are opened where a sum would have more terms: products double with each name."""
 
@@ -34,19 +33,61 @@ _MADE = frozenset((num(2), num(3), num(4)))
 """The powers that come of names which are the same, opened."""
 
 
+@dataclass
+class Alone:
+    """The kernels with one result as patterns, in the bodies of one program.
+
+    Those of a backward come first where they are asked for.
+    """
+
+    backward: bool
+    _none: set[Poly] = field(default_factory=set)
+    """Bodies with none of them: the same are lowered with statistics and without."""
+
+    def replaced(self, body: Poly, find: Find) -> Poly | None:
+        """The body with one part of it as a kernel."""
+        made = None if body in self._none else self._tried(body, find)
+        if made is None:
+            self._none.add(body)
+        return made
+
+    def _tried(self, body: Poly, find: Find) -> Poly | None:
+        kinds = _kinds(body, find)
+        rows = [row for row in _rows(self.backward) if row.may_be_in(kinds)]
+        if not rows:
+            return None
+        levels = [*islice(_levels(body, find), _MOST_OPENED)]
+        for row in rows:
+            for level, may in levels:
+                if not (row.may_be_in(may) and row.may_be_in(level.kinds)):
+                    continue
+                for found in row.instances(level.whole):
+                    left = level.without(found.whole)
+                    if left is not None:
+                        return add(ZERO, left, found.made)
+        return None
+
+
+Pattern = Alone | Normalised
+
+
 @cache
-def patterns(backward: bool) -> tuple[Pattern, ...]:
-    """The equations of kernels, those of a backward first where they are asked for."""
+def _rows(backward: bool) -> tuple[Elementwise | Along, ...]:
     rows = (*BACKWARD, *FORWARD) if backward else FORWARD
     return tuple(Along(row) if row.along else Elementwise(row) for row in rows)
 
 
-def with_kernels(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly:
+def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     """The body with kernels, outermost first."""
-    while (made := _replaced(body, rows, find)) is not None:
+    while (made := _replaced(body, patterns, find)) is not None:
         body = made
-    inside = partial(_inside, rows=rows, find=find)
+    inside = partial(_inside, patterns=patterns, find=find)
     return add(ZERO, *(_term(t, inside) for t in body.terms))
+
+
+def _replaced(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:
+    made = (pattern.replaced(body, find) for pattern in patterns)
+    return next((p for p in made if p is not None), None)
 
 
 def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
@@ -56,11 +97,11 @@ def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
     return poly([make_term(t.coef, t.binders, factors)])
 
 
-def _inside(e: Expr, rows: Sequence[Pattern], find: Find) -> Expr:
+def _inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
     """What stands inside a factor, with kernels; the equation beside one is no other."""
-    inside = partial(_inside, rows=rows, find=find)
+    inside = partial(_inside, patterns=patterns, find=find)
     if isinstance(e, Poly):
-        return with_kernels(e, rows, find)
+        return with_kernels(e, patterns, find)
     if isinstance(e, Access):
         return e
     if isinstance(e, Where) and isinstance(e.then, Kernel):
@@ -69,40 +110,26 @@ def _inside(e: Expr, rows: Sequence[Pattern], find: Find) -> Expr:
     return whole
 
 
-def _replaced(body: Poly, rows: Sequence[Pattern], find: Find) -> Poly | None:
-    """The body with one part of it as a kernel."""
-    for row in rows:
-        if isinstance(row, Normalised) and (made := row.replaced(body, find)) is not None:
-            return made
-    kinds = _kinds(body, find)
-    plain = [row for row in rows if not isinstance(row, Normalised) and row.may_be_in(kinds)]
-    if not plain:
-        return None
-    levels = list(islice(_levels(body, find), _MOST_OPENED))
-    for row in plain:
-        for level in levels:
-            if not row.may_be_in(level.kinds):
-                continue
-            for found in row.instances(level.whole):
-                left = level.without(found.whole)
-                if left is not None:
-                    return add(ZERO, left, found.made)
-    return None
+def _levels(body: Poly, find: Find) -> Iterator[tuple[Level, frozenset[object]]]:
+    """Which names are opened: none, those of parts of equations, then also others one by one.
 
-
-def _levels(body: Poly, find: Find) -> Iterator[Level]:
-    """Which names are opened: none, those of parts of equations, then also others one by one."""
+    With each what may stand in it, which is known before anything is multiplied out.
+    """
     names: dict[str, Let] = {}
+    kinds, there = kinds_of(body), set(tensors(body))
     while most_terms(body, names.get) <= _MOST_TERMS:
-        level = Level(body, names.get)
-        yield level
-        there = tensors(level.whole)
+        yield Level(body, names.get), kinds
         reads = {name: let for name in there if (let := _elementwise(find, name)) is not None}
         parts = {name: let for name, let in reads.items() if let.internal}
         if not reads:
             return
         last = max(reads)
         names = {**names, **(parts or {last: reads[last]})}
+        while opened := there & set(names):
+            there -= opened
+            for name in opened:
+                there |= tensors(names[name].body)
+                kinds |= kinds_of(names[name].body) | _MADE
 
 
 def _kinds(body: Poly, find: Find) -> frozenset[object]:

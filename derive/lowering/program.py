@@ -13,7 +13,7 @@ from dataclasses import replace
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.kernels.normalise import Normalised
-from derive.kernels.recognise import Pattern, patterns
+from derive.kernels.recognise import Alone, Pattern
 from derive.kernels.table import KERNELS, NORMALISATIONS
 from derive.lowering.border import (
     Border,
@@ -84,14 +84,15 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Pro
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
-    norms = [Normalised(NORMALISATIONS, named, back) for back in (False, True)]
-    forward = forward_of(given, [norms[0], *patterns(backward=False)])
+    norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
+    ahead, back = Alone(backward=False), Alone(backward=True)
+    forward = forward_of(given, [norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
-        kernels = [norms[1], *patterns(backward=True)]
+        kernels: list[Pattern] = [norms[1], back]
         return _backward(given, lines, precision.has_products, kernels, outputs, statistics)
 
     def plain(outputs: Collection[str]) -> Program:
@@ -107,7 +108,7 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Pro
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
         made = replace(made, forward=lines)
     if forward.scope.results:
-        composed, exact, _ = forward_of(every, patterns(backward=False)).lines()
+        composed, exact, _ = forward_of(every, [ahead]).lines()
         made = replace(made, composed=composed, composed_precision=exact)
     views = rearranges(given.border.op, lines)
     recognised = tuple(dict.fromkeys((*found, *made.recognised)))

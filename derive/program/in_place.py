@@ -92,6 +92,8 @@ class Writer:
     """The tensors that are read elsewhere, in the line at hand or after it."""
     _asked: dict[int, dict[str, None]] = field(default_factory=dict)
     """The inputs whose gradients alone read a tensor after the line at hand."""
+    _shapes: dict[tuple[int, Code], Shape | None] = field(default_factory=dict)
+    """What was asked of worlds, since the last line."""
     _whole: Code | None = None
     _before: list[Line] = field(default_factory=list)
     _made: int = 0
@@ -107,6 +109,7 @@ class Writer:
                 yield from ((x, needs) for x in self._line(line, needs, pending[n + 1 :], worlds))
             for world in worlds:
                 world.run([line], self.known)
+            self._shapes.clear()
             if is_float(line.code, self.floats):
                 self.floats[line.name] = None
             else:
@@ -172,7 +175,7 @@ class Writer:
                         pass
                     case _:
                         continue
-                if any(w.shape(total) != w.shape(line.code) for w in worlds):
+                if any(self._shape(w, total) != self._shape(w, line.code) for w in worlds):
                     return None
                 if not (self._is_float(total, worlds) and self._is_large(total, worlds)):
                     return None
@@ -180,6 +183,13 @@ class Writer:
                 whole = Method(Binary(op, total, target), name, (dim, index, added))
                 return replace(reader, code=replaced(reader.code, {part: whole})), needs
         return None
+
+    def _shape(self, world: World, code: Code) -> Shape | None:
+        """The shape of a value, which is asked for again and again before a line is written."""
+        key = id(world), code
+        if key not in self._shapes:
+            self._shapes[key] = world.shape(code)
+        return self._shapes[key]
 
     def _of(self, name: str) -> Memory:
         return self._memory.get(name, _OTHERS)
@@ -243,9 +253,9 @@ class Writer:
         if not all(self._is_float(x, worlds) for x in (total, a, b)):
             return None
         product = Binary("*", a, b)
-        if any(w.shape(product) != w.shape(code) for w in worlds) or not self._is_large(
-            code, worlds
-        ):
+        if any(
+            self._shape(w, product) != self._shape(w, code) for w in worlds
+        ) or not self._is_large(code, worlds):
             return None
         before, written = list(self._before), self.written
         (x, memory), (left, one), (right, two) = (
@@ -262,11 +272,11 @@ class Writer:
         return Function("torch.addcmul", (x, left, right, *value)), self._new()
 
     def _is_float(self, code: Code, worlds: Sequence[World]) -> bool:
-        there = bool(worlds) and all(w.shape(code) is not None for w in worlds)
+        there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)
         return there and is_float(code, self.floats)
 
     def _is_large(self, code: Code, worlds: Sequence[World]) -> bool:
-        return any(self.is_large(w.shape(code) or ()) for w in worlds)
+        return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
         self, operand: Code, code: Code, memory: Memory, worlds: Sequence[World]
@@ -278,7 +288,7 @@ class Writer:
 
     def _is_like(self, operand: Code, code: Code, worlds: Sequence[World]) -> bool:
         """Whether an operand has as many elements as the result, and these are many."""
-        same = all(w.shape(operand) == w.shape(code) for w in worlds)
+        same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
 
     def _asked_of(self, memory: Memory) -> Needs:
