@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch")
 
 DEPTHS = (12, 16, 20)
 """Deep enough that each list of names has a line for each name."""
+DEEPER = {"elementwise": (16, 24, 32)}
+"""Where a layer has so few lines that one more of them, which a long name takes, counts."""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
 """Gradients of what every layer reads: sums of a term, or two, for each layer."""
@@ -43,10 +45,9 @@ def derived(name: str, depth: int) -> tuple[str, Derivation]:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_lines_rise_by_the_same_for_each_layer(name):
-    """Or by less: names that no longer fit a line have lines of their own from then on."""
-    counts = [len(derived(name, depth)[0].splitlines()) for depth in DEPTHS]
+    counts = [len(derived(name, depth)[0].splitlines()) for depth in DEEPER.get(name, DEPTHS)]
     first, second = (b - a for a, b in pairwise(counts))
-    assert second - first <= 0.1 * first, counts
+    assert abs(second - first) <= 0.1 * first, counts
 
 
 def formulas(d: Derivation) -> dict[str, str]:
