@@ -191,6 +191,8 @@ class Trace:
         reads = () if op.makes else tuple(x.shape for x in tensors)
         plain, named = _shapes(args), {name: _shapes(x) for name, x in given.items()}
         made = broadcast(*reads) if op.shape is None else op.shape(*plain, **named)
+        for own, flops in op.before(*plain, **named):
+            self._did((), own, flops)
         if op.several:
             results: Any = made
             first, *others = map(self._lettered, results)
@@ -199,8 +201,6 @@ class Trace:
         shape = self._lettered(made)
         if op.view:
             return replace(tensors[0], shape=shape)
-        for own, flops in op.before(*plain, **named):
-            self._did((), own, flops)
         return self._did(reads, shape, op.flops(shape, *plain, **named), op.contracts)
 
     def _did(

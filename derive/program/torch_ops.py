@@ -190,7 +190,15 @@ def _reduces(name: str, stem: str = "", suffix: str = "", slips: bool = False) -
 def _several(
     name: str, shape: Callable[..., Any], *absent: tuple[int, int], stem: str = "normed"
 ) -> TorchOp:
-    return TorchOp(name, shape, _normalised, stem, several=True, absent=absent)
+    (weight, _), *_ = absent
+
+    def before(*args: Any, **named: Any) -> Steps:
+        """The weight times a number, where one is given."""
+        if "scale" in named:
+            yield args[weight], elements(args[weight])
+
+    given = name, shape, _normalised, stem
+    return TorchOp(*given, several=True, absent=absent, before=before)
 
 
 def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> TorchOp:

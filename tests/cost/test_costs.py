@@ -142,9 +142,8 @@ def test_formulas_are_what_torch_does(text):
         output = f(*tensors, **given)
     assert cost.forward.passes == seen.passes
     assert cost.forward.contracted.at(sizes) == flops.get_total_flops()
-    # Statistics that are saved are no intermediates; nor is the weight that a kernel scales.
-    told, made = largest(cost.forward.largest, sizes), seen.largest([output, *saved])
-    assert told == made or (not told and made < full)
+    # Statistics that are saved are no intermediates.
+    assert largest(cost.forward.largest, sizes) == seen.largest([output, *saved])
     assert cost.saved_bytes.at(sizes) == sum(t.numel() * t.element_size() for t in saved)
     assert 2 * cost.own_bytes.at(sizes) <= cost.saved_bytes.at(sizes)
 
