@@ -36,6 +36,8 @@ _LAST_BIT = 2.0**-23
 _KEPT = 2.0**-16
 """What is right to 16 bits of the largest value is not blamed: squares that are multiplied out
 round as the greatest of all distances does, which the equations as written need not."""
+_GRAPH = " with a graph"
+"""What the gradients are called that are made to be differentiated again."""
 _TINY = 2.0**-126
 """Below it float32 has fewer digits."""
 
@@ -90,14 +92,15 @@ def lost_digits(
         asked = np.isfinite(truth)
         if not asked.any():
             continue
-        error = np.abs(got[name] - truth)[asked]
         bound = max(_ALLOWED * (rounding + _TINY), _KEPT * np.abs(truth[asked]).max())
-        if not (error <= bound).all():
-            worst = float(np.nan_to_num(error, nan=np.inf).max())
-            found.append(
-                f"{name} is off by {worst:.3g}, "
-                f"where the equations as written are by {rounding:.3g}"
-            )
+        for own in (n for n in (name, f"{name}{_GRAPH}") if n in got):
+            error = np.abs(got[own] - truth)[asked]
+            if not (error <= bound).all():
+                worst = float(np.nan_to_num(error, nan=np.inf).max())
+                found.append(
+                    f"{own} is off by {worst:.3g}, "
+                    f"where the equations as written are by {rounding:.3g}"
+                )
     return "; ".join(found)
 
 
@@ -120,6 +123,8 @@ def _known(op: Operation, single: Sample) -> dict[str, tuple[Array, float]]:
         return {}
     known = {}
     for name, value in truth.items():
+        if name.endswith(_GRAPH):
+            continue
         gaps = np.stack([np.abs(value) * _LAST_BIT, *(np.abs(o[name] - value) for o in others)])
         asked = np.isfinite(gaps).all(0)
         rounding = float(gaps[:, asked].max(initial=0))
@@ -165,6 +170,7 @@ def _results(function: Function, made: Sample, dtype: str) -> Results:
         if o.is_floating_point()
     }
     if inputs_of(tensors):
-        for name, g in pulled_back(function, made, tensors).items():
-            found[f"grad_{name}"] = g.detach().double().numpy()
+        for ending, graph in (("", False), (_GRAPH, True)):
+            for name, g in pulled_back(function, made, tensors, graph).items():
+                found[f"grad_{name}{ending}"] = g.detach().double().numpy()
     return found

@@ -193,8 +193,8 @@ def _several(
     (weight, _), *_ = absent
 
     def before(*args: Any, **named: Any) -> Steps:
-        """The weight times a number, where one is given."""
-        if "scale" in named:
+        """The weight times a number, where both are given."""
+        if "scale" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
     given = name, shape, _normalised, stem
