@@ -51,6 +51,9 @@ from derive.report.result import Cost, Derivation, DerivationStep, Formula, Form
 from derive.report.speech import Speech, definitions, formula, steps_of
 from derive.report.told import told_of
 
+SAVES = ("balanced", "least")
+"""What a module keeps for its backward: what is worth it, or inputs and outputs alone."""
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -246,17 +249,24 @@ def _trees(derived: Derived, speech: Speech) -> list[Expr]:
 
 
 @no_recursion_leaves
-def source(op: Operation, blocks: str | None = None) -> str:
-    """The Python source of the module of op; ``blocks`` names an index to take in blocks."""
+def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
+    """The Python source of the module of op; ``blocks`` names an index to take in blocks.
+
+    What the forward computes and the backward needs is saved where to compute it again costs more
+    than to keep it ("balanced"), or inputs and outputs alone are ("least").
+    """
     check_operation(op)
+    least = _saves_least(save)
     if blocks is not None:
+        if least:
+            raise DeriveError(f"{op.name}: in blocks little is saved anyway; leave out save")
         return _source_in_blocks(op, blocks)
     with working(op.name):
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
-        programs = {name: program_of(code.operation, name) for name in names}
+        programs = {name: program_of(code.operation, name, least) for name in names}
         whole = {n: with_absent(chosen[n], p) for n, p in programs.items()}
         variants = [
             Variant(n, with_in_place(chosen[n], p), own_tangent(code.operation, n))
@@ -264,7 +274,7 @@ def source(op: Operation, blocks: str | None = None) -> str:
         ]
         derivations = [_formulas(op, option) for option in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
-        doc = document(op, derivations, moved, kernels_of(programs.values()))
+        doc = document(op, derivations, moved, kernels_of(programs.values()), least=least)
         text = emit(code, variants, tests, doc)
         return check_code(op.name, text)
 
@@ -294,13 +304,22 @@ def _pulled_back(
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
-def program_of(op: Operation, option: str | None) -> Program:
-    """The code of one option."""
-    return _program(dict(options(op))[option], derive_option(op, option, None))
+def program_of(op: Operation, option: str | None, least: bool = False) -> Program:
+    """The code of one option; with ``least`` inputs and outputs alone are saved."""
+    given = dict(options(op))[option], derive_option(op, option, None)
+    return _program(*given, keeps=not least)
 
 
-def _program(op: Operation, derived: Derived, at_hand: Collection[str] | None = None) -> Program:
-    """The code of what was derived from op, these outputs or all being at hand."""
+def _program(
+    op: Operation,
+    derived: Derived,
+    at_hand: Collection[str] | None = None,
+    keeps: bool = True,
+) -> Program:
+    """The code of what was derived from op, these outputs or all being at hand.
+
+    It ``keeps`` more than inputs and outputs where that is worth it.
+    """
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
 
@@ -310,7 +329,7 @@ def _program(op: Operation, derived: Derived, at_hand: Collection[str] | None = 
         return Given(made[0], made[1].apart(), made[2], Border.of(op, flat=flat))
 
     with working(op.name), told_of(op, lets.spoken):
-        return program(given(False), lambda: given(True), at_hand)
+        return program(given(False), lambda: given(True), at_hand, keeps)
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
@@ -341,13 +360,20 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
         yield option, costs_of(chosen, program_of(op, option))
 
 
-def load(op: Operation, blocks: str | None = None) -> Any:
+def _saves_least(save: str) -> bool:
+    if save not in SAVES:
+        raise DeriveError(f"save={save!r}: it is one of {', '.join(map(repr, SAVES))}")
+    return save == "least"
+
+
+def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:
     """The generated function of op, of a module that any process may import.
 
-    ``blocks`` names an index that is taken in blocks, of as many positions as ``block=`` says.
+    ``blocks`` names an index that is taken in blocks, of as many positions as ``block=`` says;
+    ``save`` is as in `source`.
     """
     check_operation(op)
-    return function(op.name, source(op, blocks))
+    return function(op.name, source(op, blocks, save))
 
 
 @no_recursion_leaves

@@ -100,24 +100,22 @@ def _alibi_attention_forward(query, key, value, slopes):
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    return P.to(low) @ value
+    output = P.to(low) @ value
+    return output, S
 
 
-def _alibi_attention_backward(ctx, G):
-    query, key, value, slopes = ctx.saved_tensors
+def _alibi_attention_backward(ctx, G, _grad_S):
+    query, key, value, _, S = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    slopes = _cast(wide, slopes)[0]
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = grad_slopes = None
     position = _positions(query.shape[-2], G).unsqueeze(1)
     position2 = _positions(key.shape[-2], G)
-    u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
     mask = position2 <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = p.masked_fill_(~mask, 0)
+    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -130,6 +128,7 @@ def _alibi_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
+        u = (position2 - position).to(wide)
         part = query.shape[-3]
         product3 = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
         grad_slopes = product3.sum((1, 2))
@@ -146,14 +145,19 @@ class _AlibiAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, slopes = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, slopes)
-        ctx.save_for_backward(query, key, value, slopes)
+        ctx.save_for_backward(query, key, value, slopes, S)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _alibi_attention_backward(ctx, G)
-        query, key, value, slopes = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_S):
+            return _alibi_attention_backward(ctx, G, _grad_S)
+        query, key, value, slopes, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -317,5 +321,5 @@ def alibi_attention(
     if torch.compiler.is_compiling():
         query, key, value, slopes = _distinct(query, key, value, slopes)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _alibi_attention_forward(query, key, value, slopes)
-    return _applied(_AlibiAttention, query, key, value, slopes)
+        return _alibi_attention_forward(query, key, value, slopes)[0]
+    return _applied(_AlibiAttention, query, key, value, slopes)[0]

@@ -208,6 +208,7 @@ class _BatchNorm(Function):
         input, weight, _, eps, correction = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.eps = eps
         ctx.correction = correction
@@ -217,6 +218,8 @@ class _BatchNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
+        if G is None:
+            return (None,) * 5
         if _alone(G, _grad_mean, _grad_rstd):
             return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors

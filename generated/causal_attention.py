@@ -95,20 +95,21 @@ def _causal_attention_forward(query, key, value):
     mask = _positions(key.shape[-2], query) <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
-    return P.to(low) @ value
+    output = P.to(low) @ value
+    return output, S
 
 
-def _causal_attention_backward(ctx, G):
-    query, key, value = ctx.saved_tensors
+def _causal_attention_backward(ctx, G, _grad_S):
+    query, key, value, S = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = None
-    S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     position = _positions(query.shape[-2], G).unsqueeze(1)
     mask = _positions(key.shape[-2], G) <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = p.masked_fill_(~mask, 0)
+    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -133,18 +134,24 @@ class _CausalAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            S,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _causal_attention_backward(ctx, G)
-        query, key, value = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_S):
+            return _causal_attention_backward(ctx, G, _grad_S)
+        query, key, value, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -265,5 +272,5 @@ def causal_attention(
     if torch.compiler.is_compiling():
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _causal_attention_forward(query, key, value)
-    return _applied(_CausalAttention, query, key, value)
+        return _causal_attention_forward(query, key, value)[0]
+    return _applied(_CausalAttention, query, key, value)[0]

@@ -128,40 +128,37 @@ def _causal_linear_attention_forward(query, key, value):
     S = torch.where(mask, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
     output = ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
-    return output, total
+    return output, S, total
 
 
-def _causal_linear_attention_backward(ctx, G, _grad_total):
-    query, key, value, output, total = ctx.saved_tensors
+def _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total):
+    query, key, value, output, S, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
+    value, S = _cast(low, value, S)
     query, key, output, total, G = _cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
-    e = key.clamp(max=0).exp_()
-    mask = key > 0
-    position = _positions(query.shape[-2], G).unsqueeze(1)
-    mask2 = _positions(key.shape[-2], G) <= position
-    e2 = query.clamp(max=0).exp_()
-    mask3 = query > 0
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         total2 = (G * output).sum(-1, keepdim=True)
         part = (G.to(low) @ value.mT).to(wide).sub_(total2)
         grad_S = part.div_(total.unsqueeze(-1))
+        e = key.clamp(max=0).exp_()
+        mask = key > 0
+        position = _positions(query.shape[-2], G).unsqueeze(1)
+        mask2 = _positions(key.shape[-2], G) <= position
         chosen = grad_S.masked_fill_(~mask2, 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = _where(mask, 1 + key, e)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = _where(mask3, 1 + query, e2)
-        part2 = phi.to(low)
+        e2 = query.clamp(max=0).exp_()
+        mask3 = query > 0
     if ctx.needs_input_grad[0]:
+        psi = _where(mask, 1 + key, e)
         product = (chosen.to(low) @ psi.to(low)).to(wide)
         grad_query = product.mul_(_where(mask3, 1, e2))
     if ctx.needs_input_grad[1]:
-        grad_key = (chosen.mT.to(low) @ part2).to(wide).mul_(_where(mask, 1, e))
+        phi = _where(mask3, 1 + query, e2)
+        product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
+        grad_key = product2.mul_(_where(mask, 1, e))
     if ctx.needs_input_grad[2]:
-        S = (part2 @ psi.mT.to(low)).to(wide).masked_fill_(~mask2, 0)
-        grad_value = S.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+        grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
 
 
@@ -175,22 +172,26 @@ class _CausalLinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output, total = result
-        ctx.mark_non_differentiable(total)
+        output, S, total = result
+        ctx.mark_non_differentiable(S, total)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            S if ctx.needs_input_grad[2] else None,
             total,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_total):
-        if _alone(G, _grad_total):
-            return _causal_linear_attention_backward(ctx, G, _grad_total)
-        query, key, value, output, total = ctx.saved_tensors
+    def backward(ctx, G, _grad_S, _grad_total):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_S, _grad_total):
+            return _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total)
+        query, key, value, output, S, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]

@@ -112,24 +112,22 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
-    return P.to(low) @ V
+    output = P.to(low) @ V
+    return output, V, Q, K, S
 
 
-def _causal_self_attention_backward(ctx, G):
-    x, Wq, Wk, Wv = ctx.saved_tensors
+def _causal_self_attention_backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S):
+    x, Wq, Wk, Wv, V, Q, K, S = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
+    x, Wq, Wk, Wv, V, Q, K, G = _cast(low, x, Wq, Wk, Wv, V, Q, K, G)
+    S = _cast(wide, S)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    Q = x @ Wq.mT
-    K = x @ Wk.mT
-    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
     position = _positions(x.shape[1], G)
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
-    P = p.masked_fill_(~mask, 0)
+    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        V = x @ Wv.mT
         grad_P = G @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
@@ -161,14 +159,30 @@ class _CausalSelfAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, Wq, Wk, Wv = inputs
+        _, V, Q, K, S = result
+        ctx.mark_non_differentiable(V, Q, K, S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, Wq, Wk, Wv)
-        ctx.save_for_backward(x, Wq, Wk, Wv)
+        ctx.save_for_backward(
+            x,
+            Wq,
+            Wk,
+            Wv,
+            V,
+            Q if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
+            K if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            S,
+        )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _causal_self_attention_backward(ctx, G)
-        x, Wq, Wk, Wv = ctx.saved_tensors
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S):
+            return _causal_self_attention_backward(
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S
+            )
+        x, Wq, Wk, Wv, V, Q, K, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
@@ -314,5 +328,5 @@ def causal_self_attention(
     if torch.compiler.is_compiling():
         x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _causal_self_attention_forward(x, Wq, Wk, Wv)
-    return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)
+        return _causal_self_attention_forward(x, Wq, Wk, Wv)[0]
+    return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)[0]

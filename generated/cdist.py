@@ -120,32 +120,27 @@ def _cdist_forward(x1, x2):
     squared = difference.clamp_min(0)
     mask = squared > 0
     D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
-    return D, centre
+    return D, centre, squared
 
 
-def _cdist_backward(ctx, G, _grad_centre):
-    x1, x2, D, centre = ctx.saved_tensors
+def _cdist_backward(ctx, G, _grad_centre, _grad_squared):
+    x1, x2, D, centre, squared = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
+    x1, x2, D, centre, squared, G = _cast(wide, x1, x2, D, centre, squared, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    part = x1_centred.to(low)
-    product = (part @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    squared = difference.clamp_min_(0)
     mask = squared > 0
     grad_squared = _where(mask, (0.5 * G).div_(torch.where(mask, D, 1)), 0)
+    x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
-        product2 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-        part2 = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product2)
-        grad_x1 = part2.mul_(2)
+        product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+        part = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product)
+        grad_x1 = part.mul_(2)
     if ctx.needs_input_grad[1]:
-        product3 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
-        grad_x2 = product3.sub_((grad_squared.mT.to(low) @ part).to(wide)).mul_(2)
+        product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+        part2 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1)).sub_(product2)
+        grad_x2 = part2.mul_(2)
     return grad_x1, grad_x2
 
 
@@ -159,16 +154,19 @@ class _Cdist(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
-        D, centre = output
-        ctx.mark_non_differentiable(centre)
+        D, centre, squared = output
+        ctx.mark_non_differentiable(centre, squared)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
-        ctx.save_for_backward(x1, x2, D, centre)
+        ctx.save_for_backward(x1, x2, D, centre, squared)
 
     @staticmethod
-    def backward(ctx, G, _grad_centre):
-        if _alone(G, _grad_centre):
-            return _cdist_backward(ctx, G, _grad_centre)
-        x1, x2, D, centre = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre, _grad_squared):
+        if G is None:
+            return (None,) * 2
+        if _alone(G, _grad_centre, _grad_squared):
+            return _cdist_backward(ctx, G, _grad_centre, _grad_squared)
+        x1, x2, D, centre, squared = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)

@@ -122,11 +122,14 @@ class _CdistSquared(Function):
         x1, x2 = inputs
         _, centre = output
         ctx.mark_non_differentiable(centre)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
         ctx.save_for_backward(x1, x2, centre)
 
     @staticmethod
     def backward(ctx, G, _grad_centre):
+        if G is None:
+            return (None,) * 2
         if _alone(G, _grad_centre):
             return _cdist_squared_backward(ctx, G, _grad_centre)
         x1, x2, centre = ctx.saved_tensors

@@ -157,18 +157,34 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     logits = h.to(low) @ W2 + b2
     logprobs = torch.log_softmax(logits.to(wide), 1)
     loss = (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return loss, hprebn, bnmeani, bnvar
+    return loss, hprebn, bnmeani, bnvar, logits
 
 
-def _character_model_backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
-    C, W1, _, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar = ctx.saved_tensors
+def _character_model_backward(
+    ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits
+):
+    (
+        C,
+        W1,
+        _,
+        W2,
+        _,
+        bngain,
+        bnbias,
+        Xb,
+        Yb,
+        hprebn,
+        bnmeani,
+        bnvar,
+        logits,
+    ) = ctx.saved_tensors
     eps = ctx.eps
     b1_shape = ctx.b1_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    C, W1, W2, b2 = _cast(low, C, W1, W2, b2)
-    given = _cast(wide, bngain, bnbias, hprebn, bnmeani, bnvar, G)
-    bngain, bnbias, hprebn, bnmeani, bnvar, G = given
+    C, W1, W2 = _cast(low, C, W1, W2)
+    given = _cast(wide, bngain, bnbias, hprebn, bnmeani, bnvar, logits, G)
+    bngain, bnbias, hprebn, bnmeani, bnvar, logits, G = given
     needs = ctx.needs_input_grad
     needs_part4 = needs[0] or needs[1]
     needs_total = needs_part4 or needs[5]
@@ -177,16 +193,15 @@ def _character_model_backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
     needs_grad_logits = needs_part2 or needs[4]
     grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = grad_bnbias = None
     if needs_grad_logits:
+        probs = torch.softmax(logits, 1)
+        part = G.new_full(Yb.shape, -1).unsqueeze(1)
+        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
+    if needs_part2:
         bnvar_inv = (bnvar + eps).rsqrt()
         bndiff = hprebn - bnmeani
         bnraw = bnvar_inv * bndiff
         hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
         h = hpreact.tanh()
-        logits = h.to(low) @ W2 + b2
-        probs = torch.softmax(logits.to(wide), 1)
-        part = G.new_full(Yb.shape, -1).unsqueeze(1)
-        grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
-    if needs_part2:
         part2 = grad_logits.to(low)
     if needs_grad_hpreact:
         grad_hpreact = torch.ops.aten.tanh_backward((part2 @ W2.mT).to(wide), h)
@@ -240,20 +255,23 @@ class _CharacterModel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps = inputs
-        _, hprebn, bnmeani, bnvar = output
-        ctx.mark_non_differentiable(hprebn, bnmeani, bnvar)
+        _, hprebn, bnmeani, bnvar, logits = output
+        ctx.mark_non_differentiable(hprebn, bnmeani, bnvar, logits)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.b1_shape = b1.shape
         ctx.save_for_backward(
-            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar
+            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar, logits
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
-        if _alone(G, _grad_hprebn, _grad_bnmeani, _grad_bnvar):
+    def backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits):
+        if G is None:
+            return (None,) * 10
+        if _alone(G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits):
             return _character_model_backward(
-                ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar
+                ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits
             )
         (
             C,
@@ -268,6 +286,7 @@ class _CharacterModel(Function):
             hprebn,
             bnmeani,
             bnvar,
+            logits,
         ) = ctx.saved_tensors
         eps = ctx.eps
         low = ctx.low

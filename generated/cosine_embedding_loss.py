@@ -195,6 +195,7 @@ class _CosineEmbeddingLossMean(Function):
         input1, input2, target, margin = inputs
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -207,6 +208,8 @@ class _CosineEmbeddingLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_mean_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
@@ -285,6 +288,7 @@ class _CosineEmbeddingLossSum(Function):
         input1, input2, target, margin = inputs
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -297,6 +301,8 @@ class _CosineEmbeddingLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_sum_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
@@ -375,6 +381,7 @@ class _CosineEmbeddingLossNone(Function):
         input1, input2, target, margin = inputs
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -387,6 +394,8 @@ class _CosineEmbeddingLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
             return _cosine_embedding_loss_none_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine

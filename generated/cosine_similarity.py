@@ -179,12 +179,15 @@ class _CosineSimilarity(Function):
         x1, x2, dim, eps = inputs
         output, norm1, norm2 = result
         ctx.mark_non_differentiable(norm1, norm2)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.eps = eps
         ctx.save_for_backward(x1, x2, output, norm1, norm2)
 
     @staticmethod
     def backward(ctx, G, _grad_norm1, _grad_norm2):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_norm1, _grad_norm2):
             return _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2)
         x1, x2, output, norm1, norm2 = ctx.saved_tensors

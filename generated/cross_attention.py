@@ -134,62 +134,60 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
     P = _softmax_of(S, 2)
     context = P.to(low) @ V
-    return _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    return output, V, Q, K, S, context
 
 
-def _cross_attention_backward(ctx, G):
-    x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
+def _cross_attention_backward(
+    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+):
+    x, memory, Wq, Wk, Wv, Wo, V, Q, K, S, context = ctx.saved_tensors
     b_shape = ctx.b_shape
     x_shape = ctx.x_shape
     memory_shape = ctx.memory_shape
     Wo_shape = ctx.Wo_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, memory, Wq, Wk, Wv, Wo, G = _cast(low, x, memory, Wq, Wk, Wv, Wo, G)
+    given = _cast(low, x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G)
+    x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
+    S = _cast(wide, S)[0]
     needs = ctx.needs_input_grad
-    needs_part = needs[3] or needs[4]
     needs_grad_V = needs[1] or needs[4]
     needs_grad_K = needs[1] or needs[3]
     needs_grad_Q = needs[0] or needs[2]
+    needs_part = needs[3] or needs[4]
     needs_grad_S = needs_grad_Q or needs_grad_K
-    needs_V = needs_grad_S or needs[5]
     needs_grad_context = needs_grad_S or needs_grad_V
     grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
     G = G.reshape((size, x_shape[-2], Wo_shape[0]))
-    Q = x @ Wq.mT
-    K = memory @ Wk.mT
-    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
-    P = _softmax_of(S, 2)
     if needs_grad_context:
+        P = _softmax_of(S, 2)
         grad_context = G @ Wo
-    if needs_V:
-        V = memory @ Wv.mT
     if needs_grad_S:
         grad_P = grad_context @ V.mT
         grad_S = _softmax_slope(grad_P.to(wide), P, 2)
+    if needs_part:
+        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+        part = _flatten(memory, 0, 1)
     if needs_grad_Q:
         grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[0]))
     if needs_grad_K:
         grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[0]))
     if needs_grad_V:
         grad_V = P.mT.to(low) @ grad_context
-    if needs_part:
-        part = _flatten(memory, 0, 1)
+    if needs[2]:
+        x = x.reshape((size, x_shape[-2], x_shape[-1]))
+        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
     if needs[0]:
         grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
     if needs[1]:
         grad_memory = (grad_K.to(low) @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
-    if needs[2]:
-        grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
     if needs[3]:
         grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part
     if needs[4]:
         grad_Wv = _flatten(grad_V, 0, 1).mT @ part
     if needs[5]:
-        context = P.to(low) @ V
         grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
     return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
@@ -204,19 +202,38 @@ class _CrossAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
+        _, V, Q, K, S, context = result
+        ctx.mark_non_differentiable(V, Q, K, S, context)
+        ctx.set_materialize_grads(False)
         b_shape = x.shape[:-2]
         ctx.low = _of_product(x, memory, Wq, Wk, Wv, Wo)
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.memory_shape = memory.shape
         ctx.Wo_shape = Wo.shape
-        ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo)
+        ctx.save_for_backward(
+            x,
+            memory,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            V,
+            Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] else None,
+            K if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
+            S,
+            context if ctx.needs_input_grad[5] else None,
+        )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _cross_attention_backward(ctx, G)
-        x, memory, Wq, Wk, Wv, Wo = ctx.saved_tensors
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+        if G is None:
+            return (None,) * 6
+        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+            return _cross_attention_backward(
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+            )
+        x, memory, Wq, Wk, Wv, Wo, V, Q, K, S, context = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape
@@ -415,5 +432,5 @@ def cross_attention(
     if torch.compiler.is_compiling():
         x, memory, Wq, Wk, Wv, Wo = _distinct(x, memory, Wq, Wk, Wv, Wo)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)
-    return _applied(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)
+        return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)[0]
+    return _applied(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)[0]

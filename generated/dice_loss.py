@@ -172,6 +172,7 @@ class _DiceLossMean(Function):
         input, target, smooth = inputs
         _, found, both = output
         ctx.mark_non_differentiable(found, both)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
@@ -181,6 +182,8 @@ class _DiceLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_found, _grad_both):
             return _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors
@@ -264,6 +267,7 @@ class _DiceLossSum(Function):
         input, target, smooth = inputs
         _, found, both = output
         ctx.mark_non_differentiable(found, both)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
@@ -273,6 +277,8 @@ class _DiceLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_found, _grad_both):
             return _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors
@@ -355,6 +361,7 @@ class _DiceLossNone(Function):
         input, target, smooth = inputs
         _, found, both = output
         ctx.mark_non_differentiable(found, both)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
@@ -364,6 +371,8 @@ class _DiceLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_both):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_found, _grad_both):
             return _dice_loss_none_backward(ctx, G, _grad_found, _grad_both)
         input, target, found, both = ctx.saved_tensors

@@ -162,7 +162,7 @@ def _graph_attention_forward(
     x, weight = _cast(low, x, weight)
     att_source, att_target = _cast(wide, att_source, att_target)
     part = att_source.shape[0]
-    projected = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
+    projected = _no_view((x @ weight.mT).unflatten(1, (part, att_source.shape[1])))
     picked = projected.index_select(0, source).to(wide)
     total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
     scores = (att_source * picked).sum(2) + total2
@@ -178,10 +178,10 @@ def _graph_attention_forward(
     part5 = att_source.shape[0]
     zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
     output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
-    return output, scores
+    return output, projected, scores
 
 
-def _graph_attention_backward(ctx, G, _grad_scores):
+def _graph_attention_backward(ctx, G, _grad_projected, _grad_scores):
     (
         x,
         weight,
@@ -190,13 +190,15 @@ def _graph_attention_backward(ctx, G, _grad_scores):
         source,
         target,
         output,
+        projected,
         scores,
     ) = ctx.saved_tensors
     negative_slope = ctx.negative_slope
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, weight, output = _cast(low, x, weight, output)
-    att_source, att_target, scores, G = _cast(wide, att_source, att_target, scores, G)
+    x, weight = _cast(low, x, weight)
+    given = _cast(wide, att_source, att_target, output, projected, scores, G)
+    att_source, att_target, output, projected, scores, G = given
     grad_x = grad_weight = grad_att_source = grad_att_target = None
     part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
     part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
@@ -206,37 +208,33 @@ def _graph_attention_backward(ctx, G, _grad_scores):
     zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
     e = (part - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part4 = att_source.shape[0]
-    projected = _unflatten(x @ weight.mT, 1, (part4, att_source.shape[1]))
-    part5 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-    picked = part5.index_select(0, target)
+    part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
+    picked = part4.index_select(0, target)
     e2 = (part - lse.index_select(0, target)).exp()
     picked2 = projected.index_select(0, source)
-    part6 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-    product = (picked2 - part6.index_select(0, target)).to(wide).mul_(picked)
-    grad_a = e2 * product.sum(2)
+    part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+    grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
     grad_scores = torch.ops.aten.leaky_relu_backward(
         grad_a, scores, negative_slope, False
     )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        product3 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+        product = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+        product2 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-        placed2 = zeros2.index_add_(0, source, product2.permute(2, 0, 1))
-        placed3 = placed2.index_add_(0, target, product3.permute(2, 0, 1))
+        placed2 = zeros2.index_add_(0, source, product.permute(2, 0, 1))
+        placed3 = placed2.index_add_(0, target, product2.permute(2, 0, 1))
         grad_projected = placed3.index_add_(0, source, picked.mul_(e2.unsqueeze(2)))
-        part7 = _flatten(grad_projected, 1, 2)
+        part6 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part8 = grad_scores.unsqueeze(2)
+        part7 = grad_scores.unsqueeze(2)
     if ctx.needs_input_grad[0]:
-        grad_x = part7.to(low) @ weight
+        grad_x = part6.to(low) @ weight
     if ctx.needs_input_grad[1]:
-        grad_weight = part7.mT.to(low) @ x
+        grad_weight = part6.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = picked2.to(wide).mul_(part8).sum(0)
+        grad_att_source = (picked2 * part7).sum(0)
     if ctx.needs_input_grad[3]:
-        product4 = projected.index_select(0, target).to(wide).mul_(part8)
-        grad_att_target = product4.sum(0)
+        grad_att_target = (projected.index_select(0, target) * part7).sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
@@ -252,18 +250,21 @@ class _GraphAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, weight, att_source, att_target, source, target, negative_slope = inputs
-        output, scores = result
-        ctx.mark_non_differentiable(scores)
+        output, projected, scores = result
+        ctx.mark_non_differentiable(projected, scores)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
         ctx.save_for_backward(
-            x, weight, att_source, att_target, source, target, output, scores
+            x, weight, att_source, att_target, source, target, output, projected, scores
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_scores):
-        if _alone(G, _grad_scores):
-            return _graph_attention_backward(ctx, G, _grad_scores)
+    def backward(ctx, G, _grad_projected, _grad_scores):
+        if G is None:
+            return (None,) * 7
+        if _alone(G, _grad_projected, _grad_scores):
+            return _graph_attention_backward(ctx, G, _grad_projected, _grad_scores)
         (
             x,
             weight,
@@ -272,6 +273,7 @@ class _GraphAttention(Function):
             source,
             target,
             output,
+            projected,
             scores,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope

@@ -265,6 +265,7 @@ class _GroupNorm(Function):
         input, weight, _, num_groups, eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.num_groups = num_groups
         ctx.eps = eps
@@ -274,6 +275,8 @@ class _GroupNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
+        if G is None:
+            return (None,) * 5
         if _alone(G, _grad_mean, _grad_rstd):
             return _group_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors

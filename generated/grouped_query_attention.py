@@ -110,37 +110,38 @@ def _grouped_query_attention_forward(query, key, value):
     P = torch.softmax(S, -1)
     product3 = P.flatten(-3, -2).to(low) @ value
     count3 = query.shape[-3] // key.shape[-3]
-    return _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
+    output = _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
+    return output, S
 
 
-def _grouped_query_attention_backward(ctx, G):
-    query, key, value = ctx.saved_tensors
+def _grouped_query_attention_backward(ctx, G, _grad_S):
+    query, key, value, S = ctx.saved_tensors
+    key_shape = ctx.key_shape
+    query_shape = ctx.query_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = None
-    count = query.shape[-3] // key.shape[-3]
-    part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
-    count2 = query.shape[-3] // key.shape[-3]
-    product = _unflatten(part @ key.mT, -2, (count2, query.shape[-2])).to(wide)
-    S = product.div_(math.sqrt(query.shape[-1]))
     P = torch.softmax(S, -1)
-    part2 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    part3 = _flatten(part2, -3, -2)
+    part = _unflatten(G, -3, (key_shape[-3], query_shape[-3] // key_shape[-3]))
+    part2 = _flatten(part, -3, -2)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        count3 = query.shape[-3] // key.shape[-3]
-        grad_P = _unflatten(part3 @ value.mT, -2, (count3, query.shape[-2]))
+        count = query.shape[-3] // key.shape[-3]
+        grad_P = _unflatten(part2 @ value.mT, -2, (count, query.shape[-2]))
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-        part4 = _flatten(grad_S, -3, -2)
+        part3 = _flatten(grad_S, -3, -2)
     if ctx.needs_input_grad[0]:
-        count4 = query.shape[-3] // key.shape[-3]
-        product2 = _unflatten(part4.to(low) @ key, -2, (count4, query.shape[-2]))
-        ratio = product2.to(wide).div_(math.sqrt(query.shape[-1]))
-        grad_query = _flatten(ratio, -4, -3)
+        count2 = query.shape[-3] // key.shape[-3]
+        product = _unflatten(part3.to(low) @ key, -2, (count2, query.shape[-2]))
+        part4 = product.to(wide).div_(math.sqrt(query.shape[-1]))
+        grad_query = _flatten(part4, -4, -3)
     if ctx.needs_input_grad[1]:
-        grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
+        count3 = query_shape[-3] // key_shape[-3]
+        part5 = _flatten(_unflatten(query, -3, (key_shape[-3], count3)), -3, -2)
+        grad_key = (part3.mT.to(low) @ part5).to(wide) / math.sqrt(query.shape[-1])
     if ctx.needs_input_grad[2]:
-        grad_value = _flatten(P, -3, -2).mT.to(low) @ part3
+        grad_value = _flatten(P, -3, -2).mT.to(low) @ part2
     return grad_query, grad_key, grad_value
 
 
@@ -154,18 +155,26 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
+        ctx.key_shape = key.shape
+        ctx.query_shape = query.shape
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            S,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _grouped_query_attention_backward(ctx, G)
-        query, key, value = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_S):
+            return _grouped_query_attention_backward(ctx, G, _grad_S)
+        query, key, value, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -308,5 +317,5 @@ def grouped_query_attention(
     if torch.compiler.is_compiling():
         query, key, value = _distinct(query, key, value)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _grouped_query_attention_forward(query, key, value)
-    return _applied(_GroupedQueryAttention, query, key, value)
+        return _grouped_query_attention_forward(query, key, value)[0]
+    return _applied(_GroupedQueryAttention, query, key, value)[0]

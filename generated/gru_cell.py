@@ -115,54 +115,45 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
-    return (hx * update + new * (1 - update)).to(dtype)
+    h = (hx * update + new * (1 - update)).to(dtype)
+    return h, a, s
 
 
-def _gru_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
+def _gru_cell_backward(ctx, G, _grad_a, _grad_s):
+    input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx, G = _cast(wide, hx, G)
+    input, w_ih, w_hh = _cast(low, input, w_ih, w_hh)
+    hx, a, s, G = _cast(wide, hx, a, s, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-    a = product if b_ih is None else product.add_(_unflatten(b_ih, 0, (3, hx.shape[1])))
-    part = hx.to(low)
-    product2 = _unflatten(part @ w_hh.mT, 1, (3, hx.shape[1]))
-    s = (
-        product2
-        if b_hh is None
-        else product2.add_(_unflatten(b_hh, 0, (3, hx.shape[1])))
-    )
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
-    grad_new = (1 - update).mul_(G)
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
-    part2 = s.select(1, 2).to(wide)
-    new = torch.addcmul(a.select(1, 2).to(wide), part2, reset).tanh_()
+    update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
+    grad_new = G * (1 - update)
+    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
+    new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
     grad_update = (hx - new).mul_(G)
-    part3 = grad_new * part2
-    part4 = torch.ops.aten.tanh_backward(part3, new, grad_input=part3)
-    part5 = torch.ops.aten.sigmoid_backward(part4, reset, grad_input=part4)
-    part6 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
+    part = grad_new * s.select(1, 2)
+    part2 = torch.ops.aten.tanh_backward(part, new, grad_input=part)
+    part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
+    part4 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        part7 = torch.ops.aten.tanh_backward(grad_new, new)
-        grad_a = torch.stack((part5, part6, part7), 1)
+        part5 = torch.ops.aten.tanh_backward(grad_new, new)
+        grad_a = torch.stack((part3, part4, part5), 1)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        part8 = grad_new.mul_(reset)
-        part9 = torch.ops.aten.tanh_backward(part8, new, grad_input=part8)
-        grad_s = torch.stack((part5, part6, part9), 1)
+        part6 = grad_new.mul_(reset)
+        part7 = torch.ops.aten.tanh_backward(part6, new, grad_input=part6)
+        grad_s = torch.stack((part3, part4, part7), 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part10 = _flatten(grad_a, 1, 2)
+        part8 = _flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part11 = _flatten(grad_s, 1, 2)
+        part9 = _flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
-        grad_input = part10.to(low) @ w_ih
+        grad_input = part8.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
-        grad_hx = (part11.to(low) @ w_hh).to(wide).addcmul_(G, update)
+        grad_hx = (G * update).add_((part9.to(low) @ w_hh).to(wide))
     if ctx.needs_input_grad[2]:
-        grad_w_ih = part10.mT.to(low) @ input
+        grad_w_ih = part8.mT.to(low) @ input
     if ctx.needs_input_grad[3]:
-        grad_w_hh = part11.mT.to(low) @ part
+        grad_w_hh = part9.mT.to(low) @ hx.to(low)
     if ctx.needs_input_grad[4]:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if ctx.needs_input_grad[5]:
@@ -180,14 +171,19 @@ class _GruCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
+        _, a, s = output
+        ctx.mark_non_differentiable(a, s)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-        ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh, a, s)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _gru_cell_backward(ctx, G)
-        input, hx, w_ih, w_hh, b_ih, b_hh = ctx.saved_tensors
+    def backward(ctx, G, _grad_a, _grad_s):
+        if G is None:
+            return (None,) * 6
+        if _alone(G, _grad_a, _grad_s):
+            return _gru_cell_backward(ctx, G, _grad_a, _grad_s)
+        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
@@ -383,5 +379,5 @@ def gru_cell(
     if torch.compiler.is_compiling():
         input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _applied(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)
+        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)[0]
+    return _applied(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)[0]

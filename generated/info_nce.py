@@ -174,35 +174,34 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, similarity
 
 
-def _info_nce_mean_backward(ctx, G):
-    query, positive_key = ctx.saved_tensors
+def _info_nce_mean_backward(ctx, G, _grad_similarity):
+    query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, G = _cast(wide, query, positive_key, G)
+    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    part = queries.to(low)
-    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
-    part2 = G.new_full((query.shape[0],), -1).diag_embed()
-    added = torch.softmax(similarity, 1).add_(part2)
-    grad_similarity = added.mul_(G / query.shape[0])
-    product = similarity.mul_(grad_similarity)
+    part = G.new_full((query.shape[0],), -1).diag_embed()
+    part2 = part.add_(torch.softmax(similarity, 1))
+    grad_similarity = part2.mul_(G / query.shape[0])
+    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root * positive_key
+    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root2 * query
+    product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        part3 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = part3.mul_(inverse_root)
+        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = difference.mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
         product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part4 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part4.mul_(inverse_root2)
+        part3 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part3.mul_(inverse_root)
     return grad_query, grad_positive_key, None
 
 
@@ -216,15 +215,20 @@ class _InfoNceMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        _, similarity = output
+        ctx.mark_non_differentiable(similarity)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key)
+        ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _info_nce_mean_backward(ctx, G)
-        query, positive_key = ctx.saved_tensors
+    def backward(ctx, G, _grad_similarity):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_similarity):
+            return _info_nce_mean_backward(ctx, G, _grad_similarity)
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -284,7 +288,8 @@ class _InfoNceMeanDual(_InfoNceMean):
     def setup_context(ctx, inputs, output):
         _InfoNceMean.setup_context(ctx, inputs, output)
         query, positive_key, _ = inputs
-        average = output
+        average, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, average)
 
     @staticmethod
@@ -295,7 +300,7 @@ class _InfoNceMeanDual(_InfoNceMean):
             d_average = _info_nce_mean_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
-            return d_average.to(average.dtype)
+            return d_average.to(average.dtype), None
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
@@ -307,34 +312,33 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, similarity
 
 
-def _info_nce_sum_backward(ctx, G):
-    query, positive_key = ctx.saved_tensors
+def _info_nce_sum_backward(ctx, G, _grad_similarity):
+    query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, G = _cast(wide, query, positive_key, G)
+    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    part = queries.to(low)
-    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
-    part2 = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = torch.softmax(similarity, 1).add_(part2).mul_(G)
-    product = similarity.mul_(grad_similarity)
+    part = G.new_full((query.shape[0],), -1).diag_embed()
+    grad_similarity = part.add_(torch.softmax(similarity, 1)).mul_(G)
+    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root * positive_key
+    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root2 * query
+    product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        part3 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = part3.mul_(inverse_root)
+        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = difference.mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
         product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part4 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part4.mul_(inverse_root2)
+        part2 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part2.mul_(inverse_root)
     return grad_query, grad_positive_key, None
 
 
@@ -348,15 +352,20 @@ class _InfoNceSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        _, similarity = output
+        ctx.mark_non_differentiable(similarity)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key)
+        ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _info_nce_sum_backward(ctx, G)
-        query, positive_key = ctx.saved_tensors
+    def backward(ctx, G, _grad_similarity):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_similarity):
+            return _info_nce_sum_backward(ctx, G, _grad_similarity)
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -414,7 +423,8 @@ class _InfoNceSumDual(_InfoNceSum):
     def setup_context(ctx, inputs, output):
         _InfoNceSum.setup_context(ctx, inputs, output)
         query, positive_key, _ = inputs
-        total = output
+        total, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, total)
 
     @staticmethod
@@ -425,7 +435,7 @@ class _InfoNceSumDual(_InfoNceSum):
             d_total = _info_nce_sum_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
-            return d_total.to(total.dtype)
+            return d_total.to(total.dtype), None
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
@@ -437,35 +447,34 @@ def _info_nce_none_forward(query, positive_key, temperature):
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.to(dtype)
+    loss = loss.to(dtype)
+    return loss, similarity
 
 
-def _info_nce_none_backward(ctx, G):
-    query, positive_key = ctx.saved_tensors
+def _info_nce_none_backward(ctx, G, _grad_similarity):
+    query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, G = _cast(wide, query, positive_key, G)
+    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    part = queries.to(low)
-    similarity = (part @ keys.mT.to(low)).to(wide).div_(temperature)
-    part2 = G.new_full(G.shape, -1).diag_embed()
-    part3 = torch.softmax(similarity, 1).add_(part2)
-    grad_similarity = part3.mul_(G.unsqueeze(1))
-    product = similarity.mul_(grad_similarity)
+    part = G.new_full(G.shape, -1).diag_embed()
+    part2 = part.add_(torch.softmax(similarity, 1))
+    grad_similarity = part2.mul_(G.unsqueeze(1))
+    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = inverse_root * positive_key
+    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+    queries = inverse_root2 * query
+    product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        part4 = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = part4.mul_(inverse_root)
+        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
+        grad_query = difference.mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ part).to(wide)
+        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
         product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part5 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part5.mul_(inverse_root2)
+        part3 = product2.div_(temperature).sub_(product3)
+        grad_positive_key = part3.mul_(inverse_root)
     return grad_query, grad_positive_key, None
 
 
@@ -479,15 +488,20 @@ class _InfoNceNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, temperature = inputs
+        _, similarity = output
+        ctx.mark_non_differentiable(similarity)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key)
+        ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _info_nce_none_backward(ctx, G)
-        query, positive_key = ctx.saved_tensors
+    def backward(ctx, G, _grad_similarity):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_similarity):
+            return _info_nce_none_backward(ctx, G, _grad_similarity)
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -545,7 +559,8 @@ class _InfoNceNoneDual(_InfoNceNone):
     def setup_context(ctx, inputs, output):
         _InfoNceNone.setup_context(ctx, inputs, output)
         query, positive_key, _ = inputs
-        loss = output
+        loss, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, loss)
 
     @staticmethod
@@ -556,7 +571,7 @@ class _InfoNceNoneDual(_InfoNceNone):
             d_loss = _info_nce_none_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
-            return d_loss.to(loss.dtype)
+            return d_loss.to(loss.dtype), None
 
 
 _OPTIONS = {
@@ -637,7 +652,7 @@ def info_nce(
     if torch.compiler.is_compiling():
         query, positive_key = _distinct(query, positive_key)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(query, positive_key, temperature)
+        return dual.apply(query, positive_key, temperature)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(query, positive_key, temperature)
-    return _applied(function, query, positive_key, temperature)
+        return forward(query, positive_key, temperature)[0]
+    return _applied(function, query, positive_key, temperature)[0]

@@ -218,6 +218,7 @@ class _InstanceNorm(Function):
         input, weight, _, eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.eps = eps
         ctx.q_shape = q_shape
@@ -226,6 +227,8 @@ class _InstanceNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_mean, _grad_rstd):
             return _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors

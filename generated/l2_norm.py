@@ -107,12 +107,15 @@ class _L2Norm(Function):
         A, dim, keepdim = inputs
         F, total = output
         ctx.mark_non_differentiable(total)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.keepdim = keepdim
         ctx.save_for_backward(A, F, total)
 
     @staticmethod
     def backward(ctx, G, _grad_total):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_total):
             return _l2_norm_backward(ctx, G, _grad_total)
         A, F, total = ctx.saved_tensors

@@ -198,6 +198,7 @@ class _LayerNorm(Function):
         input, weight, bias, eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
         s_shape = weight.shape
         p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
@@ -210,6 +211,8 @@ class _LayerNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_mean, _grad_rstd):
             return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors

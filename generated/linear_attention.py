@@ -126,14 +126,14 @@ def _linear_attention_forward(query, key, value):
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
-    return output, total
+    return output, state, total
 
 
-def _linear_attention_backward(ctx, G, _grad_total):
-    query, key, value, output, total = ctx.saved_tensors
+def _linear_attention_backward(ctx, G, _grad_state, _grad_total):
+    query, key, value, output, state, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
+    value, state = _cast(low, value, state)
     query, key, output, total, G = _cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -144,7 +144,6 @@ def _linear_attention_backward(ctx, G, _grad_total):
         phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
-        state = psi.mT.to(low) @ value
         ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
         psi_sum = psi.sum(-2, keepdim=True)
         grad_phi = ratio.addcmul_(grad_total.unsqueeze(-1), psi_sum)
@@ -172,22 +171,26 @@ class _LinearAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        output, total = result
-        ctx.mark_non_differentiable(total)
+        output, state, total = result
+        ctx.mark_non_differentiable(state, total)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            state if ctx.needs_input_grad[0] else None,
             total,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_total):
-        if _alone(G, _grad_total):
-            return _linear_attention_backward(ctx, G, _grad_total)
-        query, key, value, output, total = ctx.saved_tensors
+    def backward(ctx, G, _grad_state, _grad_total):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_state, _grad_total):
+            return _linear_attention_backward(ctx, G, _grad_state, _grad_total)
+        query, key, value, output, state, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]

@@ -151,53 +151,39 @@ def _linear_cross_entropy_mean_forward(
     part4 = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    return (total / part4).to(dtype)
+    average = (total / part4).to(dtype)
+    return average, X
 
 
-def _linear_cross_entropy_mean_backward(ctx, G):
-    input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
+def _linear_cross_entropy_mean_backward(ctx, G, _grad_X):
+    input, linear_weight, target, _, weight, average, X = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight, average, G = _cast(wide, weight, average, G)
+    input, linear_weight = _cast(low, input, linear_weight)
+    weight, average, X, G = _cast(wide, weight, average, X, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
-    part2 = (
-        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
+    weight = (
+        G.new_full((), 1, dtype=wide).expand(weight_shape) if weight is None else weight
     )
-    ratio = G / part2
+    picked = weight.index_select(0, chosen)
+    ratio = G / torch.where(mask, picked, 0).sum()
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    part3 = X.to(wide)
     if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(part3, 1)
+        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = difference if weight is None else difference * picked
-        part4 = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product2 = part4 if weight is None else part4 * weight
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
-            if weight is None
-            else weight
-        )
-        part5 = label_smoothing * full_weight.mean() - product
-        difference2 = part5 if weight is None else part5.unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-        difference3 = p.mul_(difference2).sub_(product2)
-        part6 = (
-            G.new_full((), product, dtype=wide).expand(chosen2.shape)
-            if weight is None
-            else product.unsqueeze(1)
-        )
-        product3 = difference3.scatter_add_(1, chosen2, part6).mul_(ratio)
+        product = difference * picked
+        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+        difference3 = difference2 * p - product2
+        product3 = ratio * difference3.scatter_add(1, chosen2, product.unsqueeze(1))
         grad_X = product3.masked_fill_(~mask2, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
@@ -208,7 +194,7 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
         product4 = difference * F.gather(1, chosen2).squeeze(1)
-        product5 = ratio2 * F.masked_fill_(~mask2, 0).sum(0)
+        product5 = ratio2 * torch.where(mask2, F, 0).sum(0)
         placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
         placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
         grad_weight = ratio * placed2
@@ -249,7 +235,9 @@ class _LinearCrossEntropyMean(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
-        average = output
+        average, X = output
+        ctx.mark_non_differentiable(X)
+        ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
@@ -262,13 +250,24 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average if ctx.needs_input_grad[4] else None,
+            X,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _linear_cross_entropy_mean_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, average = ctx.saved_tensors
+    def backward(ctx, G, _grad_X):
+        if G is None:
+            return (None,) * 7
+        if _alone(G, _grad_X):
+            return _linear_cross_entropy_mean_backward(ctx, G, _grad_X)
+        (
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            average,
+            X,
+        ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape
@@ -362,52 +361,39 @@ def _linear_cross_entropy_sum_forward(
     product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = F.sum(-1) if weight is None else F @ weight
     loss = torch.where(mask, product2 - ratio * part3, 0)
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, X
 
 
-def _linear_cross_entropy_sum_backward(ctx, G):
-    input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+def _linear_cross_entropy_sum_backward(ctx, G, _grad_X):
+    input, linear_weight, target, _, weight, X = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight, G = _cast(wide, weight, G)
+    input, linear_weight = _cast(low, input, linear_weight)
+    weight, X, G = _cast(wide, weight, X, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    part2 = X.to(wide)
     if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(part2, 1)
+        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = (
-            difference
-            if weight is None
-            else difference * weight.index_select(0, chosen)
-        )
-        part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product2 = part3 if weight is None else part3 * weight
-        full_weight = (
+        weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        part4 = label_smoothing * full_weight.mean() - product
-        difference2 = part4 if weight is None else part4.unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-        difference3 = p.mul_(difference2).sub_(product2)
-        part5 = (
-            G.new_full((), product, dtype=wide).expand(chosen2.shape)
-            if weight is None
-            else product.unsqueeze(1)
-        )
-        product3 = difference3.scatter_add_(1, chosen2, part5).mul_(G)
+        product = difference * weight.index_select(0, chosen)
+        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+        difference3 = difference2 * p - product2
+        product3 = G * difference3.scatter_add(1, chosen2, product.unsqueeze(1))
         grad_X = product3.masked_fill_(~mask2, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
@@ -418,7 +404,7 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
         product4 = difference * F.gather(1, chosen2).squeeze(1)
-        product5 = ratio * F.masked_fill_(~mask2, 0).sum(0)
+        product5 = ratio * torch.where(mask2, F, 0).sum(0)
         placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
         grad_weight = G * placed
     return (
@@ -458,18 +444,23 @@ class _LinearCrossEntropySum(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        _, X = output
+        ctx.mark_non_differentiable(X)
+        ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
+        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, X)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _linear_cross_entropy_sum_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_X):
+        if G is None:
+            return (None,) * 7
+        if _alone(G, _grad_X):
+            return _linear_cross_entropy_sum_backward(ctx, G, _grad_X)
+        input, linear_weight, target, linear_bias, weight, X = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape
@@ -558,53 +549,40 @@ def _linear_cross_entropy_none_forward(
     product = part2 if weight is None else part2 * weight.index_select(0, chosen)
     product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = F.sum(-1) if weight is None else F @ weight
-    return torch.where(mask, product2 - ratio * part3, 0).to(dtype)
+    loss = torch.where(mask, product2 - ratio * part3, 0).to(dtype)
+    return loss, X
 
 
-def _linear_cross_entropy_none_backward(ctx, G):
-    input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+def _linear_cross_entropy_none_backward(ctx, G, _grad_X):
+    input, linear_weight, target, _, weight, X = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight, G = _cast(wide, weight, G)
+    input, linear_weight = _cast(low, input, linear_weight)
+    weight, X, G = _cast(wide, weight, X, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    part2 = X.to(wide)
     if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(part2, 1)
+        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = (
-            difference
-            if weight is None
-            else difference * weight.index_select(0, chosen)
-        )
-        part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product2 = part3 if weight is None else part3 * weight
-        full_weight = (
+        weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        part4 = label_smoothing * full_weight.mean() - product
-        difference2 = part4 if weight is None else part4.unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-        difference3 = p.mul_(difference2).sub_(product2)
-        part5 = (
-            G.new_full((), product, dtype=wide).expand(chosen2.shape)
-            if weight is None
-            else product.unsqueeze(1)
-        )
-        placed = difference3.scatter_add_(1, chosen2, part5)
-        grad_X = placed.mul_(G.unsqueeze(1)).masked_fill_(~mask2, 0)
+        product = difference * weight.index_select(0, chosen)
+        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
+        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+        difference3 = difference2 * p - product2
+        placed = difference3.scatter_add(1, chosen2, product.unsqueeze(1))
+        grad_X = (G.unsqueeze(1) * placed).masked_fill_(~mask2, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -614,8 +592,8 @@ def _linear_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
         product3 = difference * G * F.gather(1, chosen2).squeeze(1)
-        part6 = F.masked_fill_(~mask2, 0).mT.to(low)
-        product4 = ratio * (part6 @ torch.where(mask, G, 0).to(low)).to(wide)
+        part = torch.where(mask2, F, 0).mT.to(low)
+        product4 = ratio * (part @ torch.where(mask, G, 0).to(low)).to(wide)
         grad_weight = product4.index_add(0, chosen, torch.where(mask, product3, 0))
     return (
         grad_input,
@@ -654,18 +632,23 @@ class _LinearCrossEntropyNone(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
+        _, X = output
+        ctx.mark_non_differentiable(X)
+        ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight)
+        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, X)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _linear_cross_entropy_none_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight = ctx.saved_tensors
+    def backward(ctx, G, _grad_X):
+        if G is None:
+            return (None,) * 7
+        if _alone(G, _grad_X):
+            return _linear_cross_entropy_none_backward(ctx, G, _grad_X)
+        input, linear_weight, target, linear_bias, weight, X = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape
@@ -902,7 +885,7 @@ def linear_cross_entropy(
         given = _distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(
+        result = forward(
             input,
             linear_weight,
             target,
@@ -911,7 +894,8 @@ def linear_cross_entropy(
             ignore_index,
             label_smoothing,
         )
-    return _applied(
+        return result[0]
+    result = _applied(
         function,
         input,
         linear_weight,
@@ -921,3 +905,4 @@ def linear_cross_entropy(
         ignore_index,
         label_smoothing,
     )
+    return result[0]

@@ -119,66 +119,59 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     c = cx * forget + enter * new
     h = (leave * c.tanh()).to(dtype)
     c = c.to(dtype)
-    return h, c
+    return h, c, a
 
 
-def _lstm_cell_backward(ctx, G_h, G_c):
-    input, hx, cx, w_ih, w_hh, b_ih, b_hh, c = ctx.saved_tensors
+def _lstm_cell_backward(ctx, G_h, G_c, _grad_a):
+    input, hx, cx, w_ih, w_hh, _, _, c, a = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
+    cx, c, a, G_h, G_c = _cast(wide, cx, c, a, G_h, G_c)
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part15 = needs[3] or needs[4]
-    needs_part14 = needs[0] or needs[1]
-    needs_part13 = needs_part14 or needs_part15
-    needs_grad_a = needs_part13 or needs_grad_b_ih
+    needs_part13 = needs[3] or needs[4]
+    needs_part12 = needs[0] or needs[1]
+    needs_part11 = needs_part12 or needs_part13
+    needs_grad_a = needs_part11 or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
-    product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-    product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-    part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-    part2 = (
-        product.add_(product2) if b_ih is None else product.add_(product2).add_(part)
-    )
-    a = part2 if b_hh is None else part2.add_(_unflatten(b_hh, 0, (4, hx.shape[1])))
     leave = a.select(1, 3).sigmoid()
     c_tanh = c.tanh()
-    part3 = G_h * leave
-    part4 = torch.ops.aten.tanh_backward(part3, c_tanh, grad_input=part3)
-    grad_c = part4.add_(G_c)
+    part = G_h * leave
+    part2 = torch.ops.aten.tanh_backward(part, c_tanh, grad_input=part)
+    grad_c = part2.add_(G_c)
     forget = a.select(1, 1).sigmoid()
     if needs_grad_a:
         new = a.select(1, 2).tanh()
         enter = a.select(1, 0).sigmoid()
-        part5 = grad_c * new
-        part6 = torch.ops.aten.sigmoid_backward(part5, enter, grad_input=part5)
-        part7 = grad_c * cx
-        part8 = torch.ops.aten.sigmoid_backward(part7, forget, grad_input=part7)
-        part9 = c_tanh.mul_(G_h)
-        part10 = torch.ops.aten.sigmoid_backward(part9, leave, grad_input=part9)
-        part11 = enter.mul_(grad_c)
-        part12 = torch.ops.aten.tanh_backward(part11, new, grad_input=part11)
-        grad_a = torch.stack((part6, part8, part12, part10), 1)
+        part3 = grad_c * new
+        part4 = torch.ops.aten.sigmoid_backward(part3, enter, grad_input=part3)
+        part5 = grad_c * cx
+        part6 = torch.ops.aten.sigmoid_backward(part5, forget, grad_input=part5)
+        part7 = c_tanh.mul_(G_h)
+        part8 = torch.ops.aten.sigmoid_backward(part7, leave, grad_input=part7)
+        part9 = grad_c * enter
+        part10 = torch.ops.aten.tanh_backward(part9, new, grad_input=part9)
+        grad_a = torch.stack((part4, part6, part10, part8), 1)
+    if needs_part11:
+        part11 = _flatten(grad_a, 1, 2)
+    if needs_part12:
+        part12 = part11.to(low)
     if needs_part13:
-        part13 = _flatten(grad_a, 1, 2)
-    if needs_part14:
-        part14 = part13.to(low)
-    if needs_part15:
-        part15 = part13.mT.to(low)
+        part13 = part11.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part14 @ w_ih
+        grad_input = part12 @ w_ih
     if needs[1]:
-        grad_hx = part14 @ w_hh
+        grad_hx = part12 @ w_hh
     if needs[2]:
         grad_cx = grad_c.mul_(forget)
     if needs[3]:
-        grad_w_ih = part15 @ input
+        grad_w_ih = part13 @ input
     if needs[4]:
-        grad_w_hh = part15 @ hx
+        grad_w_hh = part13 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
     if needs_grad_b_ih:
@@ -196,15 +189,16 @@ class _LstmCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
-        _, c = output
+        _, c, a = output
+        ctx.mark_non_differentiable(a)
         ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, c)
+        ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, a)
 
     @staticmethod
-    def backward(ctx, G_h, G_c):
-        if _alone(G_h, G_c):
-            return _lstm_cell_backward(ctx, G_h, G_c)
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c = ctx.saved_tensors
+    def backward(ctx, G_h, G_c, _grad_a):
+        if _alone(G_h, G_c, _grad_a):
+            return _lstm_cell_backward(ctx, G_h, G_c, _grad_a)
+        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, a = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
@@ -431,5 +425,5 @@ def lstm_cell(
         given = _distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
+    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]

@@ -86,18 +86,19 @@ def _masked_attention_forward(query, key, value, attn_mask):
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
     P = torch.where(attn_mask, p, 0)
-    return P.to(low) @ value
+    output = P.to(low) @ value
+    return output, S
 
 
-def _masked_attention_backward(ctx, G):
-    query, key, value, attn_mask = ctx.saved_tensors
+def _masked_attention_backward(ctx, G, _grad_S):
+    query, key, value, attn_mask, S = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = None
-    S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
-    P = p.masked_fill_(~attn_mask, 0)
+    P = torch.where(attn_mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -122,19 +123,25 @@ class _MaskedAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             attn_mask,
+            S,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _masked_attention_backward(ctx, G)
-        query, key, value, attn_mask = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_S):
+            return _masked_attention_backward(ctx, G, _grad_S)
+        query, key, value, attn_mask, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -283,5 +290,5 @@ def masked_attention(
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _masked_attention_forward(query, key, value, attn_mask)
-    return _applied(_MaskedAttention, query, key, value, attn_mask)
+        return _masked_attention_forward(query, key, value, attn_mask)[0]
+    return _applied(_MaskedAttention, query, key, value, attn_mask)[0]

@@ -79,6 +79,7 @@ class _Min(Function):
         A, dim, keepdim = inputs
         _, indices = output
         ctx.mark_non_differentiable(indices)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.keepdim = keepdim
         ctx.A_shape = A.shape
@@ -86,6 +87,8 @@ class _Min(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_indices):
+        if G is None:
+            return (None,) * 3
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim

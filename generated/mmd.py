@@ -122,48 +122,33 @@ def _mmd_forward(X, Y, gamma):
     Kyy = (part2 * part6).exp()
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
     distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
-    return distance, centre, centre2
+    return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
-def _mmd_backward(ctx, G, _grad_centre, _grad_centre2):
-    X, Y, centre, centre2 = ctx.saved_tensors
+def _mmd_backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
+    X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
     gamma = ctx.gamma
-    X, Y, centre, centre2, G = _wide(X, Y, centre, centre2, G)
+    given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+    X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
     grad_X = grad_Y = None
-    part = -gamma
     X_centred = X - centre2
     Y_centred = Y - centre2
-    Y_centred_squared = Y_centred.square()
-    total = Y_centred_squared.sum(1)
-    added = X_centred.square().sum(1, keepdim=True) + total
-    part2 = torch.addmm(added, X_centred, Y_centred.mT, alpha=-2, out=added)
-    part3 = part2.clamp_min_(0)
-    Kxy = part3.mul_(part).exp_()
     product = gamma * G
     if ctx.needs_input_grad[0]:
         X_centred2 = X - centre
-        X_centred_squared = X_centred2.square()
-        added2 = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
-        part4 = torch.addmm(added2, X_centred2, X_centred2.mT, alpha=-2, out=added2)
-        part5 = part4.clamp_min_(0)
-        Kxx = part5.mul_(part).exp_()
         difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
         product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
         ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
-        added3 = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
-        grad_X = added3.mul_(product / X.shape[0])
+        added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
+        grad_X = added.mul_(product / X.shape[0])
     if ctx.needs_input_grad[1]:
-        added4 = Y_centred_squared.sum(1, keepdim=True) + total
-        part6 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2, out=added4)
-        part7 = part6.clamp_min_(0)
-        Kyy = part7.mul_(part).exp_()
         product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
         difference2 = product3.sub_(Kxy.mT @ X_centred)
         product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-        part8 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
-        ratio2 = part8.div_(Y.shape[0])
-        added5 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
-        grad_Y = added5.mul_(product / Y.shape[0])
+        part = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
+        ratio2 = part.div_(Y.shape[0])
+        added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
+        grad_Y = added2.mul_(product / Y.shape[0])
     return grad_X, grad_Y, None
 
 
@@ -177,18 +162,29 @@ class _Mmd(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         X, Y, gamma = inputs
-        _, centre, centre2 = output
-        ctx.mark_non_differentiable(centre, centre2)
+        _, centre, Kxx, centre2, Kxy, Kyy = output
+        ctx.mark_non_differentiable(centre, Kxx, centre2, Kxy, Kyy)
+        ctx.set_materialize_grads(False)
         ctx.gamma = gamma
         ctx.save_for_backward(
-            X, Y, centre if ctx.needs_input_grad[0] else None, centre2
+            X,
+            Y,
+            centre if ctx.needs_input_grad[0] else None,
+            Kxx if ctx.needs_input_grad[0] else None,
+            centre2,
+            Kxy,
+            Kyy if ctx.needs_input_grad[1] else None,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_centre, _grad_centre2):
-        if _alone(G, _grad_centre, _grad_centre2):
-            return _mmd_backward(ctx, G, _grad_centre, _grad_centre2)
-        X, Y, centre, centre2 = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
+        if G is None:
+            return (None,) * 3
+        if _alone(G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
+            return _mmd_backward(
+                ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy
+            )
+        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
         X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None

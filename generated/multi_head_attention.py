@@ -86,6 +86,11 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _no_view(x):
+    """The same tensor, for autograd a tensor of its own: it may be changed in place."""
+    return torch.ops.aten._unsafe_view(x, x.shape)
+
+
 def _flatten(x, start, end):
     """x.flatten(start, end), for which autograd's older vmap has no rule."""
     start, end = start % x.dim(), end % x.dim()
@@ -141,90 +146,72 @@ def _multi_head_attention_forward(
     )
     S = (Q @ K.mT).to(wide) / math.sqrt(count)
     P = torch.softmax(S, 3)
-    context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
-    return context @ Wo.mT if bo is None else context @ Wo.mT + bo
+    context = _no_view(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3))
+    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
+    return output, V, Q, K, S, context
 
 
-def _multi_head_attention_backward(ctx, G):
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
+def _multi_head_attention_backward(
+    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+):
+    query, key, value, Wq, Wk, Wv, Wo, _, _, _, V, Q, K, S, context = ctx.saved_tensors
     num_heads = ctx.num_heads
     Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
+    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G)
+    query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
+    S = _cast(wide, S)[0]
     needs = ctx.needs_input_grad
-    needs_part9 = needs[1] or needs[4]
-    needs_part8 = needs[0] or needs[3]
+    needs_part3 = needs[1] or needs[4]
+    needs_part2 = needs[0] or needs[3]
     needs_grad_V = needs[2] or needs[5] or needs[9]
-    needs_grad_Q = needs_part8 or needs[7]
-    needs_grad_S = needs_grad_Q or needs_part9
-    needs_V = needs_grad_S or needs[6]
-    needs_Wv = needs_V or needs[2]
-    needs_part5 = needs_grad_S or needs_grad_V
-    needs_P = needs_grad_S or needs_grad_V or needs[6]
-    needs_Wq = needs_P or needs[8]
+    needs_grad_Q = needs_part2 or needs[7]
+    needs_grad_S = needs_grad_Q or needs_part3
+    needs_count2 = needs_grad_Q or needs_part3 or needs[8]
+    needs_part = needs_grad_S or needs_grad_V
     grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     grad_bq = grad_bk = grad_bv = grad_bo = None
-    if needs_Wq:
-        count = Wq_shape[0] // num_heads
-        Wq = _unflatten(Wq, 0, (num_heads, count))
-    if needs_P:
-        Wk = _unflatten(Wk, 0, (num_heads, count))
-        part = (
-            None if bq is None else _unflatten(bq, 0, (num_heads, count)).unsqueeze(1)
-        )
-        part2 = torch.einsum("ikl,jml->ijkm", query, Wq)
-        Q = part2 if bq is None else part + part2
-        part3 = (
-            None if bk is None else _unflatten(bk, 0, (num_heads, count)).unsqueeze(1)
-        )
-        part4 = torch.einsum("ikl,jml->ijkm", key, Wk)
-        K = part4 if bk is None else part3 + part4
-        S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[1]))
+    if needs_part:
         P = torch.softmax(S, 3)
-    if needs_part5:
         grad_context = G @ Wo
-        part5 = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
-    if needs_Wv:
-        Wv = _unflatten(Wv, 0, (num_heads, count))
-    if needs_V:
-        part6 = (
-            None if bv is None else _unflatten(bv, 0, (num_heads, count)).unsqueeze(1)
-        )
-        part7 = torch.einsum("ikl,jml->ijkm", value, Wv)
-        V = part7 if bv is None else part6 + part7
+        count = Wq_shape[0] // num_heads
+        part = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
+    if needs_count2:
+        count2 = Wq.shape[0] // num_heads
     if needs_grad_S:
-        grad_P = part5 @ V.mT
+        grad_P = part @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
     if needs_grad_Q:
-        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(Wq.shape[1]))
+        grad_Q = (grad_S.to(low) @ K).to(wide).div_(math.sqrt(count2))
     if needs_grad_V:
-        grad_V = P.mT.to(low) @ part5
-    if needs_part8:
-        part8 = grad_Q.to(low)
-    if needs_part9:
-        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(Wq.shape[1]))
-        part9 = grad_K.to(low)
+        grad_V = P.mT.to(low) @ part
+    if needs_part2:
+        part2 = grad_Q.to(low)
+    if needs_part3:
+        grad_K = (grad_S.mT.to(low) @ Q).to(wide).div_(math.sqrt(count2))
+        part3 = grad_K.to(low)
     if needs[0]:
-        grad_query = torch.einsum("ijkl,jlm->ikm", part8, Wq)
+        part4 = _unflatten(Wq, 0, (num_heads, count))
+        grad_query = torch.einsum("ijkl,jlm->ikm", part2, part4)
     if needs[1]:
-        grad_key = torch.einsum("ijkl,jlm->ikm", part9, Wk)
+        part5 = _unflatten(Wk, 0, (num_heads, count))
+        grad_key = torch.einsum("ijkl,jlm->ikm", part3, part5)
     if needs[2]:
-        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
+        part6 = _unflatten(Wv, 0, (num_heads, count))
+        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part6)
     if needs[3]:
-        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part8, query), 0, 1)
+        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part2, query), 0, 1)
     if needs[4]:
-        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part9, key), 0, 1)
+        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part3, key), 0, 1)
     if needs[5]:
         grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
     if needs[6]:
-        context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
         grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
     if needs[7]:
         grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
     if needs[8]:
-        grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1)
+        grad_bk = _flatten(G.new_zeros((num_heads, count2), dtype=wide), 0, 1)
     if needs[9]:
         grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
     if needs[10]:
@@ -257,16 +244,55 @@ class _MultiHeadAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
+        _, V, Q, K, S, context = result
+        ctx.mark_non_differentiable(V, Q, K, S, context)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
         ctx.Wq_shape = Wq.shape
-        ctx.save_for_backward(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv)
+        ctx.save_for_backward(
+            query,
+            key,
+            value,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            bq,
+            bk,
+            bv,
+            V,
+            Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[4] else None,
+            K,
+            S,
+            context if ctx.needs_input_grad[6] else None,
+        )
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _multi_head_attention_backward(ctx, G)
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv = ctx.saved_tensors
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+        if G is None:
+            return (None,) * 12
+        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+            return _multi_head_attention_backward(
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+            )
+        (
+            query,
+            key,
+            value,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            bq,
+            bk,
+            bv,
+            V,
+            Q,
+            K,
+            S,
+            context,
+        ) = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = ctx.Wq_shape
         low = ctx.low
@@ -685,10 +711,11 @@ def multi_head_attention(
         given = _distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _multi_head_attention_forward(
+        result = _multi_head_attention_forward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )
-    return _applied(
+        return result[0]
+    result = _applied(
         _MultiHeadAttention,
         query,
         key,
@@ -703,3 +730,4 @@ def multi_head_attention(
         bo,
         num_heads,
     )
+    return result[0]

@@ -148,12 +148,15 @@ class _Normalize(Function):
         input, dim, eps = inputs
         output, norm = result
         ctx.mark_non_differentiable(norm)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.eps = eps
         ctx.save_for_backward(input, output, norm)
 
     @staticmethod
     def backward(ctx, G, _grad_norm):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_norm):
             return _normalize_backward(ctx, G, _grad_norm)
         input, output, norm = ctx.saved_tensors

@@ -127,37 +127,30 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     total = x1_centred.square().sum(-1, keepdim=True)
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
     D = difference.clamp_min(0)
-    return ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
+    K = ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
+    return K, centre, D
 
 
-def _rational_quadratic_kernel_backward(ctx, G):
-    x1, x2 = ctx.saved_tensors
+def _rational_quadratic_kernel_backward(ctx, G, _grad_centre, _grad_D):
+    x1, x2, centre, D = ctx.saved_tensors
     gamma = ctx.gamma
     alpha = ctx.alpha
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, G = _cast(wide, x1, x2, G)
+    x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
     grad_x1 = grad_x2 = None
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
+    power = (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+    product = (-gamma * G).mul_(power)
+    grad_D = product if -alpha != 0 else G.new_zeros(()).expand(G.shape)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = x1_centred.to(low)
-    product = (part2 @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    D = difference.clamp_min_(0)
-    part3 = D.mul_(_quotient(gamma, alpha)).add_(1).pow_(-(1 + alpha))
-    product2 = (-gamma * G).mul_(part3)
-    grad_D = product2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
     if ctx.needs_input_grad[0]:
-        product3 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product3).mul_(2)
+        product2 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
     if ctx.needs_input_grad[1]:
-        product4 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
-        grad_x2 = product4.sub_((grad_D.mT.to(low) @ part2).to(wide)).mul_(2)
+        product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
+        part = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
+        grad_x2 = part.mul_(2)
     return grad_x1, grad_x2, None, None
 
 
@@ -171,16 +164,21 @@ class _RationalQuadraticKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, alpha = inputs
+        _, centre, D = output
+        ctx.mark_non_differentiable(centre, D)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.alpha = alpha
-        ctx.save_for_backward(x1, x2)
+        ctx.save_for_backward(x1, x2, centre, D)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _rational_quadratic_kernel_backward(ctx, G)
-        x1, x2 = ctx.saved_tensors
+    def backward(ctx, G, _grad_centre, _grad_D):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_centre, _grad_D):
+            return _rational_quadratic_kernel_backward(ctx, G, _grad_centre, _grad_D)
+        x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
         low = ctx.low
@@ -242,7 +240,8 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
     def setup_context(ctx, inputs, output):
         _RationalQuadraticKernel.setup_context(ctx, inputs, output)
         x1, x2, _, _ = inputs
-        K = output
+        K, _, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(x1, x2, K)
 
     @staticmethod
@@ -252,7 +251,7 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
         alpha = ctx.alpha
         with forward_ad._set_fwd_grad_enabled(True):
             d_K = _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2)
-            return d_K.to(K.dtype)
+            return d_K.to(K.dtype), None, None
 
 
 def rational_quadratic_kernel(
@@ -325,7 +324,7 @@ def rational_quadratic_kernel(
     if torch.compiler.is_compiling():
         x1, x2 = _distinct(x1, x2)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)
+        return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
-    return _applied(_RationalQuadraticKernel, x1, x2, gamma, alpha)
+        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)[0]
+    return _applied(_RationalQuadraticKernel, x1, x2, gamma, alpha)[0]

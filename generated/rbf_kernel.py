@@ -140,12 +140,15 @@ class _RbfKernel(Function):
         x1, x2, gamma = inputs
         K, centre = output
         ctx.mark_non_differentiable(centre)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
         ctx.gamma = gamma
         ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
     def backward(ctx, G, _grad_centre):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_centre):
             return _rbf_kernel_backward(ctx, G, _grad_centre)
         x1, x2, K, centre = ctx.saved_tensors

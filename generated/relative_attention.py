@@ -91,19 +91,19 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
     S = query @ key.mT + picked.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
-    return P.to(low) @ value
+    output = P.to(low) @ value
+    return output, S
 
 
-def _relative_attention_backward(ctx, G):
-    query, key, value, bias, buckets = ctx.saved_tensors
+def _relative_attention_backward(ctx, G, _grad_S):
+    query, key, value, _, buckets, S = ctx.saved_tensors
+    bias_shape = ctx.bias_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+    query, key, value, G = _cast(low, query, key, value, G)
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = grad_bias = None
-    part = buckets.flatten()
-    picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
-    P = torch.softmax(S.to(wide), -1)
+    P = torch.softmax(S, -1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -115,10 +115,11 @@ def _relative_attention_backward(ctx, G):
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
         size = query.shape[-2] * key.shape[-2]
+        part = buckets.flatten()
         part2 = query.shape[-3]
         part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
         part4 = part3.permute(1, 2, 0).reshape((size, part2))
-        grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part4)
+        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
     return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -132,14 +133,20 @@ class _RelativeAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, bias, buckets = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, bias)
-        ctx.save_for_backward(query, key, value, bias, buckets)
+        ctx.bias_shape = bias.shape
+        ctx.save_for_backward(query, key, value, bias, buckets, S)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _relative_attention_backward(ctx, G)
-        query, key, value, bias, buckets = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 5
+        if _alone(G, _grad_S):
+            return _relative_attention_backward(ctx, G, _grad_S)
+        query, key, value, bias, buckets, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)
@@ -335,5 +342,5 @@ def relative_attention(
     if torch.compiler.is_compiling():
         query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _relative_attention_forward(query, key, value, bias, buckets)
-    return _applied(_RelativeAttention, query, key, value, bias, buckets)
+        return _relative_attention_forward(query, key, value, bias, buckets)[0]
+    return _applied(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -148,6 +148,7 @@ class _RmsNorm(Function):
         input, weight, eps = inputs
         output, rstd = result
         ctx.mark_non_differentiable(rstd)
+        ctx.set_materialize_grads(False)
         s_shape = weight.shape
         p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
@@ -164,6 +165,8 @@ class _RmsNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_rstd):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_rstd):
             return _rms_norm_backward(ctx, G, _grad_rstd)
         input, weight, output, rstd = ctx.saved_tensors

@@ -88,18 +88,17 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
-    return P.to(low) @ value
+    output = P.to(low) @ value
+    return output, S
 
 
-def _scaled_dot_product_attention_backward(ctx, G):
-    query, key, value, attn_mask = ctx.saved_tensors
+def _scaled_dot_product_attention_backward(ctx, G, _grad_S):
+    query, key, value, _, S = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    attn_mask = _cast(wide, attn_mask)[0]
+    S = _cast(wide, S)[0]
     grad_query = grad_key = grad_value = grad_attn_mask = None
-    part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = part if attn_mask is None else part.add_(attn_mask)
     P = torch.softmax(S, -1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
@@ -127,14 +126,19 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
+        _, S = result
+        ctx.mark_non_differentiable(S)
+        ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, attn_mask)
-        ctx.save_for_backward(query, key, value, attn_mask)
+        ctx.save_for_backward(query, key, value, attn_mask, S)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _scaled_dot_product_attention_backward(ctx, G)
-        query, key, value, attn_mask = ctx.saved_tensors
+    def backward(ctx, G, _grad_S):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_S):
+            return _scaled_dot_product_attention_backward(ctx, G, _grad_S)
+        query, key, value, attn_mask, S = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
@@ -301,5 +305,5 @@ def scaled_dot_product_attention(
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = _distinct(query, key, value, attn_mask)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _scaled_dot_product_attention_forward(query, key, value, attn_mask)
-    return _applied(_ScaledDotProductAttention, query, key, value, attn_mask)
+        return _scaled_dot_product_attention_forward(query, key, value, attn_mask)[0]
+    return _applied(_ScaledDotProductAttention, query, key, value, attn_mask)[0]

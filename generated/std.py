@@ -126,6 +126,7 @@ class _Std(Function):
         A, dim, correction, keepdim = inputs
         deviation, mu, variance = output
         ctx.mark_non_differentiable(mu, variance)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
@@ -133,6 +134,8 @@ class _Std(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mu, _grad_variance):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_mu, _grad_variance):
             return _std_backward(ctx, G, _grad_mu, _grad_variance)
         A, deviation, mu, variance = ctx.saved_tensors

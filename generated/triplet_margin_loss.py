@@ -187,34 +187,32 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, near, far
 
 
-def _triplet_margin_loss_mean_backward(ctx, G):
-    anchor, positive, negative = ctx.saved_tensors
+def _triplet_margin_loss_mean_backward(ctx, G, _grad_near, _grad_far):
+    anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    given = _wide(anchor, positive, negative, near, far, G)
+    anchor, positive, negative, near, far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    towards = (anchor - positive).add_(eps)
-    towards_magnitude = towards.abs()
-    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    away_magnitude = away.abs()
-    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        towards = (anchor - positive).add_(eps)
+        chosen = towards.abs().masked_fill_(~mask2, 1)
         power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
         ratio = G * power.unsqueeze(1) / anchor.shape[0]
         product = chosen.pow_(difference2).mul_(ratio).mul_(towards.sign_())
         grad_towards = _where(mask2, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        away = (anchor - negative).add_(eps)
+        chosen2 = away.abs().masked_fill_(~mask2, 1)
         power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
         ratio2 = -G * power2.unsqueeze(1) / anchor.shape[0]
         part = chosen2.pow_(difference2).mul_(ratio2).mul_(away.sign_())
@@ -244,16 +242,21 @@ class _TripletMarginLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
+        _, near, far = output
+        ctx.mark_non_differentiable(near, far)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative)
+        ctx.save_for_backward(anchor, positive, negative, near, far)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _triplet_margin_loss_mean_backward(ctx, G)
-        anchor, positive, negative = ctx.saved_tensors
+    def backward(ctx, G, _grad_near, _grad_far):
+        if G is None:
+            return (None,) * 6
+        if _alone(G, _grad_near, _grad_far):
+            return _triplet_margin_loss_mean_backward(ctx, G, _grad_near, _grad_far)
+        anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
@@ -327,7 +330,8 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
     def setup_context(ctx, inputs, output):
         _TripletMarginLossMean.setup_context(ctx, inputs, output)
         anchor, positive, negative, _, _, _ = inputs
-        average = output
+        average, _, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, average)
 
     @staticmethod
@@ -348,7 +352,7 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
                 d_positive,
                 d_negative,
             )
-            return d_average.to(average.dtype)
+            return d_average.to(average.dtype), None, None
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
@@ -359,34 +363,32 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, near, far
 
 
-def _triplet_margin_loss_sum_backward(ctx, G):
-    anchor, positive, negative = ctx.saved_tensors
+def _triplet_margin_loss_sum_backward(ctx, G, _grad_near, _grad_far):
+    anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    given = _wide(anchor, positive, negative, near, far, G)
+    anchor, positive, negative, near, far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    towards = (anchor - positive).add_(eps)
-    towards_magnitude = towards.abs()
-    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    away_magnitude = away.abs()
-    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        towards = (anchor - positive).add_(eps)
+        chosen = towards.abs().masked_fill_(~mask2, 1)
         power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
         part = chosen.pow_(difference2).mul_(G * power.unsqueeze(1))
         product = part.mul_(towards.sign_())
         grad_towards = _where(mask2, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        away = (anchor - negative).add_(eps)
+        chosen2 = away.abs().masked_fill_(~mask2, 1)
         power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
         part2 = chosen2.pow_(difference2).mul_(-G * power2.unsqueeze(1))
         product2 = part2.mul_(away.sign_())
@@ -416,16 +418,21 @@ class _TripletMarginLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
+        _, near, far = output
+        ctx.mark_non_differentiable(near, far)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative)
+        ctx.save_for_backward(anchor, positive, negative, near, far)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _triplet_margin_loss_sum_backward(ctx, G)
-        anchor, positive, negative = ctx.saved_tensors
+    def backward(ctx, G, _grad_near, _grad_far):
+        if G is None:
+            return (None,) * 6
+        if _alone(G, _grad_near, _grad_far):
+            return _triplet_margin_loss_sum_backward(ctx, G, _grad_near, _grad_far)
+        anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
@@ -497,7 +504,8 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
     def setup_context(ctx, inputs, output):
         _TripletMarginLossSum.setup_context(ctx, inputs, output)
         anchor, positive, negative, _, _, _ = inputs
-        total = output
+        total, _, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, total)
 
     @staticmethod
@@ -518,7 +526,7 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
                 d_positive,
                 d_negative,
             )
-            return d_total.to(total.dtype)
+            return d_total.to(total.dtype), None, None
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
@@ -528,33 +536,31 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
-    return (near - far + margin).clamp(min=0).to(dtype)
+    loss = (near - far + margin).clamp(min=0).to(dtype)
+    return loss, near, far
 
 
-def _triplet_margin_loss_none_backward(ctx, G):
-    anchor, positive, negative = ctx.saved_tensors
+def _triplet_margin_loss_none_backward(ctx, G, _grad_near, _grad_far):
+    anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+    given = _wide(anchor, positive, negative, near, far, G)
+    anchor, positive, negative, near, far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    towards = (anchor - positive).add_(eps)
-    towards_magnitude = towards.abs()
-    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    away_magnitude = away.abs()
-    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = towards_magnitude.masked_fill_(~mask2, 1)
+        towards = (anchor - positive).add_(eps)
+        chosen = towards.abs().masked_fill_(~mask2, 1)
         power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
         product = chosen.pow_(difference2).mul_(G.unsqueeze(1) * power.unsqueeze(1))
         grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        chosen2 = away_magnitude.masked_fill_(~mask2, 1)
+        away = (anchor - negative).add_(eps)
+        chosen2 = away.abs().masked_fill_(~mask2, 1)
         power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
         product2 = (-G).unsqueeze(1) * power2.unsqueeze(1)
         product3 = chosen2.pow_(difference2).mul_(product2)
@@ -584,16 +590,21 @@ class _TripletMarginLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
+        _, near, far = output
+        ctx.mark_non_differentiable(near, far)
+        ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative)
+        ctx.save_for_backward(anchor, positive, negative, near, far)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _triplet_margin_loss_none_backward(ctx, G)
-        anchor, positive, negative = ctx.saved_tensors
+    def backward(ctx, G, _grad_near, _grad_far):
+        if G is None:
+            return (None,) * 6
+        if _alone(G, _grad_near, _grad_far):
+            return _triplet_margin_loss_none_backward(ctx, G, _grad_near, _grad_far)
+        anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
@@ -663,7 +674,8 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
     def setup_context(ctx, inputs, output):
         _TripletMarginLossNone.setup_context(ctx, inputs, output)
         anchor, positive, negative, _, _, _ = inputs
-        loss = output
+        loss, _, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, loss)
 
     @staticmethod
@@ -684,7 +696,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
                 d_positive,
                 d_negative,
             )
-            return d_loss.to(loss.dtype)
+            return d_loss.to(loss.dtype), None, None
 
 
 _OPTIONS = {
@@ -824,7 +836,7 @@ def triplet_margin_loss(
     if torch.compiler.is_compiling():
         anchor, positive, negative = _distinct(anchor, positive, negative)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(anchor, positive, negative, margin, p, eps)
+        return dual.apply(anchor, positive, negative, margin, p, eps)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(anchor, positive, negative, margin, p, eps)
-    return _applied(function, anchor, positive, negative, margin, p, eps)
+        return forward(anchor, positive, negative, margin, p, eps)[0]
+    return _applied(function, anchor, positive, negative, margin, p, eps)[0]

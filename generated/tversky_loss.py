@@ -191,6 +191,7 @@ class _TverskyLossMean(Function):
         input, target, alpha, beta, smooth = inputs
         _, found, wrong, missed = output
         ctx.mark_non_differentiable(found, wrong, missed)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -202,6 +203,8 @@ class _TverskyLossMean(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+        if G is None:
+            return (None,) * 5
         if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_mean_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed
@@ -314,6 +317,7 @@ class _TverskyLossSum(Function):
         input, target, alpha, beta, smooth = inputs
         _, found, wrong, missed = output
         ctx.mark_non_differentiable(found, wrong, missed)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -325,6 +329,8 @@ class _TverskyLossSum(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+        if G is None:
+            return (None,) * 5
         if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_sum_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed
@@ -434,6 +440,7 @@ class _TverskyLossNone(Function):
         input, target, alpha, beta, smooth = inputs
         _, found, wrong, missed = output
         ctx.mark_non_differentiable(found, wrong, missed)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
@@ -445,6 +452,8 @@ class _TverskyLossNone(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+        if G is None:
+            return (None,) * 5
         if _alone(G, _grad_found, _grad_wrong, _grad_missed):
             return _tversky_loss_none_backward(
                 ctx, G, _grad_found, _grad_wrong, _grad_missed

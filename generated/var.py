@@ -120,6 +120,7 @@ class _Var(Function):
         A, dim, correction, keepdim = inputs
         _, mu = output
         ctx.mark_non_differentiable(mu)
+        ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
@@ -127,6 +128,8 @@ class _Var(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_mu):
+        if G is None:
+            return (None,) * 4
         if _alone(G, _grad_mu):
             return _var_backward(ctx, G, _grad_mu)
         A, mu = ctx.saved_tensors

@@ -114,22 +114,21 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
-    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    return F, total
 
 
-def _vector_norm_backward(ctx, G):
-    (A,) = ctx.saved_tensors
+def _vector_norm_backward(ctx, G, _grad_total):
+    A, total = ctx.saved_tensors
     ord = ctx.ord
     dim = ctx.dim
     keepdim = ctx.keepdim
-    A, G = _wide(A, G)
+    A, total, G = _wide(A, total, G)
     G = G if keepdim else G.unsqueeze(dim)
-    A_magnitude = A.abs()
-    total = (A_magnitude**ord).sum(dim)
     mask = (total != 0) & (ord != 0)
     mask2 = mask.unsqueeze(dim)
     power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-    power2 = A_magnitude.masked_fill_(~mask2, 1).pow_(ord - 1)
+    power2 = A.abs().masked_fill_(~mask2, 1).pow_(ord - 1)
     part = power2.mul_(G * power.unsqueeze(dim)).mul_(A.sign())
     grad_A = part.masked_fill_(~mask2, 0)
     return grad_A, None, None, None
@@ -145,16 +144,21 @@ class _VectorNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, ord, dim, keepdim = inputs
+        _, total = output
+        ctx.mark_non_differentiable(total)
+        ctx.set_materialize_grads(False)
         ctx.ord = ord
         ctx.dim = dim
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A)
+        ctx.save_for_backward(A, total)
 
     @staticmethod
-    def backward(ctx, G):
-        if _alone(G):
-            return _vector_norm_backward(ctx, G)
-        (A,) = ctx.saved_tensors
+    def backward(ctx, G, _grad_total):
+        if G is None:
+            return (None,) * 4
+        if _alone(G, _grad_total):
+            return _vector_norm_backward(ctx, G, _grad_total)
+        A, total = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
@@ -193,7 +197,8 @@ class _VectorNormDual(_VectorNorm):
     def setup_context(ctx, inputs, output):
         _VectorNorm.setup_context(ctx, inputs, output)
         A, _, _, _ = inputs
-        F = output
+        F, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(A, F)
 
     @staticmethod
@@ -204,7 +209,7 @@ class _VectorNormDual(_VectorNorm):
         keepdim = ctx.keepdim
         with forward_ad._set_fwd_grad_enabled(True):
             d_F = _vector_norm_tangent(A, ord, dim, keepdim, F, d_A)
-            return d_F.to(F.dtype)
+            return d_F.to(F.dtype), None
 
 
 def vector_norm(
@@ -245,7 +250,7 @@ def vector_norm(
             f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
         )
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return _VectorNormDual.apply(A, ord, dim, keepdim)
+        return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _vector_norm_forward(A, ord, dim, keepdim)
-    return _applied(_VectorNorm, A, ord, dim, keepdim)
+        return _vector_norm_forward(A, ord, dim, keepdim)[0]
+    return _applied(_VectorNorm, A, ord, dim, keepdim)[0]

@@ -142,6 +142,7 @@ class _WeightNorm(Function):
         v, g, dim = inputs
         output, norm = result
         ctx.mark_non_differentiable(norm)
+        ctx.set_materialize_grads(False)
         dim_axis = dim % v.dim()
         p_shape = v.shape[:dim_axis]
         q_shape = v.shape[dim_axis + 1 :]
@@ -157,6 +158,8 @@ class _WeightNorm(Function):
 
     @staticmethod
     def backward(ctx, G, _grad_norm):
+        if G is None:
+            return (None,) * 3
         if _alone(G, _grad_norm):
             return _weight_norm_backward(ctx, G, _grad_norm)
         v, g, output, norm = ctx.saved_tensors

@@ -27,10 +27,11 @@ _VERIFIED = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """An operation, and the index that its module takes in blocks, if any."""
+    """An operation, the index that its module takes in blocks, if any, and what it saves."""
 
     operation: Operation
     blocks: str | None = None
+    save: str = "balanced"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def made(asked: Sequence[Asked], costed: bool) -> Iterator[Made | DeriveError]:
 
 
 def _made(asked: Asked) -> Made:
-    return Made(asked.operation, source(asked.operation, asked.blocks))
+    return Made(asked.operation, source(asked.operation, asked.blocks, asked.save))
 
 
 def _costed(asked: Asked) -> Made:

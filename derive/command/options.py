@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from enum import StrEnum
 from math import isnan
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,23 @@ Blocks = Annotated[
     typer.Option(
         metavar="NAME=n",
         help="An index that the module of NAME takes in blocks, none after NAME= alone; repeated.",
+    ),
+]
+
+
+class Save(StrEnum):
+    """What a module keeps for its backward."""
+
+    balanced = "balanced"
+    least = "least"
+
+
+Saves = Annotated[
+    Save | None,
+    typer.Option(
+        "--save",
+        help="What is kept for the backward: what costs more to compute again, or inputs and "
+        "outputs alone; else as each module that is there has it.",
     ),
 ]
 Out = Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the modules.")]

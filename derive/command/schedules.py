@@ -1,4 +1,4 @@
-"""Which index each module takes in blocks: as asked, or as the module that is there says.
+"""What each module saves, and which index it takes in blocks: as asked, or as the module says.
 
 A module says it in its docstring, so that what was asked once holds until another is asked for.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.command.making import Asked
 from derive.command.marks import ours
 from derive.errors import DeriveError
-from derive.module.document import blocks_of
+from derive.module.document import blocks_of, saves_least
 from derive.notation.operation import Operation
 
 
@@ -38,14 +38,20 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
 
 
 def asked_in(
-    folder: Path, operations: Mapping[str, Operation], given: Mapping[str, str | None]
+    folder: Path,
+    operations: Mapping[str, Operation],
+    given: Mapping[str, str | None],
+    save: str | None = None,
 ) -> list[Asked]:
-    """The modules that are asked for; each that is there keeps its index unless one is given."""
+    """The modules that are asked for; each that is there stays as it is but for what is given."""
     made = []
     for name, op in operations.items():
         path = folder / f"{name}.py"
-        blocks = given.get(name)
-        if name not in given and path.is_file() and ours(path):
-            blocks = blocks_of(path.read_text(encoding="utf-8", errors="replace"))
-        made.append(Asked(op, blocks))
+        known = path.is_file() and ours(path)
+        text = path.read_text(encoding="utf-8", errors="replace") if known else ""
+        saved = save or ("least" if saves_least(text) else "balanced")
+        blocks = given[name] if name in given else blocks_of(text)
+        if blocks is not None and save is None:
+            saved = "balanced"
+        made.append(Asked(op, blocks, saved))
     return made

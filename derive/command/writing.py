@@ -26,6 +26,7 @@ from derive.command.options import (
     Limit,
     Out,
     Quiet,
+    Saves,
     Specs,
     hush,
     need_torch,
@@ -54,6 +55,7 @@ def generate(
         bool, typer.Option("--keep-going", help="Leave what fails, and write the others.")
     ] = False,
     blocks: Blocks = None,
+    save: Saves = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = LIMIT,
@@ -72,7 +74,8 @@ def generate(
             need_torch()
         from derive.command.schedules import asked_in, scheduled
 
-        asked_of = asked_in(folder, operations, scheduled(blocks or (), operations))
+        index = scheduled(blocks or (), operations)
+        asked_of = asked_in(folder, operations, index, save)
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)

@@ -1,7 +1,8 @@
 """The code of one operation: what runs forward, what is saved, and what runs backward.
 
-Only inputs and outputs are saved, so that the backward can itself be differentiated; everything
-else is computed again. A backward line says which gradients need it.
+The backward that can itself be differentiated reads inputs and outputs alone and computes all else
+again; the one of first order also reads what the forward offers to keep
+(`derive.lowering.statistics`). A backward line says which gradients need it.
 """
 
 from __future__ import annotations
@@ -56,30 +57,34 @@ from derive.program.program import BackwardLine, Program, Saved
 from derive.program.ruled import ruled
 from derive.program.several import asked
 from derive.program.tidy import Line, tidy
-from derive.program.torch_ops import count, has_forward_mode
+from derive.program.torch_ops import count
 
 
 def program(
-    given: Given, flat: Callable[[], Given], at_hand: Collection[str] | None = None
+    given: Given,
+    flat: Callable[[], Given],
+    at_hand: Collection[str] | None = None,
+    keeps: bool = True,
 ) -> Program:
     """Lower the forward and the backward; ``flat`` has the same with each group as one axis.
 
-    ``at_hand`` are the outputs that the backward may read, and then it reads no statistics.
+    ``at_hand`` are the outputs that the backward may read, and then it reads no statistics; nor
+    does it where the forward ``keeps`` nothing.
 
     That is slower to read and as fast to run. Kernels take groups as they are, so that the body
     without kernels alone may need it.
     """
     try:
-        return _program(given, given, at_hand)
+        return _program(given, given, at_hand, keeps)
     except NeedsFlatGroups:
         other = flat()
     try:
-        return _program(given, other, at_hand)
+        return _program(given, other, at_hand, keeps)
     except NeedsFlatGroups:
-        return _program(other, other, at_hand)
+        return _program(other, other, at_hand, keeps)
 
 
-def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Program:
+def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps: bool) -> Program:
     """The program whose differentiable body is that of ``every``."""
     own = replace(given, lets=given.lets.apart())
     given, every = own, own if every is given else every
@@ -98,11 +103,10 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None) -> Pro
     def plain(outputs: Collection[str]) -> Program:
         return _backward(every, lines, precision.has_products, (), outputs, {})
 
-    alone = at_hand is not None or not has_forward_mode(line.code for line in lines)
+    keeps = keeps and at_hand is None
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
-    made = _in_orders(
-        given, outputs, first, plain, {} if alone else forward.offered, every is given
-    )
+    offered = forward.offered if keeps else {}
+    made = _in_orders(given, outputs, first, plain, offered, every is given)
     if made.statistics:
         said = {given.lets.say(name): name for name in forward.offered}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])

@@ -1,8 +1,9 @@
-"""Small tensors that a forward computes and a backward reads: means, norms, logarithms of sums.
+"""What a forward computes and a backward reads: statistics of rows, and matrix products.
 
-A statistic has fewer axes than what it is a reduction of, so that keeping it costs little memory
-and saves a pass over what is large. It has no gradient of its own: where the backward is itself
-differentiated, it is computed again.
+A statistic (a mean, a norm, the logarithm of a sum) has fewer axes than what it is a reduction of,
+so that keeping it costs little memory and saves a pass over what is large. A contraction of two
+tensors takes more work than memory. Neither has a gradient of its own: where the backward is
+itself differentiated, it is computed again.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class Statistics:
 
 
 def offered(given: Given, scope: Scope) -> dict[str, Value]:
-    """The statistics among what a forward has computed, by name."""
+    """The statistics and contractions among what a forward has computed, by name."""
     found = dict(scope.results)
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
     for s in scope.statements:
         let = given.lets.get(s.name)
-        if let is not None and s.name not in given.op.outputs and _is_statistic(let):
+        if let is not None and s.name not in given.op.outputs and _is_kept(let):
             if let.access in whole:
                 # It is an output.
                 continue
@@ -60,10 +61,25 @@ def offered(given: Given, scope: Scope) -> dict[str, Value]:
     return {name: replace(value, code=Name(name)) for name, value in found.items()}
 
 
-def _is_statistic(let: Let) -> bool:
-    """Whether the definition reduces what has more axes."""
+def _is_kept(let: Let) -> bool:
+    """Whether to compute it again costs more than to keep it."""
     if let.dtype != "float" or let.compared:
         return False
+    return _is_statistic(let) or _is_contraction(let)
+
+
+def _is_statistic(let: Let) -> bool:
+    """Whether the definition reduces what has more axes."""
     reduces = let.kind != "sum" or any(isinstance(t, Term) and t.binders for t in walk(let.body))
     most = max((len(free_indices(a)) for a in accesses(let.body)), default=0)
     return reduces and len(let.formals) < most
+
+
+def _is_contraction(let: Let) -> bool:
+    """Whether the definition sums what reads two tensors at each position."""
+    if let.kind != "sum":
+        return False
+    sums = (t for t in walk(let.body) if isinstance(t, Term) and t.binders)
+    return any(
+        len({a for a in accesses(t) if not free_indices(a).isdisjoint(t.binders)}) > 1 for t in sums
+    )

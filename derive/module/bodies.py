@@ -213,6 +213,12 @@ def outcome_of(program: Program) -> str:
     return "result" if "output" in (*program.outputs, *program.statistics) else "output"
 
 
+def may_be_none(program: Program) -> bool:
+    """Whether zeros would be made for the cotangents of what has none."""
+    given = [cotangent for _, cotangent in program.cotangents if cotangent is not None]
+    return len(given) == 1 and len(_cotangents(program)) > 1
+
+
 def _setup(op: Operation, program: Program) -> list[str]:
     """The lines of setup_context: parameters and shapes on ctx, tensors saved."""
     saved = {s.name for s in program.saved}
@@ -231,6 +237,8 @@ def _setup(op: Operation, program: Program) -> list[str]:
         lines.append(f"{program.outputs[0]} = {outcome_of(program)}")
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
+    if may_be_none(program):
+        lines.append("ctx.set_materialize_grads(False)")
     lines += [s for line in program.setup for s in assigned(line, 8)]
     if product:
         lines += called("ctx.low = _of_product(", floats_of(op), ")", 8)
@@ -282,6 +290,9 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
     """The lines of backward, which hands over where no graph of it is wanted."""
     program = variant.program
     lines = []
+    if may_be_none(program):
+        (cotangent,) = (c for _, c in program.cotangents if c is not None)
+        lines += [f"if {cotangent} is None:", f"    {_no_gradient(op)}"]
     if program.first_order:
         lines += called("if _alone(", _cotangents(program), "):", 8)
         name = _first_name(op, variant.option)
@@ -330,6 +341,11 @@ def _body(
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     results += ["None" for p in op.parameters if not isinstance(p, Choice)]
     return [*lines, *returned(results, indent)]
+
+
+def _no_gradient(op: Operation) -> str:
+    """What returns None for each argument."""
+    return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"
 
 
 def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:

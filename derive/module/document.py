@@ -42,6 +42,15 @@ def blocks_of(text: str) -> str | None:
     return None if found is None else found[1]
 
 
+LEAST = "Inputs and outputs alone are saved for the backward."
+"""The line of a module that computes all else again."""
+
+
+def saves_least(text: str) -> bool:
+    """Whether a module, given as its text, saves inputs and outputs alone."""
+    return re.search(rf"^{LEAST}$", text, re.MULTILINE) is not None
+
+
 def kernels_of(programs: Iterable[Program]) -> dict[str, str]:
     """The fused kernels that programs call, each with the equation that it computes."""
     found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
@@ -54,10 +63,11 @@ def document(
     tangents: Sequence[Tangents] = (),
     kernels: Mapping[str, str] | None = None,
     blocks: str | None = None,
+    least: bool = False,
 ) -> Doc:
     """What a reader of the module needs to know, formulas first; kernels by their names.
 
-    ``blocks`` is the index that is taken in blocks.
+    ``blocks`` is the index that is taken in blocks; with ``least`` little is saved.
     """
     equations: dict[str, None] = {}
     for d in derivations:
@@ -65,6 +75,7 @@ def document(
     module = [title(op.name), ""]
     module += equations
     module += ["", schedule(blocks)] if blocks is not None else []
+    module += ["", LEAST] if least else []
     for d in derivations:
         module += ["", *_gradients(d)]
     for t in tangents:

@@ -15,6 +15,7 @@ from derive.module.bodies import (
     Variant,
     arguments,
     floats_of,
+    may_be_none,
     names_of,
     outcome_of,
     returned,
@@ -140,6 +141,9 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
     elif outputs:
         lines.append(f"{outputs[0]} = {outcome_of(program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
+    if may_be_none(program):
+        # A tangent that is not there is zeros.
+        lines.append("ctx.set_materialize_grads(True)")
     return [*lines, *called("ctx.save_for_forward(", tensors, ")", 8)]
 
 

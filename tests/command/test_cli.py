@@ -350,7 +350,7 @@ def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypat
 
 
 def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
-    def fails(op, blocks=None):
+    def fails(op, *_):
         if op.name == "bad":
             raise KeyError("within")
         return source(op)

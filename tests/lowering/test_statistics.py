@@ -61,3 +61,17 @@ def test_statistics_may_be_mapped_over(text):
 def test_what_saves_no_operation_is_not_kept():
     f = derive.load(derive.parse("op f(x[n,k]) -> y; y[n,k] = exp(x[n,k])/sum[j](exp(x[n,j]))"))
     assert kept(f, torch.randn(3, 4, requires_grad=True))[1] == []
+
+
+PRODUCT = "op f(x[n,k], w[k,m]) -> y\nh[n,m] = sum[k](x[n,k]*w[k,m])\ny[n] = max[m](tanh(h[n,m]))"
+
+
+def test_a_product_is_kept_unless_little_is_to_be():
+    op = derive.parse(PRODUCT)
+    x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    assert kept(derive.load(op), x, w)[1] == [(3, 4)]
+    y, others = kept(derive.load(op, save="least"), x, w)
+    assert others == []
+    asked = torch.autograd.grad(y.sin().sum(), (x, w))
+    expected = torch.autograd.grad((x @ w).tanh().amax(1).sin().sum(), (x, w))
+    torch.testing.assert_close(asked, expected)

@@ -60,8 +60,10 @@ CODE = {
     "op f(a[i,d], b[j,d], c[k]) -> y\n"
     "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": (
         [
-            "product = c.select(0, 0) * (torch.logsumexp(b, 1) + c.select(0, 0))",
+            "lse2 = torch.logsumexp(b, 1)",
+            "product = c.select(0, 0) * (lse2 + c.select(0, 0))",
             "y = torch.cat((c, torch.logsumexp(a, 1), product), 0)",
+            "return (y, lse2)",
         ],
         None,
     ),
