@@ -296,11 +296,17 @@ class Writer:
         return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
 
     def _unless(self, asked: Needs, code: Code, new: Code, place: int) -> Code | None:
-        """x op y where one of these gradients is asked for, else written over the operand.
+        """x op y or f(x) where one of these gradients is asked for, else written over x.
 
         Where they are, the operand stays as it is; where not, nothing reads it any more.
         """
-        if code is not self._whole or not isinstance(new, Binary):
+        if code is not self._whole:
+            return None
+        match new:
+            case Method(Name() as operand, name, ()) if torch_op(new).over == "_":
+                over = Method(operand, f"{name}_")
+                return Conditional(any_wanted(asked, self.places), new, over)
+        if not isinstance(new, Binary):
             return None
         parts = list(new.parts())
         other = parts[1 - place]
