@@ -220,7 +220,7 @@ class _BatchNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

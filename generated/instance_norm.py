@@ -229,7 +229,7 @@ class _InstanceNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

@@ -213,7 +213,7 @@ class _LayerNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
