@@ -108,7 +108,7 @@ def test_the_backward_reads_what_is_kept(text, monkeypatch):
 def test_a_map_is_kept_in_the_stead_of_what_it_is_of(of, names):
     head = "op f(x[n,k], w[k,m]) -> y\ns[n,m] = sum[k](x[n,k]*w[k,m])\np[n,m] = softmax[m](s[n,m])"
     op = derive.parse(f"{head}\ny[n] = {of}")
-    assert set(derive.derivation(op).saved) == {"x", "w", *names}
+    assert set(derive.derivation(op).saved) == {"x", "w", "y", *names}
     f = derive.load(op)
     x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, 4, requires_grad=True)
     assert kept(f, x, w)[1] == [(3, 4)]
