@@ -121,9 +121,15 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     if x.numel():
         weight = _weight_times(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
+        x, mean = _off_mean(x, mean, x.numel() // x.shape[1])
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
         return _with_scale(call(*given), scale)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _off_mean(x, mean, count):
+    """Elements and their mean; of one alone both as 0, from which a kernel rounds nothing."""
+    return (x - x, mean - mean) if count == 1 else (x, mean)
 
 
 def _weight_times(weight, scale, x, shape):

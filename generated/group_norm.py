@@ -167,9 +167,15 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
         weight = x.new_ones(c)
     weight = None if weight is None else weight.contiguous()
     sizes = (n, c, math.prod(x.shape[2:]), groups)
+    x, mean = _off_mean(x, mean, x.numel() // (n * groups))
     given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
     call = torch.ops.aten.native_group_norm_backward
     return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+
+
+def _off_mean(x, mean, count):
+    """Elements and their mean; of one alone both as 0, from which a kernel rounds nothing."""
+    return (x - x, mean - mean) if count == 1 else (x, mean)
 
 
 def _weight_times(weight, scale, x, shape):

@@ -114,6 +114,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
+    x, mean = _off_mean(x, mean, math.prod(shape))
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
         return _with_scale(grads, scale)
@@ -121,6 +122,11 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
     grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
     return _with_scale(grads, scale)
+
+
+def _off_mean(x, mean, count):
+    """Elements and their mean; of one alone both as 0, from which a kernel rounds nothing."""
+    return (x - x, mean - mean) if count == 1 else (x, mean)
 
 
 def _weight_times(weight, scale, x, shape):

@@ -24,6 +24,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
+    x, mean = _off_mean(x, mean, math.prod(shape))
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
         return _with_scale(grads, scale)
@@ -46,6 +47,7 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     if x.numel():
         weight = _weight_times(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
+        x, mean = _off_mean(x, mean, x.numel() // x.shape[1])
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
         return _with_scale(call(*given), scale)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
@@ -108,9 +110,15 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
         weight = x.new_ones(c)
     weight = None if weight is None else weight.contiguous()
     sizes = (n, c, math.prod(x.shape[2:]), groups)
+    x, mean = _off_mean(x, mean, x.numel() // (n * groups))
     given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
     call = torch.ops.aten.native_group_norm_backward
     return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+
+
+def _off_mean(x, mean, count):
+    """Elements and their mean; of one alone both as 0, from which a kernel rounds nothing."""
+    return (x - x, mean - mean) if count == 1 else (x, mean)
 
 
 def _weight_times(weight, scale, x, shape):
