@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from derive.notation.taught import teach
 
 if TYPE_CHECKING:
-    from derive.audit.judged import audit
+    from derive.auditing.judged import audit
     from derive.budget import limits
     from derive.check.comparison import Comparison, compare, compare_gradients
     from derive.errors import (
@@ -90,7 +90,7 @@ _HOMES = {
         "Composite Concat Holds Iverson LogSoftmax Softmax "
         "axis boolean choice group integer keep optional size"
     ),
-    "derive.audit.judged": "audit",
+    "derive.auditing.judged": "audit",
     "derive.budget": "limits",
     "derive.check.comparison": "Comparison compare compare_gradients",
     "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"

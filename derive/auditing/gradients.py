@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from derive.audit.forward import Subject
-from derive.audit.points import is_float, is_tensor, random_like
+from derive.auditing.forward import Subject
+from derive.auditing.points import is_float, is_tensor, random_like
 from derive.errors import DeriveError
 
 TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2}
@@ -140,9 +140,7 @@ def slope(
     return (4 * near - far) / 3
 
 
-def differences(
-    subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]
-) -> dict[int, Any]:
+def differences(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> dict[int, Any]:
     """The gradients by finite differences of the forward."""
     import torch
 

@@ -1,6 +1,6 @@
 """A gradient as a sum of terms, and each expression that differs from it in one thing.
 
-    a*(b + c) = a*b + a*c        Sum_k (b + c) = Sum_k b + Sum_k c
+a*(b + c) = a*b + a*c        Sum_k (b + c) = Sum_k b + Sum_k c
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from derive.audit.conditions import Found, Judge, runs, second_order, wrong_inputs
-from derive.audit.evidence import EXACT, Evidence
-from derive.audit.explain import explain
-from derive.audit.forward import Subject
-from derive.audit.gradients import (
+from derive.auditing.conditions import Found, Judge, runs, second_order, wrong_inputs
+from derive.auditing.evidence import EXACT, Evidence
+from derive.auditing.explain import explain
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import (
     TOLERANCES,
     Outcome,
     check_forward,
@@ -20,11 +20,11 @@ from derive.audit.gradients import (
     outcome,
     raw_of,
 )
-from derive.audit.model import Model
-from derive.audit.operation import model_of, torch_function
-from derive.audit.points import Classes, by_size, classes, is_float, is_tensor, resized
-from derive.audit.report import Report, Row
-from derive.audit.smallest import counterexample
+from derive.auditing.model import Model
+from derive.auditing.operation import model_of, torch_function
+from derive.auditing.points import Classes, by_size, classes, is_float, is_tensor, resized
+from derive.auditing.report import Report, Row
+from derive.auditing.smallest import counterexample
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 
@@ -302,9 +302,7 @@ class _Audit:
             wrong[n].append(found.text)
 
     def _judged(self) -> list[str]:
-        shapes = {
-            tuple(tuple(a.shape) for a in o.args if is_tensor(a)) for o in self.outcomes
-        }
+        shapes = {tuple(tuple(a.shape) for a in o.args if is_tensor(a)) for o in self.outcomes}
         return [f"{len(self.points)} points of {len(shapes)} shapes"]
 
     def _counterexample(self, n: int) -> str:
@@ -339,4 +337,3 @@ def _or(call: Callable[..., Any], *args: Any) -> Any:
         return call(*args)
     except Exception:
         return None
-

@@ -14,11 +14,11 @@ import numpy as np
 
 from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
 from derive.algebra.interpret import Array
-from derive.audit.evidence import Evidence, has_inverse_sizes
-from derive.audit.model import Model
-from derive.audit.scales import as_number, as_product
-from derive.audit.terms import Change, changes, multiples, replacements, terms
-from derive.audit.wording import described, scaled
+from derive.auditing.evidence import Evidence, has_inverse_sizes
+from derive.auditing.model import Model
+from derive.auditing.scales import as_number, as_product
+from derive.auditing.terms import Change, changes, multiples, replacements, terms
+from derive.auditing.wording import described, scaled
 
 _MOST_TERMS = 10
 _MOST_CHANGES = 3000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from fractions import Fraction
 
 from derive.algebra.expr import Expr, Num, Pow, num
-from derive.audit.terms import Change
+from derive.auditing.terms import Change
 
 
 def scaled(

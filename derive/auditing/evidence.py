@@ -11,9 +11,9 @@ import numpy as np
 
 from derive.algebra.expr import Expr, Index, Pow, Size, num, walk
 from derive.algebra.interpret import Array
-from derive.audit.gradients import Outcome
-from derive.audit.model import Model, Values
-from derive.audit.points import is_tensor
+from derive.auditing.gradients import Outcome
+from derive.auditing.model import Model, Values
+from derive.auditing.points import is_tensor
 from derive.report.result import Formula
 
 EXACT = 1e-6

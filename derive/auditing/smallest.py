@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from derive.audit.conditions import runs
-from derive.audit.forward import Subject
-from derive.audit.gradients import cotangents_of, near, outcome
-from derive.audit.points import by_size, classes, is_tensor, resized
+from derive.auditing.conditions import runs
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import cotangents_of, near, outcome
+from derive.auditing.points import by_size, classes, is_tensor, resized
 
 
 def counterexample(

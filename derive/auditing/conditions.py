@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from derive.audit.forward import Subject
-from derive.audit.gradients import Outcome, near, outcome, right_gradients, slope
-from derive.audit.points import Point, broadcasts, edges, flags, is_float, is_tensor, layouts
+from derive.auditing.forward import Subject
+from derive.auditing.gradients import Outcome, near, outcome, right_gradients, slope
+from derive.auditing.points import Point, broadcasts, edges, flags, is_float, is_tensor, layouts
 
 _FAR = 1e-3
 
@@ -74,9 +74,7 @@ class Judge:
             return
         try:
             cotangents = self.cotangents(self.subject, point.args)
-            made = outcome(
-                self.subject, point.args, cotangents, copied=copied or self.copied
-            )
+            made = outcome(self.subject, point.args, cotangents, copied=copied or self.copied)
         except Exception:
             return
         yield from self._told(made, point.condition, is_remark)
@@ -209,7 +207,9 @@ def _by_how_much(made: Outcome, n: int) -> str:
     if given.shape != right.shape:
         return f": it has the shape {list(given.shape)}, not {list(right.shape)}"
     if not bool(given.isfinite().all()):
-        return f": it has {'nan' if bool(given.isnan().any()) else 'inf'} where autograd's is finite"
+        return (
+            f": it has {'nan' if bool(given.isnan().any()) else 'inf'} where autograd's is finite"
+        )
     far = (given.double() - right.double()).abs().max()
     return f": it is off by {float(far):.3g}, where the largest is {float(right.abs().max()):.3g}"
 
@@ -239,10 +239,14 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
         if not roots:
             return [torch.zeros_like(w) for w in wrt]
         random = torch.Generator().manual_seed(5)
-        weights = [torch.randn(g.shape, generator=random, dtype=torch.float64) for g in first
-                   if g is not None]
-        total = sum((g * w).sum() for g, w in zip(
-            [g for g in first if g is not None], weights, strict=True))
+        weights = [
+            torch.randn(g.shape, generator=random, dtype=torch.float64)
+            for g in first
+            if g is not None
+        ]
+        total = sum(
+            (g * w).sum() for g, w in zip([g for g in first if g is not None], weights, strict=True)
+        )
         found = torch.autograd.grad(total, wrt, allow_unused=True)
         return [torch.zeros_like(w) if f is None else f for f, w in zip(found, wrt, strict=True)]
 

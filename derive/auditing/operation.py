@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from derive.audit.forward import Subject
-from derive.audit.model import Model
-from derive.audit.points import is_tensor
+from derive.auditing.forward import Subject
+from derive.auditing.model import Model
+from derive.auditing.points import is_tensor
 from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation
@@ -87,4 +87,3 @@ def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operat
     except Exception:
         return None
     return found if isinstance(found, Operation) else None
-
