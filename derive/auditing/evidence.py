@@ -39,10 +39,13 @@ class Evidence:
     @cached_property
     def given(self) -> list[Array]:
         """The hand-written gradient at each point, as autograd takes it."""
-        return [
-            np.zeros_like(r) if o.given.get(self.n) is None else _array(o.given[self.n])
-            for o, r in zip(self.outcomes, self.right, strict=True)
-        ]
+        found = []
+        for o, right in zip(self.outcomes, self.right, strict=True):
+            raw = None if o.raw is None or self.n >= len(o.raw) else o.raw[self.n]
+            given = o.given.get(self.n)
+            given = raw if given is None else given
+            found.append(np.zeros_like(right) if given is None else _array(given))
+        return found
 
     @cached_property
     def values(self) -> list[Values]:
@@ -147,8 +150,9 @@ class Evidence:
 def _letters(model: Model) -> dict[str, str]:
     """The letter that each extent is written with."""
     found: dict[str, str] = {}
-    every = [e for t in (*model.operation.inputs, *model.operation.equations) for e in t.axes]
-    for axis in every:
+    op = model.operation
+    every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
+    for axis in (a for axes in every for a in axes):
         for part in walk(axis):
             if isinstance(part, Index):
                 found.setdefault(part.extent, part.name)

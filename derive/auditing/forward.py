@@ -57,13 +57,13 @@ class Subject:
     def __post_init__(self) -> None:
         import torch
 
-        if not (inspect.isclass(self.function) and issubclass(self.function, _base())):
+        if not _is_function(self.function):
             raise DeriveError(
                 f"{self.function!r} is no torch.autograd.Function: give the class itself"
             )
-        if self.function.backward is torch.autograd.Function.backward and (
-            self.function.vjp is torch.autograd.Function.vjp
-        ):
+        base: Any = torch.autograd.Function
+        own: Any = self.function
+        if own.backward is base.backward and own.vjp is base.vjp:
             raise DeriveError(f"{self.name} has no backward to judge: it defines none")
 
     @property
@@ -149,10 +149,10 @@ def _is_float(value: Any) -> bool:
     return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
 
 
-def _base() -> Any:
+def _is_function(value: Any) -> bool:
     import torch
 
-    return torch.autograd.Function
+    return inspect.isclass(value) and issubclass(value, torch.autograd.Function)
 
 
 def _spread(parameters: Sequence[inspect.Parameter], count: int) -> tuple[str, ...]:

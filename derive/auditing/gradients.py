@@ -330,7 +330,7 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
 
     met = {64}
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -340,6 +340,6 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
                     met.add(torch.finfo(value.dtype).bits)
             return result
 
-    with Watch():
+    with Watch():  # type: ignore[no-untyped-call]
         outcome(subject, args, cotangents, right={})
     return max(16, min(met))

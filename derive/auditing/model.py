@@ -85,8 +85,9 @@ class Model:
 
     def letter(self, index: Index) -> str:
         """The letter that the operation writes for the index's extent."""
-        every = (*self.operation.inputs, *self.operation.equations)
-        for axis in (a for t in every for a in t.axes):
+        op = self.operation
+        every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
+        for axis in (a for axes in every for a in axes):
             for part in walk(axis):
                 if isinstance(part, Index) and part.extent == index.extent:
                     return part.name
