@@ -17,7 +17,15 @@ from derive.algebra.interpret import Array
 from derive.auditing.evidence import Evidence, has_inverse_sizes
 from derive.auditing.model import Model
 from derive.auditing.scales import as_number, as_product
-from derive.auditing.terms import Change, changes, multiples, replacements, terms
+from derive.auditing.terms import (
+    Change,
+    changes,
+    everywhere,
+    factors_left_out,
+    multiples,
+    replacements,
+    terms,
+)
 from derive.auditing.wording import described, scaled
 
 _MOST_TERMS = 10
@@ -26,24 +34,33 @@ _MOST_CHANGES = 3000
 
 def explain(evidence: Evidence) -> str:
     """What is wrong with the gradient; '' where no explanation is exact."""
-    found = _returned(evidence) or _as_a_whole(evidence)
-    if found or evidence.model is None:
-        return found
-    if evidence.formula is None:
-        return ""
-    return _by_shape(evidence) or _by_terms(evidence) or _by_changes(evidence)
+    found = _absent(evidence) or _as_a_whole(evidence) or _returned(evidence)
+    if not found and evidence.formula is not None:
+        found = _by_shape(evidence) or _by_terms(evidence) or _by_changes(evidence)
+    return found or _of_another(evidence, True)
 
 
 # ------------------------------------------------------- without a formula
 
 
-def _returned(evidence: Evidence) -> str:
-    """A gradient that is not there, or is that of another input, or is transposed."""
+def _raws(evidence: Evidence) -> list[Array | None]:
+    """What backward returns at each point."""
     n = evidence.n
     raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    if all(o.raw is not None for o in evidence.outcomes) and all(r is None for r in raws):
-        return "there is none: backward returns None for it"
-    made = [None if r is None else np.asarray(r.detach().cpu().double().numpy()) for r in raws]
+    return [None if r is None else np.asarray(r.detach().cpu().double().numpy()) for r in raws]
+
+
+def _absent(evidence: Evidence) -> str:
+    """No gradient at all."""
+    if any(o.raw is None for o in evidence.outcomes):
+        return ""
+    nothing = all(r is None for r in _raws(evidence))
+    return "there is none: backward returns None for it" if nothing else ""
+
+
+def _returned(evidence: Evidence) -> str:
+    """A gradient that is transposed, or that of another input."""
+    made = _raws(evidence)
     if any(r is None for r in made):
         return ""
     given = [r for r in made if r is not None]
@@ -55,10 +72,18 @@ def _returned(evidence: Evidence) -> str:
             for g, r in zip(given, evidence.right, strict=True)
         ):
             return f"it is transposed: its axes come in another order, permute{axes} mends it"
+    return _of_another(evidence, False)
+
+
+def _of_another(evidence: Evidence, is_right: bool) -> str:
+    """The gradient of another input, whose own is right or is not."""
+    n = evidence.n
     for other in evidence.outcomes[0].right:
-        rights = [o.right[other].detach().cpu().double().numpy() for o in evidence.outcomes]
-        if other != n and all(map(evidence.same, given, rights)):
-            return f"it is the gradient of {evidence.names[other]}: the order of the two is wrong"
+        mine = Evidence(other, evidence.names, evidence.cotangents, evidence.outcomes)
+        if other == n or not all(map(evidence.same, evidence.given, mine.right)):
+            continue
+        if all(map(evidence.same, mine.given, mine.right)) == is_right:
+            return f"it is the gradient of {evidence.names[other]}"
     return ""
 
 
@@ -98,11 +123,9 @@ def _by_shape(evidence: Evidence) -> str:
     """A sum over other indices than those of the formula."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
-    n = evidence.n
-    raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    if any(r is None for r in raws):
+    made = [r for r in _raws(evidence) if r is not None]
+    if len(made) < len(evidence.outcomes):
         return ""
-    made = [r.detach().cpu().double().numpy() for r in raws if r is not None]
     if all(m.shape == r.shape for m, r in zip(made, evidence.right, strict=True)):
         return ""
     body = model.opened(formula.body)
@@ -214,14 +237,16 @@ def _by_changes(evidence: Evidence) -> str:
 
     tried: set[Expr] = set()
     stages: list[tuple[Callable[[Expr], Iterator[Change]], list[Expr], bool]] = [
-        (changed, bodies, False),
-        (multiplied, bodies, False),
+        (factors_left_out, bodies, False),
+        (everywhere, bodies, False),
         (changed, bodies, True),
+        (multiplied, bodies, False),
         (multiplied, bodies, True),
+        (changed, bodies, False),
         (replaced, bodies, False),
         (replaced, bodies, True),
-        (changed, deep, False),
         (changed, deep, True),
+        (changed, deep, False),
         (replaced, deep, False),
     ]
     for make, of, apart in stages:
@@ -261,7 +286,7 @@ def _among(
                 tried.add(change.after)
             if evidence.fits(formula.axes, change.after, wanted):
                 where = f" in the term {evidence.shown(part)}" if len(parts) > 1 else ""
-                return described(change, evidence.shown, where)
+                return described(change, part, evidence.shown, where)
     return ""
 
 

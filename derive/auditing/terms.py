@@ -23,11 +23,12 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     Size,
+    free_indices,
     num,
     product_of,
     sum_of,
 )
-from derive.algebra.substitution import substitute
+from derive.algebra.substitution import fresh, replace, substitute
 
 _MOST = 24
 """Beyond so many terms a sum stays as it is."""
@@ -93,11 +94,32 @@ class Change:
         return Change(after, self.kind, self.parts)
 
 
-def changes(e: Expr, free: frozenset[Index], linear: bool = True) -> Iterator[Change]:
+def factors_left_out(e: Expr) -> Iterator[Change]:
+    """e without one of its own factors, or with it twice."""
+    if isinstance(e, Mul):
+        yield from changes(e, frozenset(), is_deep=False)
+
+
+def everywhere(e: Expr) -> Iterator[Change]:
+    """e with 1 for one of the tensors that it reads."""
+    found: dict[Expr, None] = {}
+    _collect(e, found)
+    names = [access.tensor for access in found if isinstance(access, Access)]
+    for access in found:
+        assert isinstance(access, Access)
+        if names.count(access.tensor) > 1:
+            name = access.tensor
+
+            def put(part: Expr, name: str = name) -> Expr | None:
+                return num(1) if isinstance(part, Access) and part.tensor == name else None
+
+            yield Change(replace(e, put), "everywhere", (access,))
+
+
+def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:
     """Every expression with one factor, term, sign, number, power or function other than e.
 
-    ``free`` has the indices that e may use; ``linear`` holds where e is a product or sum of the
-    whole, so that a factor left out of it is one of the formula.
+    ``free`` has the indices that e may use; what ``is_deep`` changes stands inside too.
     """
     match e:
         case Mul(args):
@@ -114,7 +136,7 @@ def changes(e: Expr, free: frozenset[Index], linear: bool = True) -> Iterator[Ch
                 yield Change(sum_of((*rest, product((num(-1), a)))), "sign", (a,))
         case Pow(base, Num(value)):
             for other in (value + 1, value - 1, value * 2, value / 2, -value):
-                if other not in (value, 0):
+                if other not in (value, 0, 1):
                     yield Change(Pow(base, Num(other)), "stands", (Pow(base, Num(other)), e))
             yield Change(base, "stands", (base, e))
         case Call(_, (a,)):
@@ -126,12 +148,12 @@ def changes(e: Expr, free: frozenset[Index], linear: bool = True) -> Iterator[Ch
         case Num(value) if value not in (0, 1, -1):
             for other in (Fraction(1), value * 2, value / 2, -value, value + 1, value - 1):
                 yield Change(Num(other), "stands", (Num(other), e))
-    if not isinstance(e, Num | Size | Index | Rel | Iverson | Delta | Access):
+    if is_deep and not isinstance(e, Num | Size | Index | Rel | Iverson | Delta | Access):
         yield from _inner(e, free)
 
 
 def _reductions(
-    e: Expr,
+    e: Reduce,
     kind: str,
     indices: tuple[Index, ...],
     body: Expr,
@@ -143,12 +165,25 @@ def _reductions(
     if condition is not None:
         yield Change(Reduce(kind, indices, body), "no condition", (condition, e))
     for i in indices:
+        left = tuple(other for other in indices if other is not i)
+        if not i.group:
+            inside = substitute(body, {i: num(0)})
+            yield Change(_left(e, left, inside), "first", (e,))
         for f in sorted(free, key=lambda index: index.name):
             if f.extent == i.extent and f.group == i.group:
-                left = tuple(other for other in indices if other is not i)
-                inside = substitute(body, {i: f})
-                after = Reduce(kind, left, inside, condition) if left else inside
-                yield Change(after, "no sum", (e,))
+                yield Change(_left(e, left, substitute(body, {i: f})), "no sum", (e,))
+                for g in free_indices(body) & free - {f}:
+                    new = fresh(g, (*free, *indices))
+                    inside = substitute(body, {i: f, g: new})
+                    after = Reduce(kind, (new, *left), inside, condition)
+                    yield Change(after, "other sum", (e, g))
+
+
+def _left(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
+    """The reduction over the indices that are left."""
+    if left:
+        return Reduce(e.kind, left, body, e.condition)
+    return body if e.condition is None else Mul((Iverson(e.condition), body))
 
 
 def _inner(e: Expr, free: frozenset[Index]) -> Iterator[Change]:
@@ -211,21 +246,15 @@ def multiples(
                 yield Change(product((e, factor)), "factor more", (factor,))
     if isinstance(e, Reduce) and e.kind in ("sum", "mean"):
         for change in multiples(e.body, free | frozenset(e.indices), axes, names):
-            if not (free >= _indices(change.parts[0])):
+            if not (free >= free_indices(change.parts[0])):
                 yield change.inside(Reduce(e.kind, e.indices, change.after, e.condition))
     if isinstance(e, Mul):
         for n, part in enumerate(e.args):
             if isinstance(part, Reduce):
                 for change in multiples(part, free, axes, names):
-                    if not (free >= _indices(change.parts[0])):
+                    if not (free >= free_indices(change.parts[0])):
                         rest = (*e.args[:n], change.after, *e.args[n + 1 :])
                         yield change.inside(product(rest))
-
-
-def _indices(e: Expr) -> frozenset[Index]:
-    from derive.algebra.expr import free_indices
-
-    return free_indices(e)
 
 
 def _placed(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from fractions import Fraction
 
-from derive.algebra.expr import Expr, Num, Pow, num
+from derive.algebra.expr import Expr, Num, Pow, num, walk
 from derive.auditing.terms import Change
 
 
@@ -44,8 +44,8 @@ def _of_sizes(text: str, sizes: Collection[str]) -> bool:
     return all(part.rstrip("²").lstrip("√") in sizes for part in text.split("·"))
 
 
-def described(change: Change, shown: Callable[[Expr], str], where: str) -> str:
-    """A change of a formula."""
+def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: str) -> str:
+    """A change of the right formula."""
     first = shown(change.parts[0])
     match change.kind:
         case "no factor":
@@ -56,9 +56,20 @@ def described(change: Change, shown: Callable[[Expr], str], where: str) -> str:
             return f"the sign of {first} is wrong{where}"
         case "factor twice" | "factor more":
             factor = change.parts[0]
-            if isinstance(factor, Pow) and factor.exponent is num(-1):
-                return f"the factor 1/{shown(factor.base)} is too many{where}"
+            if isinstance(factor, Pow) and isinstance(factor.exponent, Num):
+                power = -factor.exponent.value
+                inverse: Expr = factor.base if power == 1 else Pow(factor.base, Num(power))
+                if factor.exponent.value < 0 and not _divides(factor.base, right):
+                    return f"the factor {shown(inverse)} is missing{where}"
+                if factor.exponent is num(-1):
+                    return f"the factor 1/{shown(factor.base)} is too many{where}"
             return f"the factor {first} is too many{where}"
+        case "other sum":
+            return f"the sum in {first} is over the axis of {shown(change.parts[1])}{where}"
+        case "first":
+            return f"the sum is missing: only the first term of {first} is taken{where}"
+        case "everywhere":
+            return f"the factor {first} is missing in every term"
         case "no sum":
             return f"the sum is missing: only one term of {first} is taken{where}"
         case "no condition":
@@ -67,3 +78,14 @@ def described(change: Change, shown: Callable[[Expr], str], where: str) -> str:
     if isinstance(change.parts[0], Num):
         return f"the number {first} stands where {second} should{where}"
     return f"{first} stands where {second} should{where}"
+
+
+def _divides(base: Expr, e: Expr) -> bool:
+    """Whether e has a negative power of the base."""
+    return any(
+        isinstance(part, Pow)
+        and part.base is base
+        and isinstance(part.exponent, Num)
+        and part.exponent.value < 0
+        for part in walk(e)
+    )
