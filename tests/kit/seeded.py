@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 
-import right
+from kit import functions
 
 
 def seeded(function, old, new):
@@ -11,6 +11,6 @@ def seeded(function, old, new):
     source = textwrap.dedent(inspect.getsource(function))
     head, found, tail = source.rpartition(old)
     assert found, f"{function.__name__} has no {old!r}"
-    names = dict(vars(right))
+    names = dict(vars(functions))
     exec(head + new + tail, names)
     return names[function.__name__]

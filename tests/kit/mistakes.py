@@ -4,7 +4,7 @@ input whose gradient is wrong, and what the report says of it.
 ``None`` as what is said: that it is wrong is enough, no explanation is asked.
 """
 
-from right import (
+from kit.functions import (
     Attention,
     Bilinear,
     CrossEntropy,
