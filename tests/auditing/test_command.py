@@ -94,7 +94,8 @@ def test_what_cannot_be_judged_is_an_error(folder, name, said):
 def test_the_fixture_fails_a_test_with_the_report(folder):
     (folder / "conftest.py").write_text("from derive.auditing.fixture import derive_audit\n")
     (folder / "test_products.py").write_text(
-        "import torch\nfrom products import Product, Wrong\n\nARGS = torch.randn(3), torch.randn(3)\n"
+        "import torch\nfrom products import Product, Wrong\n\n"
+        "ARGS = torch.randn(3), torch.randn(3)\n"
         "def test_right(derive_audit):\n    derive_audit(Product, *ARGS)\n\n"
         "def test_wrong(derive_audit):\n    derive_audit(Wrong, *ARGS)\n"
     )
