@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import Expr, Index, Pow, Size, num, walk
+from derive.algebra.expr import Expr, Index, Num, Pow, Size, walk
 from derive.algebra.interpret import Array
 from derive.auditing.gradients import Outcome
 from derive.auditing.model import Model, Values
@@ -43,7 +43,7 @@ class Evidence:
         for o, right in zip(self.outcomes, self.right, strict=True):
             raw = None if o.raw is None or self.n >= len(o.raw) else o.raw[self.n]
             given = o.given.get(self.n)
-            given = raw if given is None else given
+            given = raw if given is None and is_tensor(raw) else given
             found.append(np.zeros_like(right) if given is None else _array(given))
         return found
 
@@ -162,7 +162,10 @@ def _letters(model: Model) -> dict[str, str]:
 def has_inverse_sizes(e: Expr) -> bool:
     """Whether e divides by a size."""
     return any(
-        isinstance(part, Pow) and isinstance(part.base, Size) and part.exponent is num(-1)
+        isinstance(part, Pow)
+        and isinstance(part.base, Size)
+        and isinstance(part.exponent, Num)
+        and part.exponent.value < 0
         for part in walk(e)
     )
 

@@ -16,6 +16,7 @@ from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
 from derive.algebra.interpret import Array
 from derive.auditing.evidence import Evidence, has_inverse_sizes
 from derive.auditing.model import Model
+from derive.auditing.points import is_tensor
 from derive.auditing.scales import as_number, as_product
 from derive.auditing.terms import (
     Change,
@@ -27,6 +28,7 @@ from derive.auditing.terms import (
     terms,
 )
 from derive.auditing.wording import described, scaled
+from derive.report.result import Formula
 
 _MOST_TERMS = 10
 _MOST_CHANGES = 3000
@@ -47,14 +49,15 @@ def _raws(evidence: Evidence) -> list[Array | None]:
     """What backward returns at each point."""
     n = evidence.n
     raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    return [None if r is None else np.asarray(r.detach().cpu().double().numpy()) for r in raws]
+    return [np.asarray(r.detach().cpu().double().numpy()) if is_tensor(r) else None for r in raws]
 
 
 def _absent(evidence: Evidence) -> str:
     """No gradient at all."""
     if any(o.raw is None for o in evidence.outcomes):
         return ""
-    nothing = all(r is None for r in _raws(evidence))
+    n = evidence.n
+    nothing = all(o.raw[n : n + 1] == (None,) for o in evidence.outcomes if o.raw is not None)
     return "there is none: backward returns None for it" if nothing else ""
 
 
@@ -221,8 +224,10 @@ def _by_changes(evidence: Evidence) -> str:
         return ""
     free = free_indices_of(formula.axes)
     bodies = list(dict.fromkeys((formula.body, model.opened(formula.body))))
-    deep = [model.written_out(b) for b in bodies]
-    deep = list(dict.fromkeys(b for b in (*deep, *map(model.written_out, deep)) if b not in bodies))
+    near = [b for b in map(model.outputs_opened, bodies) if b not in bodies]
+    once = list(map(model.written_out, bodies))
+    every = (*near, *once, *map(model.written_out, once))
+    deep = list(dict.fromkeys(b for b in every if b not in bodies))
     axes = evidence.values[0].axes
     names = [n for n in axes if n in evidence.values[0].known and n not in _adjoints(model)]
 
@@ -248,12 +253,38 @@ def _by_changes(evidence: Evidence) -> str:
         (changed, deep, True),
         (changed, deep, False),
         (replaced, deep, False),
+        (everywhere, deep, False),
     ]
     for make, of, apart in stages:
         for body in of:
             found = _among(evidence, make, body, apart, tried)
             if found:
                 return found
+    return _by_definitions(evidence, [*bodies, *near])
+
+
+def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
+    """A name of the operation that backward computes anew, and otherwise than forward."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    every = (*model.derived.equations, *model.derived.definitions)
+    for definition in every:
+        if definition.name in model.operation.outputs:
+            continue
+        if not all(isinstance(a, Index) for a in definition.axes):
+            continue
+        free = free_indices_of(definition.axes)
+        for change in changes(definition.body, free):
+            other = Formula(definition.name, definition.axes, change.after)
+            for body in bodies:
+                after = model.with_definition(body, other)
+                if after is not body and evidence.fits(formula.axes, after, evidence.given):
+
+                    def shown(e: Expr, axes: Sequence[Expr] = definition.axes) -> str:
+                        return model.shown(e, axes)
+
+                    where = f" in {definition.name}"
+                    return described(change, definition.body, shown, where)
     return ""
 
 

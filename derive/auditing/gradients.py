@@ -34,6 +34,8 @@ class Outcome:
     def shape_error(self, n: int) -> str:
         """Why the engine refuses the shape of a gradient; '' where it does not."""
         raw = None if self.raw is None or n >= len(self.raw) else self.raw[n]
+        if raw is not None and not is_tensor(raw):
+            return f"backward returns {type(raw).__name__} for it, not a tensor"
         if raw is None or n not in self.right or _expands(self.right[n].shape, raw.shape):
             return ""
         return f"it has the shape {list(raw.shape)}, not {list(self.right[n].shape)}"

@@ -270,7 +270,7 @@ class _Audit:
             if n not in self._wrong(made):
                 continue
             right, given = made.right[n], made.given.get(n)
-            given = torch.zeros_like(right) if given is None else given
+            given = torch.zeros_like(right) if given is None else given.detach()
             if given.shape != right.shape:
                 break
             shape = list(right.shape)
@@ -299,7 +299,9 @@ class _Audit:
     def _note(self, found: Found, wrong: dict[int, list[str]]) -> None:
         numbers = list(wrong) if found.n is None else [found.n]
         for n in numbers:
-            wrong[n].append(found.text)
+            # One set of inputs that need a gradient says it for all sets.
+            if not ("where only" in found.text and any("where only" in t for t in wrong[n])):
+                wrong[n].append(found.text)
 
     def _judged(self) -> list[str]:
         shapes = {tuple(tuple(a.shape) for a in o.args if is_tensor(a)) for o in self.outcomes}

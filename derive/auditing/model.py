@@ -119,9 +119,18 @@ class Model:
     def written_out(self, e: Expr) -> Expr:
         """e with the equations and definitions that are read on plain axes written out, once."""
         d = self.derived
-        outputs = set(self.operation.outputs)
         every = (*d.equations, *d.definitions)
-        return self._opened(e, {f.name: f for f in every if f.name not in outputs}, deep=False)
+        return self._opened(e, {f.name: f for f in every}, deep=False)
+
+    def outputs_opened(self, e: Expr) -> Expr:
+        """e with the outputs that it reads written out."""
+        outputs = self.operation.outputs
+        known = {f.name: f for f in self.derived.equations if f.name in outputs}
+        return self._opened(e, known, deep=False)
+
+    def with_definition(self, e: Expr, definition: Formula) -> Expr:
+        """e with one name standing for something else."""
+        return self._opened(e, {definition.name: definition}, deep=False)
 
     def _opened(self, e: Expr, known: Mapping[str, Formula], deep: bool = True) -> Expr:
         def opened(part: Expr) -> Expr | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 from derive.algebra.expr import (
     Access,
@@ -30,6 +31,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.substitution import fresh, replace, substitute
 
+_MOST_FACTORS = 8
 _MOST = 24
 """Beyond so many terms a sum stays as it is."""
 
@@ -101,19 +103,22 @@ def factors_left_out(e: Expr) -> Iterator[Change]:
 
 
 def everywhere(e: Expr) -> Iterator[Change]:
-    """e with 1 for one of the tensors that it reads."""
+    """e with 1, or the inverse, for one of the tensors that it reads."""
     found: dict[Expr, None] = {}
     _collect(e, found)
     names = [access.tensor for access in found if isinstance(access, Access)]
     for access in found:
         assert isinstance(access, Access)
         if names.count(access.tensor) > 1:
-            name = access.tensor
+            name, kinds = access.tensor, (("everywhere", 0), ("divided everywhere", -1))
+            for kind, power in kinds:
 
-            def put(part: Expr, name: str = name) -> Expr | None:
-                return num(1) if isinstance(part, Access) and part.tensor == name else None
+                def put(part: Expr, name: str = name, power: int = power) -> Expr | None:
+                    if not isinstance(part, Access) or part.tensor != name:
+                        return None
+                    return Pow(part, num(power)) if power else num(1)
 
-            yield Change(replace(e, put), "everywhere", (access,))
+                yield Change(replace(e, put), kind, (access,))
 
 
 def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:
@@ -129,6 +134,13 @@ def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[C
                 else:
                     yield Change(product((*args[:n], *args[n + 1 :])), "no factor", (a,))
                     yield Change(product((*args, a)), "factor twice", (a,))
+                    if not isinstance(a, Pow | Size | Iverson | Delta):
+                        inverse = Pow(a, num(-1))
+                        yield Change(product((*args, inverse, inverse)), "divided", (a,))
+            for many in (2, 3):
+                for chosen in combinations(args, many) if many < len(args) <= _MOST_FACTORS else ():
+                    rest = tuple(a for a in args if a not in chosen)
+                    yield Change(product(rest), "no factor", chosen)
         case Add(args):
             for n, a in enumerate(args):
                 rest = (*args[:n], *args[n + 1 :])
@@ -177,6 +189,9 @@ def _reductions(
                     inside = substitute(body, {i: f, g: new})
                     after = Reduce(kind, (new, *left), inside, condition)
                     yield Change(after, "other sum", (e, g))
+                    if isinstance(g, Index) and not g.group and not i.group:
+                        ratio = (Size(i.extent), Pow(Size(g.extent), num(-1)))
+                        yield Change(product((*ratio, after)), "other mean", (e, g))
 
 
 def _left(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
