@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from derive.notation.taught import teach
 
 if TYPE_CHECKING:
+    from derive.auditing.judged import audit
     from derive.budget import limits
     from derive.check.comparison import Comparison, compare, compare_gradients
     from derive.errors import (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         "Softmax",
         "SpecError",
         "VerificationError",
+        "audit",
         "axis",
         "boolean",
         "choice",
@@ -88,6 +90,7 @@ _HOMES = {
         "Composite Concat Holds Iverson LogSoftmax Softmax "
         "axis boolean choice group integer keep optional size"
     ),
+    "derive.auditing.judged": "audit",
     "derive.budget": "limits",
     "derive.check.comparison": "Comparison compare compare_gradients",
     "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"

@@ -62,6 +62,7 @@ ROOMS = (
     ("catalog",),
     ("pipeline",),
     ("check",),
+    ("auditing",),
     ("command",),
     ("__main__",),
     ("generated",),

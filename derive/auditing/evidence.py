@@ -1,0 +1,174 @@
+"""What a hand-written gradient is held against: its values and the right ones at several points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from derive.algebra.expr import Expr, Index, Num, Pow, Size, walk
+from derive.algebra.interpret import Array
+from derive.auditing.gradients import Outcome
+from derive.auditing.model import Model, Values
+from derive.auditing.points import is_tensor
+from derive.report.result import Formula
+
+EXACT = 1e-6
+_PLACES = 3
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The gradient in argument ``n`` at independent points."""
+
+    n: int
+    names: tuple[str, ...]
+    cotangents: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    model: Model | None = None
+    tolerance: float = EXACT
+
+    @cached_property
+    def right(self) -> list[Array]:
+        """The right gradient at each point."""
+        return [_array(o.right[self.n]) for o in self.outcomes]
+
+    @cached_property
+    def given(self) -> list[Array]:
+        """The hand-written gradient at each point, as autograd takes it."""
+        found = []
+        for o, right in zip(self.outcomes, self.right, strict=True):
+            raw = None if o.raw is None or self.n >= len(o.raw) else o.raw[self.n]
+            given = o.given.get(self.n)
+            given = raw if given is None and is_tensor(raw) else given
+            found.append(np.zeros_like(right) if given is None else _array(given))
+        return found
+
+    @cached_property
+    def values(self) -> list[Values]:
+        """The operation's values at each point."""
+        assert self.model is not None
+        return [Values(self.model, o.args, o.cotangents) for o in self.outcomes]
+
+    @cached_property
+    def formula(self) -> Formula | None:
+        """The derived gradient; None where there is none, or it is not autograd's."""
+        if self.model is None:
+            return None
+        name = self.model.inputs(self.outcomes[0].args).get(self.n)
+        found = self.model.derived.gradients.get(name or "")
+        if found is None:
+            return None
+        for values, right in zip(self.values, self.right, strict=True):
+            filled = values.filled(found.axes, found.body)
+            if filled.shape != right.shape or not self.same(filled, right):
+                return None
+        return found
+
+    def shown(self, e: Expr) -> str:
+        """A part of the formula as text, its bound letters told apart from those of the left."""
+        assert self.model is not None
+        formula = self.formula
+        return self.model.shown(e, () if formula is None else formula.axes)
+
+    def same(self, a: Array, b: Array) -> bool:
+        """Whether two arrays are equal but for rounding."""
+        if a.shape != b.shape or not np.isfinite(a).all():
+            return False
+        scale = max(float(np.abs(b).max(initial=0.0)), 1e-2)
+        return bool(np.abs(a - b).max(initial=0.0) <= self.tolerance * scale)
+
+    @cached_property
+    def places(self) -> list[list[tuple[int, ...]]]:
+        """Where a candidate is asked first: the largest differences."""
+        found = []
+        for given, right in zip(self.given, self.right, strict=True):
+            order = np.argsort(-np.abs(given - right), axis=None)
+            flat = [*order[:_PLACES], *order[-1:]]
+            found.append([tuple(map(int, np.unravel_index(p, right.shape))) for p in flat])
+        return found
+
+    def fits(self, axes: Sequence[Expr], body: Expr, wanted: Sequence[Array]) -> bool:
+        """Whether the expression has these values at every point."""
+        try:
+            with np.errstate(all="ignore"):
+                for values, places, array in zip(self.values, self.places, wanted, strict=True):
+                    scale = max(float(np.abs(array).max(initial=0.0)), 1e-2)
+                    for place in places:
+                        found = values.at(axes, place, body)
+                        if not abs(found - array[place]) <= self.tolerance * scale:
+                            return False
+                return all(
+                    self.same(values.filled(axes, body), array)
+                    for values, array in zip(self.values, wanted, strict=True)
+                )
+        except (ValueError, IndexError, KeyError, ArithmeticError, TypeError, AssertionError):
+            return False
+
+    @cached_property
+    def sizes(self) -> dict[str, list[float]]:
+        """Sizes by name at every point; those of the operation's letters where it is known."""
+        found: dict[str, list[float]] = {}
+        if self.model is not None:
+            names = _letters(self.model)
+            for extent in self.values[0].sizes:
+                every = [v.sizes[extent] for v in self.values]
+                if extent in names and all(isinstance(s, int) for s in every):
+                    found[f"size({names[extent]})"] = [float(s) for s in every]  # type: ignore[arg-type]
+        else:
+            for n, arg in enumerate(self.outcomes[0].args):
+                for axis in range(arg.ndim if is_tensor(arg) else 0):
+                    sizes = [float(o.args[n].shape[axis]) for o in self.outcomes]
+                    if sizes not in found.values():
+                        found[f"{self.names[n]}.shape[{axis}]"] = sizes
+        less = {f"({name} − 1)": [s - 1 for s in sizes] for name, sizes in found.items()}
+        return {**found, **less}
+
+    @cached_property
+    def numbers(self) -> dict[str, list[float]]:
+        """Tensors of one element and numbers that differ between the points, by name."""
+        found: dict[str, list[float]] = {}
+        first = self.outcomes[0]
+        for n, arg in enumerate(first.args):
+            every = [o.args[n] for o in self.outcomes]
+            if is_tensor(arg) and arg.is_floating_point() and not arg.ndim:
+                found[self.names[n]] = [float(a) for a in every]
+        for n, given in enumerate(first.cotangents):
+            if given is not None and not given.ndim:
+                found[self.cotangents[n]] = [float(o.cotangents[n]) for o in self.outcomes]
+        return found
+
+    @property
+    def symbols(self) -> Mapping[str, Sequence[float]]:
+        """What a ratio may be made of."""
+        return {**self.sizes, **self.numbers}
+
+
+def _letters(model: Model) -> dict[str, str]:
+    """The letter that each extent is written with."""
+    found: dict[str, str] = {}
+    op = model.operation
+    every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
+    for axis in (a for axes in every for a in axes):
+        for part in walk(axis):
+            if isinstance(part, Index):
+                found.setdefault(part.extent, part.name)
+    return found
+
+
+def has_inverse_sizes(e: Expr) -> bool:
+    """Whether e divides by a size."""
+    return any(
+        isinstance(part, Pow)
+        and isinstance(part.base, Size)
+        and isinstance(part.exponent, Num)
+        and part.exponent.value < 0
+        for part in walk(e)
+    )
+
+
+def _array(tensor: Any) -> Array:
+    return np.asarray(tensor.detach().cpu().double().numpy())

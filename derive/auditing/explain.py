@@ -1,0 +1,330 @@
+"""Why a gradient is wrong: the first explanation that is exact at every point, or none.
+
+With right = Sum_k T_k, the hand-written gradient is fitted by
+
+    a*right,  Sum_k a_k*T_k,  right with one factor, term, sign, number or function changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations
+
+import numpy as np
+
+from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
+from derive.algebra.interpret import Array
+from derive.auditing.evidence import Evidence, has_inverse_sizes
+from derive.auditing.model import Model
+from derive.auditing.points import is_tensor
+from derive.auditing.scales import as_number, as_product
+from derive.auditing.terms import (
+    Change,
+    changes,
+    everywhere,
+    factors_left_out,
+    multiples,
+    replacements,
+    terms,
+)
+from derive.auditing.wording import described, scaled
+from derive.report.result import Formula
+
+_MOST_TERMS = 10
+_MOST_CHANGES = 3000
+
+
+def explain(evidence: Evidence) -> str:
+    """What is wrong with the gradient; '' where no explanation is exact."""
+    found = _absent(evidence) or _as_a_whole(evidence) or _returned(evidence)
+    if not found and evidence.formula is not None:
+        found = _by_shape(evidence) or _by_terms(evidence) or _by_changes(evidence)
+    return found or _of_another(evidence, True)
+
+
+# ------------------------------------------------------- without a formula
+
+
+def _raws(evidence: Evidence) -> list[Array | None]:
+    """What backward returns at each point."""
+    n = evidence.n
+    raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
+    return [np.asarray(r.detach().cpu().double().numpy()) if is_tensor(r) else None for r in raws]
+
+
+def _absent(evidence: Evidence) -> str:
+    """No gradient at all."""
+    if any(o.raw is None for o in evidence.outcomes):
+        return ""
+    n = evidence.n
+    nothing = all(o.raw[n : n + 1] == (None,) for o in evidence.outcomes if o.raw is not None)
+    return "there is none: backward returns None for it" if nothing else ""
+
+
+def _returned(evidence: Evidence) -> str:
+    """A gradient that is transposed, or that of another input."""
+    made = _raws(evidence)
+    if any(r is None for r in made):
+        return ""
+    given = [r for r in made if r is not None]
+    if all(not g.any() for g in given):
+        return "it is 0"
+    for axes in permutations(range(given[0].ndim)):
+        if axes != tuple(range(given[0].ndim)) and all(
+            g.ndim == len(axes) and evidence.same(g.transpose(axes), r)
+            for g, r in zip(given, evidence.right, strict=True)
+        ):
+            return f"it is transposed: its axes come in another order, permute{axes} mends it"
+    return _of_another(evidence, False)
+
+
+def _of_another(evidence: Evidence, is_right: bool) -> str:
+    """The gradient of another input, whose own is right or is not."""
+    n = evidence.n
+    for other in evidence.outcomes[0].right:
+        mine = Evidence(other, evidence.names, evidence.cotangents, evidence.outcomes)
+        if other == n or not all(map(evidence.same, evidence.given, mine.right)):
+            continue
+        if all(map(evidence.same, mine.given, mine.right)) == is_right:
+            return f"it is the gradient of {evidence.names[other]}"
+    return ""
+
+
+def _as_a_whole(evidence: Evidence) -> str:
+    """The right gradient times a number, sizes or a scalar."""
+    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+        return ""
+    ratios = []
+    for given, right in zip(evidence.given, evidence.right, strict=True):
+        square = float((right * right).sum())
+        if not square:
+            return ""
+        ratio = float((given * right).sum()) / square
+        if not evidence.same(ratio * right, given):
+            return ""
+        ratios.append(ratio)
+    body = None if evidence.formula is None else evidence.formula.body
+    return _ratio(evidence, ratios, body, "")
+
+
+def _ratio(evidence: Evidence, ratios: Sequence[float], body: Expr | None, where: str) -> str:
+    """What a ratio says: '' where it is no product of what is at hand."""
+    number = as_number(ratios)
+    if number == 1:
+        return ""
+    text = None if number is not None else as_product(ratios, evidence.symbols)
+    if number is None and text is None:
+        return ""
+    inverse = body is not None and has_inverse_sizes(body)
+    return scaled(number, text, frozenset(evidence.sizes), inverse, where)
+
+
+# ------------------------------------------------------------- with terms
+
+
+def _by_shape(evidence: Evidence) -> str:
+    """A sum over other indices than those of the formula."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    made = [r for r in _raws(evidence) if r is not None]
+    if len(made) < len(evidence.outcomes):
+        return ""
+    if all(m.shape == r.shape for m, r in zip(made, evidence.right, strict=True)):
+        return ""
+    body = model.opened(formula.body)
+    free = [a for a in formula.axes if isinstance(a, Index)]
+    factors = body.args if isinstance(body, Mul) else (body,)
+    for at, part in enumerate(factors):
+        if not (isinstance(part, Reduce) and part.kind == "sum" and part.condition is None):
+            continue
+        rest = (*factors[:at], part.body, *factors[at + 1 :])
+        whole = Mul(rest) if len(rest) > 1 else rest[0]
+        every = [*free, *part.indices]
+        for axes in permutations(every, made[0].ndim):
+            summed = tuple(i for i in every if i not in axes)
+            for left in {summed, ()}:
+                inside = Reduce("sum", left, whole) if left else whole
+                if not free_indices(inside) <= set(axes):
+                    continue
+                filled = (v.filled(axes, inside) for v in evidence.values)
+                if all(map(evidence.same, filled, made)):
+                    return _summed(model, part.indices, left, axes)
+    return ""
+
+
+def _summed(
+    model: Model, right: Sequence[Index], given: Sequence[Index], axes: Sequence[Index]
+) -> str:
+    def letters(indices: Sequence[Index]) -> str:
+        return ", ".join(model.letter(i) for i in indices)
+
+    if not given:
+        return f"the sum over {letters(right)} is missing"
+    return f"the sum is over {letters(given)}; it should be over {letters(right)}"
+
+
+def _by_terms(evidence: Evidence) -> str:
+    """The hand-written gradient as a sum of the terms with other coefficients."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+        return ""
+    for body in dict.fromkeys((formula.body, model.opened(formula.body))):
+        parts = terms(body)
+        if not 2 <= len(parts) <= _MOST_TERMS:
+            continue
+        arrays = [[v.filled(formula.axes, t) for t in parts] for v in evidence.values]
+        for many in range(1, min(len(parts), 4) + 1):
+            for chosen in combinations(range(len(parts)), many):
+                found = _subset(evidence, parts, arrays, chosen)
+                if found:
+                    return found
+    return ""
+
+
+def _subset(
+    evidence: Evidence, parts: Sequence[Expr], arrays: list[list[Array]], chosen: Sequence[int]
+) -> str:
+    """What is wrong with these terms, if nothing else is."""
+    model = evidence.model
+    assert model is not None
+    every = []
+    for given, right, values in zip(evidence.given, evidence.right, arrays, strict=True):
+        matrix = np.stack([values[k].ravel() for k in chosen], axis=1)
+        if matrix.shape[0] < len(chosen) + (len(chosen) > 1):
+            return ""
+        found, _, rank, _ = np.linalg.lstsq(matrix, (given - right).ravel(), rcond=1e-9)
+        if rank < len(chosen) or not evidence.same(
+            (matrix @ found).reshape(right.shape) + right, given
+        ):
+            return ""
+        every.append(found + 1)
+    told = []
+    for at, k in enumerate(chosen):
+        ratios = [float(coefficients[at]) for coefficients in every]
+        text = _ratio(evidence, ratios, parts[k], f" in the term {evidence.shown(parts[k])}")
+        if as_number(ratios) == 0:
+            text = f"the term {evidence.shown(parts[k])} is missing"
+        elif as_number(ratios) == -1:
+            text = f"the sign of the term {evidence.shown(parts[k])} is wrong"
+        if not text:
+            return ""
+        told.append(text)
+    return "; ".join(told)
+
+
+# ----------------------------------------------------------- with changes
+
+
+def _by_changes(evidence: Evidence) -> str:
+    """The first change of the formula, or of one of its terms, that gives this gradient."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+        return ""
+    free = free_indices_of(formula.axes)
+    bodies = list(dict.fromkeys((formula.body, model.opened(formula.body))))
+    near = [b for b in map(model.outputs_opened, bodies) if b not in bodies]
+    once = list(map(model.written_out, bodies))
+    every = (*near, *once, *map(model.written_out, once))
+    deep = list(dict.fromkeys(b for b in every if b not in bodies))
+    axes = evidence.values[0].axes
+    names = [n for n in axes if n in evidence.values[0].known and n not in _adjoints(model)]
+
+    def multiplied(e: Expr) -> Iterator[Change]:
+        return multiples(e, free, axes, names)
+
+    def changed(e: Expr) -> Iterator[Change]:
+        return changes(e, free)
+
+    def replaced(e: Expr) -> Iterator[Change]:
+        return replacements(e, axes, names)
+
+    tried: set[Expr] = set()
+    stages: list[tuple[Callable[[Expr], Iterator[Change]], list[Expr], bool]] = [
+        (factors_left_out, bodies, False),
+        (everywhere, bodies, False),
+        (changed, bodies, True),
+        (multiplied, bodies, False),
+        (multiplied, bodies, True),
+        (changed, bodies, False),
+        (replaced, bodies, False),
+        (replaced, bodies, True),
+        (changed, deep, True),
+        (changed, deep, False),
+        (replaced, deep, False),
+        (everywhere, deep, False),
+    ]
+    for make, of, apart in stages:
+        for body in of:
+            found = _among(evidence, make, body, apart, tried)
+            if found:
+                return found
+    return _by_definitions(evidence, [*bodies, *near])
+
+
+def _by_definitions(evidence: Evidence, bodies: Sequence[Expr]) -> str:
+    """A name of the operation that backward computes anew, and otherwise than forward."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    every = (*model.derived.equations, *model.derived.definitions)
+    for definition in every:
+        if definition.name in model.operation.outputs:
+            continue
+        if not all(isinstance(a, Index) for a in definition.axes):
+            continue
+        free = free_indices_of(definition.axes)
+        for change in changes(definition.body, free):
+            other = Formula(definition.name, definition.axes, change.after)
+            for body in bodies:
+                after = model.with_definition(body, other)
+                if after is not body and evidence.fits(formula.axes, after, evidence.given):
+
+                    def shown(e: Expr, axes: Sequence[Expr] = definition.axes) -> str:
+                        return model.shown(e, axes)
+
+                    where = f" in {definition.name}"
+                    return described(change, definition.body, shown, where)
+    return ""
+
+
+def _among(
+    evidence: Evidence,
+    make: Callable[[Expr], Iterator[Change]],
+    body: Expr,
+    apart: bool,
+    tried: set[Expr],
+) -> str:
+    """The first fitting change of body, or with ``apart`` of one of its terms."""
+    formula, model = evidence.formula, evidence.model
+    assert formula is not None and model is not None
+    parts = terms(body) if apart else (body,)
+    if apart and len(parts) < 2 and parts[0] is body:
+        return ""
+    for part in parts:
+        wanted = evidence.given
+        if apart:
+            own = [v.filled(formula.axes, part) for v in evidence.values]
+            wanted = [
+                g - r + t for g, r, t in zip(evidence.given, evidence.right, own, strict=True)
+            ]
+        for count, change in enumerate(make(part)):
+            if count > _MOST_CHANGES:
+                break
+            if not apart:
+                if change.after in tried:
+                    continue
+                tried.add(change.after)
+            if evidence.fits(formula.axes, change.after, wanted):
+                where = f" in the term {evidence.shown(part)}" if len(parts) > 1 else ""
+                return described(change, part, evidence.shown, where)
+    return ""
+
+
+def _adjoints(model: Model) -> set[str]:
+    return {f.name for f in model.derived.adjoints}
+
+
+def free_indices_of(axes: Sequence[Expr]) -> frozenset[Index]:
+    """The indices of a left side."""
+    return frozenset().union(*map(free_indices, axes)) if axes else frozenset()

@@ -1,0 +1,167 @@
+"""Runs of a person's Function: its forward under autograd, and its own backward by the engine.
+
+The forward runs with a stand-in for ``ctx``, so that autograd differentiates what it computes and
+the hand-written backward takes no part in it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from derive.errors import DeriveError
+
+
+class Context:
+    """What a forward may ask of ``ctx``, without any effect on autograd."""
+
+    def __init__(self, needs_input_grad: Sequence[bool] = ()) -> None:
+        self.needs_input_grad = tuple(needs_input_grad)
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keeps the tensors, as torch does."""
+        self.saved_tensors = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Notes the inputs that the forward changes."""
+        self.dirty = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Forward mode takes no part."""
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Seen on the outputs of the Function itself."""
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Of the backward alone."""
+
+
+def tensors_of(result: Any) -> tuple[Any, ...]:
+    """The outputs of a forward as a tuple."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A Function class, and the torch function that says what its forward is."""
+
+    function: Any
+    reference: Callable[..., Any] | None = None
+    dtype: Any = None
+    """The only dtype that its kernels take, where they do not take float64."""
+
+    def __post_init__(self) -> None:
+        import torch
+
+        if not _is_function(self.function):
+            raise DeriveError(
+                f"{self.function!r} is no torch.autograd.Function: give the class itself"
+            )
+        base: Any = torch.autograd.Function
+        own: Any = self.function
+        if own.backward is base.backward and own.vjp is base.vjp:
+            raise DeriveError(f"{self.name} has no backward to judge: it defines none")
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return str(self.function.__name__)
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether forward takes no ctx, and setup_context does."""
+        import torch
+
+        return self.function.setup_context is not torch.autograd.Function.setup_context
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of forward's first arguments."""
+        parameters = list(inspect.signature(self.function.forward).parameters.values())
+        if not self.has_setup:
+            parameters = parameters[1:]
+        return _spread(parameters, count)
+
+    def cotangents(self, count: int) -> tuple[str, ...]:
+        """The names that backward gives to its cotangents."""
+        backward = inspect.unwrap(self.function.backward)
+        return _spread(list(inspect.signature(backward).parameters.values())[1:], count)
+
+    def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs of the forward, or of the reference, by torch operations under autograd."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.manual_seed(0)
+            if self.reference is not None:
+                return tensors_of(self.reference(*args))
+            return self._own(args)
+
+    def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs of the person's forward."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self._cast_back(self._own(self._cast(args)))
+
+    def _cast(self, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments in the one dtype that is taken."""
+        if self.dtype is None:
+            return args
+        return [a.to(self.dtype) if _is_float(a) else a for a in args]
+
+    def _cast_back(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.dtype is None:
+            return outputs
+        return tuple(o.double() if _is_float(o) else o for o in outputs)
+
+    def changes_inputs(self, args: Sequence[Any]) -> bool:
+        """Whether the forward marks an input as changed in place."""
+        context = Context()
+        copies = [a.detach().clone() if hasattr(a, "detach") else a for a in self._cast(args)]
+        if self.has_setup:
+            result = self.function.forward(*copies)
+            self.function.setup_context(context, tuple(copies), result)
+        else:
+            self.function.forward(context, *copies)
+        return bool(context.dirty)
+
+    def _own(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        if self.has_setup:
+            return tensors_of(self.function.forward(*args))
+        needs = [getattr(a, "requires_grad", False) for a in args]
+        return tensors_of(self.function.forward(Context(needs), *args))
+
+    def applied(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs of the Function as it is used, its own backward behind them."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.manual_seed(0)
+            return self._cast_back(tensors_of(self.function.apply(*self._cast(args))))
+
+
+def _is_float(value: Any) -> bool:
+    return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
+
+
+def _is_function(value: Any) -> bool:
+    import torch
+
+    return inspect.isclass(value) and issubclass(value, torch.autograd.Function)
+
+
+def _spread(parameters: Sequence[inspect.Parameter], count: int) -> tuple[str, ...]:
+    """The names of so many arguments; those that ``*args`` takes are numbered."""
+    found: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            found += [f"{parameter.name}[{n}]" for n in range(count - len(found))]
+        else:
+            found.append(parameter.name)
+    found += [f"argument {n}" for n in range(len(found), count)]
+    return tuple(found[:count])

@@ -1,0 +1,206 @@
+"""The operation that a forward is: its derived gradients, and their values by loops at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, walk
+from derive.algebra.interpret import Array, Machine
+from derive.algebra.substitution import replace, substitute
+from derive.auditing.points import is_float, is_tensor
+from derive.check import oracle
+from derive.notation.operation import Operation
+from derive.pipeline import derivation
+from derive.report.result import Derivation, Formula
+from derive.show.formula import equation, sides
+
+
+@dataclass(frozen=True)
+class Model:
+    """An operation whose inputs are the tensors among a forward's arguments, in order."""
+
+    operation: Operation
+    names: tuple[str, ...]
+    """Of the forward's arguments."""
+    cotangents: tuple[str, ...]
+    """As the person's backward names them, for the outputs in order."""
+    option: str | None = None
+    places: tuple[int, ...] = ()
+    """The numbers of the arguments that are tensors."""
+
+    @cached_property
+    def derived(self) -> Derivation:
+        """Its derivation."""
+        return derivation(self.operation, self.option)
+
+    def inputs(self, args: Sequence[Any]) -> dict[int, str]:
+        """The operation's name of each tensor argument: the same name, or the one in its place."""
+        named = [t.name for t in self.operation.inputs]
+        if all(self.names[n] in named for n in self.places):
+            known = {n: self.names[n] for n in self.places}
+        else:
+            known = dict(zip(self.places, named, strict=False))
+        return {n: name for n, name in known.items() if is_tensor(args[n])}
+
+    def parameters(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The values of parameters that forward has under the same name."""
+        known = {p.name for p in self.operation.parameters}
+        return {
+            name: a
+            for name, a in zip(self.names, args, strict=True)
+            if name in known and not is_tensor(a)
+        }
+
+    def axis_class(self, args: Sequence[Any]) -> dict[tuple[int, int], str]:
+        """The letter of (argument, axis), where every axis of the tensor is one letter."""
+        axes = {t.name: t.axes for t in self.operation.inputs}
+        found = {}
+        for n, name in self.inputs(args).items():
+            if len(axes[name]) == args[n].ndim:
+                for at, axis in enumerate(axes[name]):
+                    if isinstance(axis, Index) and not axis.group:
+                        found[n, at] = axis.extent
+        return found
+
+    @cached_property
+    def _said(self) -> dict[str, str]:
+        taken = {e.name for e in self.operation.equations}
+        taken |= {t.name for t in self.operation.inputs}
+        given = [name for _, name in self.derived.cotangents]
+        outputs = [o for o, _ in self.derived.cotangents]
+        order = [self.operation.outputs.index(o) for o in outputs]
+        found = {}
+        for name, at in zip(given, order, strict=True):
+            if at < len(self.cotangents) and self.cotangents[at] not in taken:
+                found[name] = self.cotangents[at]
+        inputs = [t.name for t in self.operation.inputs]
+        if not all(self.names[n] in inputs for n in self.places):
+            for n, name in zip(self.places, inputs, strict=False):
+                if self.names[n] not in taken:
+                    found[name] = self.names[n]
+        return found
+
+    def letter(self, index: Index) -> str:
+        """The letter that the operation writes for the index's extent."""
+        op = self.operation
+        every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
+        for axis in (a for axes in every for a in axes):
+            for part in walk(axis):
+                if isinstance(part, Index) and part.extent == index.extent:
+                    return part.name
+        return index.name
+
+    def shown(self, e: Expr, axes: Sequence[Expr] = ()) -> str:
+        """The expression as text beside these axes, cotangents under the person's names."""
+        return sides("", axes, self._spoken(e), "unicode")[1]
+
+    def formulas(self) -> list[str]:
+        """What is derived: the names that it reads, then every gradient."""
+        d = self.derived
+        every = (*d.definitions, *d.adjoints, *d.gradients.values())
+        return [equation(f.name, f.axes, self._spoken(f.body)) for f in every]
+
+    def _spoken(self, e: Expr) -> Expr:
+        def named(part: Expr) -> Expr | None:
+            if isinstance(part, Access) and part.tensor in self._said:
+                inside = tuple(self._spoken(p) for p in part.positions)
+                return Access(self._said[part.tensor], inside)
+            return None
+
+        return replace(e, named)
+
+    def opened(self, e: Expr) -> Expr:
+        """e with adjoints that have a name written out."""
+        return self._opened(e, {f.name: f for f in self.derived.adjoints})
+
+    def written_out(self, e: Expr) -> Expr:
+        """e with the equations and definitions that are read on plain axes written out, once."""
+        d = self.derived
+        every = (*d.equations, *d.definitions)
+        return self._opened(e, {f.name: f for f in every}, deep=False)
+
+    def outputs_opened(self, e: Expr) -> Expr:
+        """e with the outputs that it reads written out."""
+        outputs = self.operation.outputs
+        known = {f.name: f for f in self.derived.equations if f.name in outputs}
+        return self._opened(e, known, deep=False)
+
+    def with_definition(self, e: Expr, definition: Formula) -> Expr:
+        """e with one name standing for something else."""
+        return self._opened(e, {definition.name: definition}, deep=False)
+
+    def _opened(self, e: Expr, known: Mapping[str, Formula], deep: bool = True) -> Expr:
+        def opened(part: Expr) -> Expr | None:
+            found = known.get(part.tensor) if isinstance(part, Access) else None
+            if found is None or not all(isinstance(a, Index) for a in found.axes):
+                return None
+            assert isinstance(part, Access)
+            mapping = {
+                a: p
+                for a, p in zip(found.axes, part.positions, strict=True)
+                if isinstance(a, Index)
+            }
+            inside = substitute(found.body, mapping)
+            return self._opened(inside, known) if deep else inside
+
+        return replace(e, opened)
+
+
+class Values:
+    """Everything of the operation at one point: tensors, definitions, cotangents, adjoints."""
+
+    def __init__(self, model: Model, args: Sequence[Any], cotangents: Sequence[Any]) -> None:
+        op, d = model.operation, model.derived
+        tensors: dict[str, Array | None] = {
+            name: args[n].detach().cpu().double().numpy()
+            if is_float(args[n])
+            else args[n].detach().cpu().numpy()
+            for n, name in model.inputs(args).items()
+        }
+        parameters = model.parameters(args)
+        run = oracle.ran(op, tensors, parameters)
+        self.machine: Machine = run.machine
+        self.sizes = dict(self.machine.sizes)
+        self.known: dict[str, Array] = self.machine.tensors  # type: ignore[assignment]
+        self.axes: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in op.inputs}
+        self.axes |= {e.name: e.axes for e in op.equations}
+        outputs = list(op.outputs)
+        for output, name in d.cotangents:
+            given = cotangents[outputs.index(output)]
+            shape = self.known[output].shape
+            self.known[name] = given.detach().cpu().double().numpy().reshape(shape)
+            self.axes[name] = self.axes[output]
+        for formula in (*d.definitions, *d.adjoints):
+            self.known[formula.name] = self.machine.fill(formula.axes, formula.body, "float")
+            self.axes[formula.name] = formula.axes
+
+    def filled(self, axes: Sequence[Expr], body: Expr) -> Array:
+        """The array of an expression."""
+        return self.machine.fill(axes, body, "float")
+
+    def at(self, axes: Sequence[Expr], place: Sequence[int], body: Expr) -> float:
+        """One element; axes are single indices, composites and constants."""
+        scope = self._scope(axes, place)
+        return float(self.machine.code(body)(scope))
+
+    def _scope(self, axes: Sequence[Expr], place: Sequence[int]) -> dict[Index, Any]:
+        scope: dict[Index, Any] = {}
+        at = list(place)
+        for axis in axes:
+            width = len(self.machine.shape(axis))
+            mine, at = at[:width], at[width:]
+            if isinstance(axis, Index):
+                scope[axis] = tuple(mine) if axis.group else mine[0]
+            elif isinstance(axis, Composite):
+                left = mine[0]
+                for part in reversed(axis.args):
+                    if isinstance(part, Index):
+                        size = self.machine.extent(part)
+                        scope[part] = left % size
+                        left //= size
+            else:
+                assert isinstance(axis, Num)
+        return scope

@@ -1,0 +1,89 @@
+"""The operation and the torch function that a forward is, from ``reference`` or by reading it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from derive.auditing.forward import Subject
+from derive.auditing.model import Model
+from derive.auditing.points import is_tensor
+from derive.check.reference import values
+from derive.errors import DeriveError
+from derive.notation.operation import Choice, Operation
+from derive.notation.text_form import parse
+
+Reference = Operation | str | Callable[..., Any] | None
+
+
+def operation_of(reference: Reference) -> Operation | None:
+    """The operation, where the reference is one."""
+    if isinstance(reference, str):
+        return parse(reference)
+    return reference if isinstance(reference, Operation) else None
+
+
+def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., Any] | None:
+    """The reference as a torch function of forward's arguments."""
+    op = operation_of(reference)
+    if op is None:
+        return reference if callable(reference) else None
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        model = Model(op, tuple(names), (), None, _places(args))
+        known = model.inputs(args)
+        if len(known) < len(model.places):
+            raise DeriveError(
+                f"{op.name} has {len(op.inputs)} inputs, but forward is given "
+                f"{len(model.places)} tensors; give the operation of this forward"
+            )
+        given = {name: args[n] for n, name in known.items()}
+        made = values(op, given, model.parameters(args))
+        return tuple(made[name] for name in op.outputs if name in made)
+
+    return run
+
+
+def _places(args: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(n for n, a in enumerate(args) if is_tensor(a))
+
+
+def model_of(
+    subject: Subject, args: Sequence[Any], names: tuple[str, ...], reference: Reference
+) -> Model | None:
+    """The operation with the person's names; None where the forward cannot be read."""
+    op = operation_of(reference) or _read(subject, args, names)
+    if op is None:
+        return None
+    cotangents = subject.cotangents(len(op.outputs))
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    option = None
+    if choice is not None and choice.name in names:
+        option = args[names.index(choice.name)]
+    return Model(op, names, cotangents, option, _places(args))
+
+
+def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | None:
+    """The operation that the forward, or the reference, is read as."""
+    import derive
+
+    read: Any = getattr(derive, "read_torch", None)
+    if read is None:
+        return None
+
+    def forward(*given: Any) -> Any:
+        made = subject.plain(given)
+        return made[0] if len(made) == 1 else made
+
+    plain = [n.isidentifier() for n in names]
+    if all(plain):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+    forward.__name__ = subject.name
+    try:
+        found = read(forward, *args)
+    except Exception:
+        return None
+    return found if isinstance(found, Operation) else None

@@ -1,0 +1,163 @@
+"""Where a Function is judged: its example inputs at other sizes, values, layouts and flags.
+
+An axis is resized with all the axes of its class: those of one letter where the operation is
+known, those of one size where it is not. New values are old ones, moved a little, so that they
+stay in the domain; an integer stays an index that is in bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Classes = Callable[[int, int, int], Hashable]
+"""The size class of (argument, axis, size)."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One call: its arguments, and in which way it differs from the examples ('' if in none)."""
+
+    args: tuple[Any, ...]
+    condition: str = ""
+
+
+def by_size(argument: int, axis: int, size: int) -> Hashable:
+    """Axes of one size are of one class."""
+    return size
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor."""
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def is_float(value: Any) -> bool:
+    """Whether it is a tensor that may have a gradient."""
+    return is_tensor(value) and value.is_floating_point()
+
+
+def classes(args: Sequence[Any], of: Classes) -> dict[Hashable, int]:
+    """The size of each class that is more than 1, in order of first use."""
+    found: dict[Hashable, int] = {}
+    for n, arg in enumerate(args):
+        if is_tensor(arg):
+            for axis, size in enumerate(arg.shape):
+                if size > 1:
+                    found.setdefault(of(n, axis, size), size)
+    return found
+
+
+def distinct(args: Sequence[Any], of: Classes, least: int) -> dict[Hashable, int]:
+    """Small sizes, each class another, in the order of the sizes that they had."""
+    old = classes(args, of)
+    order = sorted(old, key=lambda c: old[c])
+    return {c: least + n for n, c in enumerate(order)}
+
+
+def resized(
+    args: Sequence[Any], of: Classes, sizes: Mapping[Hashable, int], seed: int, whole: bool = False
+) -> tuple[Any, ...]:
+    """Arguments of these sizes in float64; with ``whole`` their values are small integers."""
+    import torch
+
+    random = torch.Generator().manual_seed(seed)
+    least = min([n for n in sizes.values() if n > 0], default=2)
+    made: list[Any] = []
+    for n, arg in enumerate(args):
+        if not is_tensor(arg):
+            made.append(arg)
+            continue
+        shape = [sizes.get(of(n, a, s), s) if s > 1 else s for a, s in enumerate(arg.shape)]
+        shrunk = any(new < old for new, old in zip(shape, arg.shape, strict=True))
+        count = torch.Size(shape).numel()
+        flat = arg.detach().cpu().reshape(-1)
+        places = torch.randint(max(1, flat.numel()), (count,), generator=random)
+        taken = flat[places] if flat.numel() else flat
+        if not arg.is_floating_point():
+            if shrunk and arg.dtype is not torch.bool:
+                taken = torch.where(taken >= 0, taken % least, taken)
+        elif whole:
+            sign = taken.double().sign()
+            values = torch.randint(1, 4, (count,), generator=random).double()
+            taken = torch.where(sign < 0, -values, values)
+        else:
+            moved = 1 + 0.4 * (torch.rand(count, generator=random, dtype=torch.float64) - 0.5)
+            taken = taken.double() * moved
+            if bool((taken == 0).all()):
+                taken = torch.randn(count, generator=random, dtype=torch.float64)
+        made.append(taken.reshape(shape).to(arg.device))
+    return tuple(made)
+
+
+def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
+    """A cotangent, or a direction."""
+    import torch
+
+    random = torch.Generator().manual_seed(seed)
+    if whole:
+        made = torch.randint(1, 4, tensor.shape, generator=random).to(tensor.dtype)
+    else:
+        made = torch.randn(tensor.shape, generator=random, dtype=torch.float64).to(tensor.dtype)
+    return made.to(tensor.device)
+
+
+def layouts(point: Point, names: Sequence[str]) -> Iterator[Point]:
+    """The same values, each float tensor in memory in another order."""
+    for way, change in (("transposed in memory", _transposed), ("every other element", _sparse)):
+        args = tuple(change(a) if is_float(a) else a for a in point.args)
+        yield Point(args, f"where inputs are not contiguous ({way})")
+
+
+def _transposed(tensor: Any) -> Any:
+    axes = tuple(reversed(range(tensor.ndim)))
+    return tensor.permute(axes).contiguous().permute(axes)
+
+
+def _sparse(tensor: Any) -> Any:
+    if not tensor.ndim:
+        return tensor
+    wide = tensor.repeat_interleave(2, dim=-1)
+    return wide[..., ::2]
+
+
+def flags(point: Point, names: Sequence[str]) -> Iterator[Point]:
+    """Other values of flags and numbers, and None for a tensor that may be left out."""
+    for n, (name, arg) in enumerate(zip(names, point.args, strict=True)):
+        others: list[Any] = []
+        if isinstance(arg, bool):
+            others = [not arg]
+        elif isinstance(arg, float) and arg not in (0.0, float("inf")):
+            others = [arg * 1.5]
+        elif is_float(arg) and n:
+            others = [None]
+        for other in others:
+            args = (*point.args[:n], other, *point.args[n + 1 :])
+            yield Point(args, f"where {name}={other}")
+
+
+def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
+    """One axis of one float tensor at size 1."""
+    for n, (name, arg) in enumerate(zip(names, point.args, strict=True)):
+        if is_float(arg):
+            for axis, size in enumerate(arg.shape):
+                if size > 1:
+                    one = arg.narrow(axis, 0, 1).clone()
+                    shape = list(one.shape)
+                    args = (*point.args[:n], one, *point.args[n + 1 :])
+                    yield Point(args, f"where {name} of shape {shape} broadcasts")
+
+
+def edges(point: Point, names: Sequence[str]) -> Iterator[Point]:
+    """Zeros, ties and large values."""
+
+    def every(change: Callable[[Any], Any], condition: str) -> Point:
+        return Point(tuple(change(a) if is_float(a) else a for a in point.args), condition)
+
+    yield every(lambda t: t.round(), "at whole numbers, where values tie")
+    yield every(lambda t: t * 0, "where all inputs are 0")
+    yield every(lambda t: t * 100, "where inputs are 100 times as large")
+    yield every(lambda t: t * 1000, "where inputs are 1000 times as large")

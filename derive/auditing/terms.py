@@ -1,0 +1,286 @@
+"""A gradient as a sum of terms, and each expression that differs from it in one thing.
+
+a*(b + c) = a*b + a*c        Sum_k (b + c) = Sum_k b + Sum_k c
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Delta,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    free_indices,
+    num,
+    product_of,
+    sum_of,
+)
+from derive.algebra.substitution import fresh, replace, substitute
+
+_MOST_FACTORS = 8
+_MOST = 24
+"""Beyond so many terms a sum stays as it is."""
+
+
+def terms(e: Expr) -> tuple[Expr, ...]:
+    """The terms of e, products distributed over sums."""
+    found = _terms(e)
+    return found if len(found) <= _MOST else (e,)
+
+
+def _terms(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Add(args):
+            return tuple(t for a in args for t in terms(a))
+        case Mul(args):
+            made: list[tuple[Expr, ...]] = [()]
+            for a in args:
+                made = [(*m, t) for m in made for t in terms(a)]
+                if len(made) > _MOST:
+                    return (e,)
+            return tuple(product(m) for m in made)
+        case Reduce("sum" | "mean", indices, body, condition):
+            return tuple(_reduced(e.kind, indices, t, condition) for t in terms(body))
+    return (e,)
+
+
+def _reduced(kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None) -> Expr:
+    """The reduction, numbers in front of it."""
+    if isinstance(body, Mul):
+        numbers = [a for a in body.args if isinstance(a, Num)]
+        if numbers:
+            rest = product_of([a for a in body.args if not isinstance(a, Num)])
+            return product((*numbers, Reduce(kind, indices, rest, condition)))
+    return Reduce(kind, indices, body, condition)
+
+
+def product(factors: Sequence[Expr]) -> Expr:
+    """The product, flat, its numbers one number in front."""
+    value, rest = Fraction(1), list[Expr]()
+    pending = list(reversed(factors))
+    while pending:
+        factor = pending.pop()
+        if isinstance(factor, Mul):
+            pending += reversed(factor.args)
+        elif isinstance(factor, Num):
+            value *= factor.value
+        else:
+            rest.append(factor)
+    return product_of(rest if value == 1 and rest else [Num(value), *rest])
+
+
+@dataclass(frozen=True)
+class Change:
+    """What stands in place of an expression, and how the two differ."""
+
+    after: Expr
+    kind: str
+    parts: tuple[Expr, ...] = ()
+
+    def inside(self, after: Expr) -> Change:
+        """The same change in a larger expression."""
+        return Change(after, self.kind, self.parts)
+
+
+def factors_left_out(e: Expr) -> Iterator[Change]:
+    """e without one of its own factors, or with it twice."""
+    if isinstance(e, Mul):
+        yield from changes(e, frozenset(), is_deep=False)
+
+
+def everywhere(e: Expr) -> Iterator[Change]:
+    """e with 1, or the inverse, for one of the tensors that it reads."""
+    found: dict[Expr, None] = {}
+    _collect(e, found)
+    names = [access.tensor for access in found if isinstance(access, Access)]
+    for access in found:
+        assert isinstance(access, Access)
+        if names.count(access.tensor) > 1:
+            name, kinds = access.tensor, (("everywhere", 0), ("divided everywhere", -1))
+            for kind, power in kinds:
+
+                def put(part: Expr, name: str = name, power: int = power) -> Expr | None:
+                    if not isinstance(part, Access) or part.tensor != name:
+                        return None
+                    return Pow(part, num(power)) if power else num(1)
+
+                yield Change(replace(e, put), kind, (access,))
+
+
+def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:
+    """Every expression with one factor, term, sign, number, power or function other than e.
+
+    ``free`` has the indices that e may use; what ``is_deep`` changes stands inside too.
+    """
+    match e:
+        case Mul(args):
+            for n, a in enumerate(args):
+                if isinstance(a, Num):
+                    yield Change(product((num(-1), e)), "sign", (e,))
+                else:
+                    yield Change(product((*args[:n], *args[n + 1 :])), "no factor", (a,))
+                    yield Change(product((*args, a)), "factor twice", (a,))
+                    if not isinstance(a, Pow | Size | Iverson | Delta):
+                        inverse = Pow(a, num(-1))
+                        yield Change(product((*args, inverse, inverse)), "divided", (a,))
+            for many in (2, 3):
+                for chosen in combinations(args, many) if many < len(args) <= _MOST_FACTORS else ():
+                    rest = tuple(a for a in args if a not in chosen)
+                    yield Change(product(rest), "no factor", chosen)
+        case Add(args):
+            for n, a in enumerate(args):
+                rest = (*args[:n], *args[n + 1 :])
+                yield Change(sum_of(rest), "no term", (a,))
+                yield Change(sum_of((*rest, product((num(-1), a)))), "sign", (a,))
+        case Pow(base, Num(value)):
+            for other in (value + 1, value - 1, value * 2, value / 2, -value):
+                if other not in (value, 0, 1):
+                    yield Change(Pow(base, Num(other)), "stands", (Pow(base, Num(other)), e))
+            yield Change(base, "stands", (base, e))
+        case Call(_, (a,)):
+            yield Change(a, "stands", (a, e))
+        case Iverson(condition) if isinstance(condition, Rel):
+            yield Change(num(1), "no factor", (e,))
+        case Reduce(kind, indices, body, condition):
+            yield from _reductions(e, kind, indices, body, condition, free)
+        case Num(value) if value not in (0, 1, -1):
+            for other in (Fraction(1), value * 2, value / 2, -value, value + 1, value - 1):
+                yield Change(Num(other), "stands", (Num(other), e))
+    if is_deep and not isinstance(e, Num | Size | Index | Rel | Iverson | Delta | Access):
+        yield from _inner(e, free)
+
+
+def _reductions(
+    e: Reduce,
+    kind: str,
+    indices: tuple[Index, ...],
+    body: Expr,
+    condition: Expr | None,
+    free: frozenset[Index],
+) -> Iterator[Change]:
+    if kind not in ("sum", "mean"):
+        return
+    if condition is not None:
+        yield Change(Reduce(kind, indices, body), "no condition", (condition, e))
+    for i in indices:
+        left = tuple(other for other in indices if other is not i)
+        if not i.group:
+            inside = substitute(body, {i: num(0)})
+            yield Change(_left(e, left, inside), "first", (e,))
+        for f in sorted(free, key=lambda index: index.name):
+            if f.extent == i.extent and f.group == i.group:
+                yield Change(_left(e, left, substitute(body, {i: f})), "no sum", (e,))
+                for g in free_indices(body) & free - {f}:
+                    new = fresh(g, (*free, *indices))
+                    inside = substitute(body, {i: f, g: new})
+                    after = Reduce(kind, (new, *left), inside, condition)
+                    yield Change(after, "other sum", (e, g))
+                    if isinstance(g, Index) and not g.group and not i.group:
+                        ratio = (Size(i.extent), Pow(Size(g.extent), num(-1)))
+                        yield Change(product((*ratio, after)), "other mean", (e, g))
+
+
+def _left(e: Reduce, left: tuple[Index, ...], body: Expr) -> Expr:
+    """The reduction over the indices that are left."""
+    if left:
+        return Reduce(e.kind, left, body, e.condition)
+    return body if e.condition is None else Mul((Iverson(e.condition), body))
+
+
+def _inner(e: Expr, free: frozenset[Index]) -> Iterator[Change]:
+    """Changes of one part of e."""
+    parts = e.parts()
+    for part in dict.fromkeys(parts):
+        if not isinstance(part, Expr) or isinstance(part, Index):
+            continue
+        if isinstance(e, Pow) and part is e.exponent:
+            continue
+        inner = free | frozenset(e.bound())
+        for change in changes(part, inner):
+
+            def put(p: Expr, old: Expr = part, new: Expr = change.after) -> Expr:
+                return new if p is old else p
+
+            yield change.inside(e.map(put))
+
+
+def replacements(
+    e: Expr, axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
+) -> Iterator[Change]:
+    """Each access of e in turn read from another tensor whose axes are the same."""
+    found: dict[Expr, None] = {}
+    _collect(e, found)
+    for access in found:
+        assert isinstance(access, Access)
+        own = tuple(map(_extent, axes.get(access.tensor, ())))
+        for name in names:
+            if name != access.tensor and tuple(map(_extent, axes[name])) == own:
+                other = Access(name, access.positions)
+                yield Change(_put(e, access, other), "stands", (other, access))
+
+
+def _collect(e: Expr, found: dict[Expr, None]) -> None:
+    if isinstance(e, Access):
+        found[e] = None
+    else:
+        for part in e.parts():
+            _collect(part, found)
+
+
+def _put(e: Expr, old: Expr, new: Expr) -> Expr:
+    return new if e is old else e.map(lambda part: _put(part, old, new))
+
+
+def _extent(axis: Expr) -> object:
+    return axis.extent if isinstance(axis, Index) else axis
+
+
+def multiples(
+    e: Expr, free: frozenset[Index], axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
+) -> Iterator[Change]:
+    """e with one factor more: a tensor on indices of e, its inverse, root or square."""
+    for name in names:
+        for positions in _placed(axes[name], free):
+            access = Access(name, positions)
+            for power in (1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2)):
+                factor = access if power == 1 else Pow(access, num(power))
+                yield Change(product((e, factor)), "factor more", (factor,))
+    if isinstance(e, Reduce) and e.kind in ("sum", "mean"):
+        for change in multiples(e.body, free | frozenset(e.indices), axes, names):
+            if not (free >= free_indices(change.parts[0])):
+                yield change.inside(Reduce(e.kind, e.indices, change.after, e.condition))
+    if isinstance(e, Mul):
+        for n, part in enumerate(e.args):
+            if isinstance(part, Reduce):
+                for change in multiples(part, free, axes, names):
+                    if not (free >= free_indices(change.parts[0])):
+                        rest = (*e.args[:n], change.after, *e.args[n + 1 :])
+                        yield change.inside(product(rest))
+
+
+def _placed(axes: Sequence[Expr], free: frozenset[Index]) -> Iterator[tuple[Expr, ...]]:
+    """The ways to read these axes at indices at hand, each index once."""
+    if not axes:
+        yield ()
+        return
+    first, rest = axes[0], axes[1:]
+    if not isinstance(first, Index):
+        return
+    for i in sorted(free, key=lambda index: index.name):
+        if i.extent == first.extent and i.group == first.group:
+            for others in _placed(rest, free - {i}):
+                yield (i, *others)

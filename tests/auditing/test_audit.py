@@ -1,0 +1,237 @@
+"""Right Functions are right, seeded mistakes are found and named, and nothing is named wrongly."""
+
+import re
+
+import pytest
+import torch
+from kit.functions import EXAMPLES, OPERATIONS, Linear, MeanSquares, Softmax, SumAndProduct
+from kit.mistakes import CONDITIONS, MISTAKES
+from kit.seeded import seeded
+
+import derive
+
+FUNCTIONS = pytest.mark.parametrize("function", EXAMPLES, ids=lambda f: f.__name__)
+
+
+def report_of(function, old, new, known=True):
+    reference = OPERATIONS[function] if known else None
+    return derive.audit(seeded(function, old, new), *EXAMPLES[function], reference=reference)
+
+
+def row_of(report, name):
+    return next(row for row in report.rows if row.input == name)
+
+
+@FUNCTIONS
+def test_a_right_function_is_right(function):
+    report = derive.audit(function, *EXAMPLES[function])
+    assert report.right, str(report)
+    assert all(row.right and not row.wrong for row in report.rows)
+
+
+@FUNCTIONS
+def test_a_right_function_is_right_beside_its_operation(function):
+    report = derive.audit(function, *EXAMPLES[function], reference=OPERATIONS[function])
+    assert report.right, str(report)
+
+
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), MISTAKES)
+def test_a_mistake_is_named(function, old, new, name, said):
+    report = report_of(function, old, new)
+    row = row_of(report, name)
+    assert not report.right and not row.right
+    assert said is None or re.search(said, row.wrong), row.wrong
+    assert row.wrong in str(report) and name in str(report)
+
+
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), MISTAKES)
+def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
+    report = report_of(function, old, new, known=False)
+    assert not row_of(report, name).right
+
+
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), CONDITIONS)
+def test_a_mistake_that_shows_under_one_condition_is_found(function, old, new, name, said):
+    row = row_of(report_of(function, old, new, known=False), name)
+    assert not row.right
+    assert re.search(said, row.wrong), row.wrong
+
+
+def test_other_inputs_of_a_wrong_function_are_right():
+    report = report_of(Linear, "grad_output @ weight", "-grad_output @ weight")
+    assert [row.right for row in report.rows] == [False, True, True]
+
+
+def test_the_counterexample_is_small_and_true():
+    report = report_of(MeanSquares, "2 * (pred", "(pred")
+    found = re.fullmatch(
+        r"pred = \[\[(.+)\]\], target = \[\[(.+)\]\], grad_out = (.+): "
+        r"backward gives \[\[(.+)\]\] for pred; it should be \[\[(.+)\]\]",
+        report.counterexample,
+    )
+    assert found, report.counterexample
+    pred, target, cotangent, given, right = map(float, found.groups())
+    assert given == cotangent * (pred - target)
+    assert right == 2 * cotangent * (pred - target)
+
+
+def test_the_derived_formula_is_in_the_person_s_names():
+    report = report_of(Softmax, "s * (g - inner)", "s * g")
+    assert "grad_x[n,c] = s[n,c]·(g[n,c] − Σ[c′] g[n,c′]·s[n,c′])" in report.formulas
+    assert report.formulas[0] in str(report)
+
+
+def test_names_of_inputs_are_those_of_forward():
+    reference = "op f(X[n,k], A[o,k], B[o]) -> y\ny[n,o] = sum[k](X[n,k]*A[o,k]) + B[o]"
+    wrong = seeded(Linear, "grad_output @ weight", "2 * grad_output @ weight")
+    report = derive.audit(wrong, *EXAMPLES[Linear], reference=reference)
+    assert [row.input for row in report.rows] == ["x", "weight", "bias"]
+    assert any("weight[o,k]" in text for text in report.formulas)
+
+
+def test_a_reference_function_stands_for_a_forward_that_autograd_does_not_see():
+    class Opaque(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return torch.from_numpy(x.detach().numpy() * w.detach().numpy())
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return g * w, -g * x
+
+    args = torch.randn(3), torch.randn(3)
+    for reference in (None, lambda x, w: x * w, "y[n] = x[n]*w[n]"):
+        report = derive.audit(Opaque, *args, reference=reference)
+        assert [(row.right, row.wrong) for row in report.rows] == [
+            (True, ""),
+            (False, "the sign is wrong"),
+        ]
+
+
+def test_a_forward_that_is_not_its_reference_cannot_be_judged():
+    with pytest.raises(derive.DeriveError, match="not what reference= computes"):
+        derive.audit(Softmax, *EXAMPLES[Softmax], reference=lambda x: x.exp())
+
+
+def test_a_forward_that_detaches_cannot_be_judged_by_itself():
+    class Through(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.detach()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * x
+
+    with pytest.raises(derive.DeriveError, match="give the function that is meant by reference="):
+        derive.audit(Through, torch.randn(3))
+    report = derive.audit(Through, torch.randn(3), reference=lambda x: x * x.detach())
+    assert report.right
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(derive.DeriveError, match=r"no torch\.autograd\.Function"):
+        derive.audit(torch.nn.Linear, torch.randn(3))
+    with pytest.raises(derive.DeriveError, match="example inputs"):
+        derive.audit(Softmax)
+
+
+def test_a_backward_of_too_few_gradients_is_wrong():
+    report = report_of(SumAndProduct, "return gs + gp * b, gs + gp * a", "return gs + gp * b")
+    assert not report.right
+    assert "backward returns 1 gradients where forward takes 2 arguments" in str(report)
+
+
+def test_a_backward_that_fails_is_wrong():
+    report = report_of(Softmax, "return s * (g - inner)", "return s * missing")
+    assert "backward fails: NameError" in report.rows[0].wrong
+
+
+def test_a_cotangent_that_is_none_is_asked_for():
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, first, second):
+            return first * 2 + second * 3
+
+    report = derive.audit(Two, torch.randn(3))
+    assert "where only output 0 is used" in report.rows[0].wrong
+
+
+def test_overflow_of_the_backward_alone_is_wrong():
+    class Softplus(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.nn.functional.softplus(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * x.exp() / (1 + x.exp())
+
+    report = derive.audit(Softplus, torch.tensor([1.0, -2.0, 0.5]))
+    assert "times as large: it has nan" in report.rows[0].wrong
+
+
+def test_another_slope_at_a_kink_is_a_remark():
+    class Relu(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clamp(min=0)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 0, g, 0)
+
+    report = derive.audit(Relu, torch.randn(6))
+    assert report.right
+    assert any("slope jumps" in text for text in report.remarks)
+
+
+def second_of(function, old="ctx", new="ctx"):
+    return derive.audit(seeded(function, old, new), *EXAMPLES[function]).second_order
+
+
+def test_the_second_backward():
+    from kit.functions import LayerNorm, Normalize
+
+    assert second_of(Linear) == "right"
+    assert second_of(LayerNorm) == "refused"
+    assert second_of(LayerNorm, "    @once_differentiable\n", "") in ("wrong", "constant")
+    assert second_of(Normalize) == "wrong"
+
+
+def test_a_forward_in_place_is_judged():
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3
+
+    report = derive.audit(Doubled, torch.randn(4))
+    assert report.rows[0].wrong.startswith("the factor 3/2 is too many")
+
+
+def test_the_fixed_module_has_the_right_gradient(tmp_path):
+    report = report_of(Softmax, "s * (g - inner)", "s * g")
+    path = tmp_path / "fixed.py"
+    path.write_text(report.fixed)
+    names = {}
+    exec(compile(report.fixed, str(path), "exec"), names)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(names["softmax"], (x,))
