@@ -49,7 +49,10 @@ def _raws(evidence: Evidence) -> list[Array | None]:
     """What backward returns at each point."""
     n = evidence.n
     raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    return [np.asarray(r.detach().cpu().double().numpy()) if is_tensor(r) else None for r in raws]
+    return [
+        np.asarray(r.detach().cpu().double().numpy()) if r is not None and is_tensor(r) else None
+        for r in raws
+    ]
 
 
 def _absent(evidence: Evidence) -> str:
