@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -17,15 +18,32 @@ _TOLERANCE = 1e-7
 
 def check(
     op: Operation,
+    functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+) -> None:
+    """A DeriveError where the generated function of ``op`` differs from a function.
+
+    Each of them is what ``op`` is for some values of its parameters.
+    """
+    from derive.pipeline import load
+
+    f = load(op)
+    for function, parameters in functions:
+        given_names = {p.name for p in op.parameters}
+        own = {k: v for k, v in parameters.items() if k in given_names}
+        _held(op, partial(f, **own), function, tensors, sizes, inputs)
+
+
+def _held(
+    op: Operation,
+    f: Callable[..., Any],
     function: Callable[..., Any],
     tensors: Mapping[str, Any],
     sizes: Sizes,
     inputs: Mapping[str, Value],
 ) -> None:
-    """A DeriveError where the generated function of ``op`` differs from the function."""
-    from derive.pipeline import load
-
-    f = load(op)
     held, silent = 0, None
     for given in _samples(tensors, sizes, inputs):
         silent = _without_gradient(function, given) if silent is None else silent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from derive.notation.text_form import parse
 from derive.tracing import elementwise, indexing, norms, products, reductions, views
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
+from derive.tracing.parameters import moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
@@ -37,13 +39,15 @@ def read_torch(
     *examples: Any,
     name: str | None = None,
     letters: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
     **named: Any,
 ) -> Operation:
     """The operation that a function or a module computes of these examples.
 
-    Arguments by keyword are those of the function. Numbers and flags are taken as they are given;
-    tensors that are no arguments are refused, but for the parameters and buffers of a module,
-    which become inputs. ``letters`` gives indices to inputs: ``{"x": "btc"}``.
+    Arguments by keyword are those of the function. Flags and whole numbers are taken as they are
+    given; floats become ``parameters``, those that are named there, or all of which it is seen what
+    becomes of them. Tensors that are no arguments are refused, but for the parameters and buffers
+    of a module, which become inputs. ``letters`` gives indices to inputs: ``{"x": "btc"}``.
 
     The operation is held against the function, values and gradients, in float64 and at several
     sizes; a difference is a DeriveError, and so is what cannot be read.
@@ -51,7 +55,8 @@ def read_torch(
     >>> import torch
     >>> print(read_torch(lambda x, w: torch.tanh(x @ w), torch.ones(2, 3), torch.ones(3, 4)))
     """
-    return reading(function, *examples, name=name, letters=letters, **named).operation
+    made = reading(function, *examples, name=name, letters=letters, parameters=parameters, **named)
+    return made.operation
 
 
 def reading(
@@ -59,21 +64,40 @@ def reading(
     *examples: Any,
     name: str | None = None,
     letters: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
     comments: bool = True,
     **named: Any,
 ) -> Reading:
     """The operation with its text and what it was read from."""
-    call, tensors = as_function(function, examples, named)
+    bound = bind(function, examples, named)
+    call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("it is given no tensor: give examples of its arguments")
-    graph = traced(call, tensors)
     title = name or _name(function)
-    taken = {title}
-    inputs = _inputs(graph, tensors, taken)
-    reader = Reader(graph, inputs, taken)
-    made = reader.read()
-    outputs = [_output(reader, x, n) for n, x in enumerate(_every(made))]
-    written = partial(operation_text, title, reader, inputs, outputs, letters or {}, comments)
+    reader, inputs, outputs = _read(call, tensors, title)
+    numbers: dict[str, float] = {}
+    others: list[tuple[Callable[..., Any], dict[str, float]]] = []
+    wanted = numbers_in(bound.arguments)
+    for own, value in wanted.items():
+        if (parameters is not None and own not in parameters) or own in {*tensors, title}:
+            continue
+        other = as_function(function, _with(bound, own, moved(value)))[0]
+        try:
+            found = with_parameter(
+                reader.equations, _read(other, tensors, title)[0].equations, own, value
+            )
+        except DeriveError:
+            found = None
+        if found is not None and own not in {e.name for e in found}:
+            reader.equations = found
+            numbers[own] = value
+            others.append((other, {own: moved(value)}))
+        elif parameters is not None:
+            raise DeriveError(f"what becomes of {own} is not seen: it stays the number {value}")
+    own_letters = letters or {}
+    written = partial(
+        operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
+    )
     text = written()
     try:
         try:
@@ -85,8 +109,20 @@ def reading(
             op = parse(text)
     except DeriveError as error:
         raise DeriveError(f"{error}\nwhat was read:\n{text}") from error
-    check(op, call, tensors, reader.sizes, inputs)
+    check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     return Reading(op, text, call, tensors)
+
+
+def _read(
+    call: Callable[..., Any], tensors: Mapping[str, Any], title: str
+) -> tuple[Reader, dict[str, Value], list[str]]:
+    """(the equations, the inputs, the names of the outputs)."""
+    graph = traced(call, tensors)
+    taken = {title}
+    inputs = _inputs(graph, tensors, taken)
+    reader = Reader(graph, inputs, taken)
+    made = reader.read()
+    return reader, inputs, [_output(reader, x, n) for n, x in enumerate(_every(made))]
 
 
 def _every(made: Any) -> list[Any]:
@@ -137,31 +173,50 @@ def _name(function: Any) -> str:
     return name if name.isidentifier() else "f"
 
 
-def as_function(
+def bind(
     function: Any, examples: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call by their names, defaults too."""
+    import torch
+
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    if not callable(target):
+        raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
+    try:
+        bound = _signature(target, len(examples), named).bind(*examples, **named)
+    except TypeError as error:
+        raise DeriveError(f"the examples are not its arguments: {error}") from error
+    bound.apply_defaults()
+    return bound
+
+
+def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
+    """That of a function; of a builtin one, names for as many arguments as there are."""
+    try:
+        return inspect.signature(target)
+    except ValueError:
+        kinds = inspect.Parameter
+        names = [f"x{n}" if count > 1 else "x" for n in range(count)]
+        own = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) for n in names]
+        return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
+
+
+def _with(bound: inspect.BoundArguments, name: str, value: Any) -> inspect.BoundArguments:
+    made = copy(bound)
+    made.arguments = {**bound.arguments, name: value}
+    return made
+
+
+def as_function(
+    function: Any, bound: inspect.BoundArguments
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """(a function of tensors by name, the tensors), all else being as in the examples."""
     import torch
 
     module = function if isinstance(function, torch.nn.Module) else None
-    target = module.forward if module is not None else function
-    if not callable(target):
-        raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
-    try:
-        bound = inspect.signature(target).bind(*examples, **named)
-    except TypeError as error:
-        raise DeriveError(f"the examples are not its arguments: {error}") from error
-    except ValueError:
-        bound = None
     tensors: dict[str, Any] = {}
-    arguments: Any
-    if bound is None:
-        arguments = (list(examples), dict(named))
-    else:
-        bound.apply_defaults()
-        arguments = (list(bound.args), dict(bound.kwargs))
-    labels = list(bound.arguments) if bound is not None else []
-    labelled = _labels(labels, bound, len(arguments[0]))
+    arguments: Any = (list(bound.args), dict(bound.kwargs))
+    labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
     places: list[tuple[Any, ...]] = []
 
     def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
@@ -205,11 +260,9 @@ def as_function(
     return call, {k: t.detach() for k, t in tensors.items()}
 
 
-def _labels(labels: Sequence[str], bound: Any, count: int) -> list[str]:
+def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
     """The name of each positional argument."""
     found: list[str] = []
-    if bound is None:
-        return found
     for name in labels:
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:

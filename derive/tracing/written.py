@@ -206,6 +206,7 @@ def operation_text(
     outputs: Sequence[str],
     given: Mapping[str, Sequence[str]],
     comments: bool = True,
+    numbers: Mapping[str, float] | None = None,
     derived: bool = False,
 ) -> str:
     """The whole operation; ``given`` has letters of inputs."""
@@ -237,6 +238,9 @@ def operation_text(
         lines.append(line)
     sizes = [*_fixed(letters), *_alike(letters, equations)]
     sizes += _of_others(letters, writer) if derived else []
+    read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
+    given_numbers = [f"{k}={v!r}" for k, v in (numbers or {}).items() if k in read_numbers]
+    sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
     return "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
 
