@@ -1,4 +1,4 @@
-"""PyTorch code read as operations: what comes out right, what is refused, what is left untouched."""
+"""PyTorch code read as operations: what is right, what is refused, what is left untouched."""
 
 from __future__ import annotations
 
