@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from derive.notation.read import read
     from derive.notation.text_form import parse
     from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
+    from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
 
     __all__ = [
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         "compare",
         "compare_gradients",
         "derivation",
+        "differentiate",
         "group",
         "integer",
         "keep",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
         "parse",
         "read",
         "read_torch",
+        "replace",
         "size",
         "source",
         "value_and_grad",
@@ -100,6 +103,7 @@ _HOMES = {
     "derive.notation.operation": "Operation",
     "derive.notation.read": "read",
     "derive.notation.text_form": "parse",
+    "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
     "derive.pipeline": "derivation load source value_and_grad value_and_grad_source",
 }

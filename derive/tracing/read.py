@@ -32,6 +32,14 @@ class Reading:
     text: str
     function: Callable[..., Any]
     tensors: dict[str, Any]
+    numbers: tuple[str, ...]
+    """The parameters of the operation that are arguments."""
+    axes: Mapping[str, tuple[bool, ...]]
+    """Of each tensor, which axes have an index: the others have size 1."""
+    outputs: tuple[tuple[bool, ...], ...]
+    """The same of each output."""
+    structure: Any
+    """That of what the function returns."""
 
 
 def read_torch(
@@ -70,11 +78,24 @@ def reading(
 ) -> Reading:
     """The operation with its text and what it was read from."""
     bound = bind(function, examples, named)
+    return reading_of(function, bound, name, letters, parameters, comments)
+
+
+def reading_of(
+    function: Any,
+    bound: inspect.BoundArguments,
+    name: str | None = None,
+    letters: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
+    comments: bool = True,
+) -> Reading:
+    """The reading of a call."""
     call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("it is given no tensor: give examples of its arguments")
     title = name or _name(function)
-    reader, inputs, outputs = _read(call, tensors, title)
+    reader, inputs, made = _read(call, tensors, title)
+    outputs = [name for name, _ in made[0]]
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
     wanted = numbers_in(bound.arguments)
@@ -110,19 +131,32 @@ def reading(
     except DeriveError as error:
         raise DeriveError(f"{error}\nwhat was read:\n{text}") from error
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
-    return Reading(op, text, call, tensors)
+    known = {p.name for p in op.parameters}
+    return Reading(
+        operation=op,
+        text=text,
+        function=call,
+        tensors=tensors,
+        numbers=tuple(n for n in numbers if n in known),
+        axes={n: tuple(map(bool, v.axes)) for n, v in inputs.items()},
+        outputs=tuple(tuple(map(bool, v.axes)) for _, v in made[0]),
+        structure=made[1],
+    )
 
 
 def _read(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Reader, dict[str, Value], list[str]]:
-    """(the equations, the inputs, the names of the outputs)."""
+) -> tuple[Reader, dict[str, Value], tuple[list[tuple[str, Value]], Any]]:
+    """(the equations, the inputs, (the outputs by name, the structure that they stand in))."""
+    from torch.utils._pytree import tree_structure
+
     graph = traced(call, tensors)
     taken = {title}
     inputs = _inputs(graph, tensors, taken)
     reader = Reader(graph, inputs, taken)
-    made = reader.read()
-    return reader, inputs, [_output(reader, x, n) for n, x in enumerate(_every(made))]
+    found = _every(reader.read())
+    outputs = [(_output(reader, x, n), x) for n, x in enumerate(found)]
+    return reader, inputs, (outputs, tree_structure(graph.output))
 
 
 def _every(made: Any) -> list[Any]:
@@ -214,8 +248,38 @@ def as_function(
     import torch
 
     module = function if isinstance(function, torch.nn.Module) else None
-    tensors: dict[str, Any] = {}
+    tensors, places = collected(bound)
     arguments: Any = (list(bound.args), dict(bound.kwargs))
+    own: dict[str, str] = {}
+    if module is not None:
+        for k, x in [*module.named_parameters(), *module.named_buffers()]:
+            label = label_of(k)
+            while label in tensors:
+                label += "_"
+            tensors[label] = x
+            own[label] = k
+    names = list(tensors)
+
+    def call(**given: Any) -> Any:
+        made = (list(arguments[0]), dict(arguments[1]))
+        for name, path in zip(names, places, strict=False):
+            made = _put(made, path, given[name])
+        if module is not None:
+            held = {k: given[label] for label, k in own.items()}
+            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
+        return function(*made[0], **made[1])
+
+    return call, {k: t.detach() for k, t in tensors.items()}
+
+
+def collected(
+    bound: inspect.BoundArguments,
+) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """(the tensors of a call by names, where each of them stands in its arguments)."""
+    import torch
+
+    tensors: dict[str, Any] = {}
+    arguments = (list(bound.args), dict(bound.kwargs))
     labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
     places: list[tuple[Any, ...]] = []
 
@@ -237,27 +301,13 @@ def as_function(
         collect(x, labelled[n] if n < len(labelled) else f"x{n}", (0, n))
     for k, x in arguments[1].items():
         collect(x, k, (1, k))
-    own: dict[str, str] = {}
-    if module is not None:
-        for k, x in [*module.named_parameters(), *module.named_buffers()]:
-            label = k.replace(".", "_")
-            label = f"m{label}" if label[0].isdigit() else label
-            while label in tensors:
-                label += "_"
-            tensors[label] = x
-            own[label] = k
-    names = list(tensors)
+    return tensors, places
 
-    def call(**given: Any) -> Any:
-        made = (list(arguments[0]), dict(arguments[1]))
-        for name, path in zip(names, places, strict=False):
-            made = _put(made, path, given[name])
-        if module is not None:
-            held = {k: given[label] for label, k in own.items()}
-            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
-        return function(*made[0], **made[1])
 
-    return call, {k: t.detach() for k, t in tensors.items()}
+def label_of(name: str) -> str:
+    """The name of an input for a parameter or buffer of a module."""
+    label = name.replace(".", "_")
+    return f"m{label}" if label[0].isdigit() else label
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:

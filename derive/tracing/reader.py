@@ -69,6 +69,8 @@ class Reader:
         self.node: Any = None
         self.place: Place | None = None
         self._said: dict[tuple[Any, ...], str] = {}
+        self._held = False
+        """Whether torch is told to keep no graph."""
 
     # ---------------------------------------------------------------- nodes
 
@@ -122,6 +124,9 @@ class Reader:
         if target is operator.getitem:
             return args[0][args[1]]
         name = _name_of(target)
+        if name == "_set_grad_enabled":
+            self._held = not args[0]
+            return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.sizes.of(n) for n in node.meta["val"]]
         if hasattr(node.meta.get("val"), "node"):
@@ -133,6 +138,8 @@ class Reader:
                 return self._taken_apart(node)
             made = f(self, *args, **kwargs)
             self._check(node, made)
+            if self._held:
+                made = _without_gradient(made)
         except DeriveError as error:
             raise self.error(str(error)) from error
         except (TypeError, IndexError, ValueError, NotImplementedError) as error:
@@ -390,6 +397,15 @@ def _leaves_out(node: Node) -> bool:
 
 def _reads(node: Node) -> bool:
     return any(isinstance(x, Read) for x in walk(node))
+
+
+def _without_gradient(made: Any) -> Any:
+    """What is computed under torch.no_grad()."""
+    if isinstance(made, tuple | list):
+        return type(made)(map(_without_gradient, made))
+    if isinstance(made, Value) and made.kind == "float" and not isinstance(made.node, Number):
+        return replace(made, node=Apply("detach", (made.node,)))
+    return made
 
 
 def _flat(x: Any) -> list[Any]:

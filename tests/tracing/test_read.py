@@ -122,6 +122,19 @@ def test_nothing_is_returned_that_differs(monkeypatch):
         derive.read_torch(lambda x: x**2, torch.randn(4, 3))
 
 
+def test_what_is_under_no_grad_has_no_gradient():
+    def f(x):
+        with torch.no_grad():
+            scale = x.abs().amax(-1, keepdim=True)
+        return x / scale
+
+    op = derive.read_torch(f, torch.randn(3, 5))
+    assert "detach" in str(op)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    have, want = (torch.autograd.grad(g(x).sin().sum(), x) for g in (derive.load(op), f))
+    torch.testing.assert_close(have, want)
+
+
 def test_lists_keywords_and_several_outputs():
     def f(xs, *, scale=2.0, shift=None):
         a, b = xs

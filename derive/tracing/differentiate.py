@@ -1,0 +1,238 @@
+"""``derive.differentiate``: a PyTorch function with derived forward and backward.
+
+    @derive.differentiate
+    def rms_norm(x, weight, eps=1e-6): ...
+
+The function is read at the first call with new ranks, kinds of dtype, flags or whole numbers; what
+was made is kept. Where it cannot be read, it is called itself, after one warning that says why; so
+it is under torch.compile, which differentiates what it traces, and within a transform of
+torch.func that comes before the first plain call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from derive.errors import DeriveError, DeriveWarning
+
+
+@dataclass(frozen=True)
+class Made:
+    """The generated function, and how the arguments of a call become its own."""
+
+    function: Callable[..., Any]
+    inputs: tuple[str, ...]
+    numbers: tuple[str, ...]
+    constants: Mapping[str, float]
+    """Numbers of which it is not seen what becomes of them: those of this reading."""
+    axes: Mapping[str, tuple[bool, ...]]
+    outputs: tuple[tuple[bool, ...], ...]
+    structure: Any
+
+    def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
+        from torch.utils._pytree import tree_unflatten
+
+        given = [_narrow(tensors[name], self.axes[name]) for name in self.inputs]
+        found = self.function(*given, **{n: numbers[n] for n in self.numbers})
+        results = found if isinstance(found, tuple) else (found,)
+        wide = [_wide(t, own) for t, own in zip(results, self.outputs, strict=True)]
+        return tree_unflatten(wide, self.structure)
+
+
+def _narrow(t: Any, axes: tuple[bool, ...]) -> Any:
+    """The tensor without the axes that have no index."""
+    if all(axes):
+        return t
+    return t.reshape([n for n, kept in zip(t.shape, axes, strict=True) if kept])
+
+
+def _wide(t: Any, axes: tuple[bool, ...]) -> Any:
+    for n, kept in enumerate(axes):
+        t = t if kept else t.unsqueeze(n)
+    return t
+
+
+@dataclass
+class Known:
+    """What was made for each kind of arguments; None where the function cannot be read."""
+
+    made: dict[Any, list[Made] | None] = field(default_factory=dict)
+
+    def find(
+        self,
+        function: Any,
+        bound: inspect.BoundArguments,
+        name: str,
+        warn: bool,
+    ) -> Made | None:
+        """What is made for these arguments, read now where it is not known."""
+        import torch
+
+        key, numbers = (_mode(function), _key(bound)), _numbers(bound)
+        found = self.made.get(key, [])
+        if found is None:
+            return None
+        for made in found:
+            if all(numbers[n] == value for n, value in made.constants.items()):
+                return made
+        if torch._C._are_functorch_transforms_active():
+            return None
+        try:
+            new = _read(function, bound)
+        except DeriveError as error:
+            self.made[key] = None
+            if warn:
+                message = f"{name} runs as it is, under torch's autograd: {error}"
+                warnings.warn(message, DeriveWarning, stacklevel=3)
+            return None
+        self.made[key] = [*found, new]
+        return new
+
+
+def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with derived forward and backward; also a decorator.
+
+    Its arguments may be tensors, lists and dicts of them, numbers and flags. It is held against
+    the function, values and gradients, before it is used.
+
+    >>> import torch
+    >>> f = differentiate(lambda x, w: torch.tanh(x @ w))
+    >>> f(torch.ones(2, 3), torch.ones(3, 4)).shape
+    torch.Size([2, 4])
+    """
+    known, signature = Known(), inspect.signature(function)
+    name = getattr(function, "__name__", "a function")
+
+    @functools.wraps(function)
+    def derived(*args: Any, **named: Any) -> Any:
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        if _traced(bound):
+            return function(*args, **named)
+        made = known.find(function, bound, name, warn=True)
+        return function(*args, **named) if made is None else _run(made, function, bound)
+
+    derived.known = known  # type: ignore[attr-defined]
+    return derived
+
+
+def replace(model: Any) -> Any:
+    """The model, each module of which that can be read runs derived code from its first call on.
+
+    Parameters, buffers and ``state_dict`` stay as they are. A module that cannot be read runs as it
+    is, with the modules in it that can.
+    """
+    for module in model.modules():
+        _replace_one(module)
+    return model
+
+
+def _replace_one(module: Any) -> None:
+    known, plain = Known(), module.forward
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def forward(*args: Any, **named: Any) -> Any:
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        if _traced(bound):
+            return plain(*args, **named)
+        made = known.find(module, bound, type(module).__name__, warn=False)
+        if made is None:
+            return plain(*args, **named)
+        return _run(made, plain, bound, _held(module))
+
+    forward.known = known  # type: ignore[attr-defined]
+    module.forward = forward
+
+
+def _held(module: Any) -> dict[str, Any]:
+    """The parameters and buffers of a module, by the names that a reading gives them."""
+    from derive.tracing.read import label_of
+
+    held = [*module.named_parameters(), *module.named_buffers()]
+    return {label_of(name): t for name, t in held}
+
+
+def _run(
+    made: Made,
+    function: Callable[..., Any],
+    bound: inspect.BoundArguments,
+    held: Mapping[str, Any] | None = None,
+) -> Any:
+    from derive.tracing.read import collected
+
+    tensors, _ = collected(bound)
+    for name, t in (held or {}).items():
+        while name in tensors:
+            name += "_"
+        tensors[name] = t
+    try:
+        return made(tensors, _numbers(bound))
+    except ValueError:
+        # Sizes that the reading does not take: the function says what is wrong, or takes them.
+        return function(*bound.args, **bound.kwargs)
+
+
+def _traced(bound: inspect.BoundArguments) -> bool:
+    """Whether torch traces the call."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if torch.compiler.is_compiling():
+        return True
+    return any(isinstance(t, FakeTensor) for t in bound.arguments.values())
+
+
+def _mode(function: Any) -> tuple[bool, ...]:
+    """Which modules of a module train."""
+    import torch
+
+    if not isinstance(function, torch.nn.Module):
+        return ()
+    return tuple(m.training for m in function.modules())
+
+
+def _key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
+    """What a reading depends on: ranks, sizes of 1, kinds of dtype, flags and whole numbers."""
+    return tuple((name, _kind(x)) for name, x in bound.arguments.items())
+
+
+def _kind(x: Any) -> Any:
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        kind = "float" if x.is_floating_point() else "bool" if x.dtype is torch.bool else "int"
+        return kind, tuple(n == 1 for n in x.shape)
+    if isinstance(x, list | tuple):
+        return tuple(map(_kind, x))
+    if isinstance(x, dict):
+        return tuple((k, _kind(v)) for k, v in x.items())
+    return float if type(x) is float else x
+
+
+def _numbers(bound: inspect.BoundArguments) -> dict[str, float]:
+    return {k: v for k, v in bound.arguments.items() if type(v) is float}
+
+
+def _read(function: Any, bound: inspect.BoundArguments) -> Made:
+    """What is made of a function for such arguments."""
+    from derive.pipeline import load
+    from derive.tracing.read import reading_of
+
+    found = reading_of(function, bound)
+    numbers = _numbers(bound)
+    return Made(
+        function=load(found.operation),
+        inputs=tuple(t.name for t in found.operation.inputs),
+        numbers=found.numbers,
+        constants={n: v for n, v in numbers.items() if n not in found.numbers},
+        axes=found.axes,
+        outputs=found.outputs,
+        structure=found.structure,
+    )

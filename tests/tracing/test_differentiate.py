@@ -1,0 +1,124 @@
+"""The same function with derived forward and backward, read at its first call."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import derive
+
+
+def rms(x, weight, eps=1e-6):
+    variance = x.pow(2).mean(-1, keepdim=True)
+    return weight * x * torch.rsqrt(variance + eps)
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_values_and_gradients_are_those_of_the_function_for_every_number():
+    f = derive.differentiate(rms)
+    x, w = leaf(2, 3, 5), leaf(5)
+    for eps in (1e-6, 0.5):
+        y, want = f(x, w, eps=eps), rms(x, w, eps)
+        assert type(y.grad_fn).__name__ == "_RmsBackward"
+        torch.testing.assert_close(y, want)
+        G = torch.randn_like(y)
+        torch.testing.assert_close(
+            torch.autograd.grad(y, (x, w), G), torch.autograd.grad(want, (x, w), G)
+        )
+    assert len(f.known.made) == 1
+    f(leaf(3, 5), w)
+    assert len(f.known.made) == 2
+    assert torch.autograd.gradgradcheck(f, (x, w))
+
+
+def test_one_shape_after_another():
+    f = derive.differentiate(lambda x, w: torch.tanh(x @ w))
+    for n, k, m in ((2, 3, 5), (4, 4, 4), (7, 2, 3), (1, 3, 2)):
+        x, w = leaf(n, k), leaf(k, m)
+        torch.testing.assert_close(f(x, w), torch.tanh(x @ w))
+
+
+def test_what_is_returned_has_the_same_structure():
+    @derive.differentiate
+    def f(x, dim=-1):
+        return x.mean(dim, keepdim=True), {"total": x.sum(dim)}
+
+    x = leaf(2, 3)
+    mean, rest = f(x)
+    assert mean.shape == (2, 1)
+    torch.testing.assert_close(rest["total"], x.sum(-1))
+    torch.testing.assert_close(f(x, dim=0)[0], x.mean(0, keepdim=True))
+
+
+def test_what_cannot_be_read_runs_as_it_is_after_one_warning():
+    f = derive.differentiate(lambda x: x * torch.bernoulli(torch.full_like(x, 0.5)))
+    x = leaf(2, 3)
+    with pytest.warns(derive.DeriveWarning, match="runs as it is, under torch's autograd") as said:
+        f(x)
+        f(x)
+    assert len(said) == 1
+
+
+def test_transforms_and_compile():
+    f = derive.differentiate(rms)
+    x, w = torch.randn(2, 3, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+
+    def loss(f):
+        return lambda x: f(x, w).sin().sum()
+
+    want = torch.func.grad(loss(rms))(x)
+    torch.testing.assert_close(torch.func.grad(loss(f))(x), want)
+    f(x, w)
+    torch.testing.assert_close(torch.func.grad(loss(f))(x), want)
+    compiled = torch.compile(f, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, w), rms(x, w))
+
+
+def test_sizes_that_a_reading_does_not_take_are_left_to_the_function():
+    def f(x):
+        a, b = x.chunk(2, -1)
+        return a.sum(-1) + b.sum(-1)
+
+    g = derive.differentiate(f)
+    for n in (4, 6, 5):
+        x = leaf(3, n)
+        torch.testing.assert_close(g(x), f(x))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.LayerNorm(4), nn.Dropout(0.5)
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.drop(self.down(F.silu(self.up(self.norm(x)))))
+
+
+def test_the_modules_of_a_model_are_replaced_and_its_state_is_not():
+    model = Block()
+    other = derive.replace(copy.deepcopy(model))
+    assert list(other.state_dict()) == list(model.state_dict())
+    x = torch.randn(3, 5, 4)
+    for training in (False, True, False):
+        model.train(training), other.train(training)
+        for m in (model, other):
+            m.zero_grad()
+        torch.manual_seed(0)
+        want = model(x)
+        torch.manual_seed(0)
+        have = other(x)
+        torch.testing.assert_close(have, want)
+        want.sum().backward(), have.sum().backward()
+        for p, q in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
+    assert any(v is not None for v in other.forward.known.made.values())
+    model.load_state_dict(pickle.loads(pickle.dumps(other.state_dict())))
