@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from derive.notation.read import read
     from derive.notation.text_form import parse
     from derive.pipeline import derivation, load, source, value_and_grad, value_and_grad_source
+    from derive.tracing.read import read_torch
 
     __all__ = [
         "Comparison",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         "optional",
         "parse",
         "read",
+        "read_torch",
         "size",
         "source",
         "value_and_grad",
@@ -98,6 +100,7 @@ _HOMES = {
     "derive.notation.operation": "Operation",
     "derive.notation.read": "read",
     "derive.notation.text_form": "parse",
+    "derive.tracing.read": "read_torch",
     "derive.pipeline": "derivation load source value_and_grad value_and_grad_source",
 }
 """Where public names are defined, but those of what SymPy lacks, which are made of rows."""

@@ -40,7 +40,7 @@ from derive.module.emit import emit
 from derive.module.in_place import with_in_place
 from derive.module.joint import emit_joint
 from derive.module.naming import coded
-from derive.notation.asked import check_operation, known_names, known_option
+from derive.notation.asked import check_operation, known_names, known_option, saves_least
 from derive.notation.given import as_given
 from derive.notation.operation import Operation
 from derive.notation.options import options, without_choice
@@ -50,9 +50,6 @@ from derive.program.torch_ops import count, has_forward_mode
 from derive.report.result import Cost, Derivation, DerivationStep, Formula, Formulas, Tangents
 from derive.report.speech import Speech, definitions, formula, steps_of
 from derive.report.told import told_of
-
-SAVES = ("balanced", "least")
-"""What a module keeps for its backward: what is worth it, or inputs and outputs alone."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +253,7 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
     than to keep it ("balanced"), or inputs and outputs alone are ("least").
     """
     check_operation(op)
-    least = _saves_least(save)
+    least = saves_least(save)
     if blocks is not None:
         if least:
             raise DeriveError(f"{op.name}: in blocks little is saved anyway; leave out save")
@@ -266,7 +263,8 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         chosen = dict(options(code.operation))
-        programs = {name: program_of(code.operation, name, least) for name in names}
+        made = least_program_of if least else program_of
+        programs = {name: made(code.operation, name) for name in names}
         whole = {n: with_absent(chosen[n], p) for n, p in programs.items()}
         variants = [
             Variant(n, with_in_place(chosen[n], p), own_tangent(code.operation, n))
@@ -304,22 +302,21 @@ def _pulled_back(
 
 @lru_cache(maxsize=256)
 @no_recursion_leaves
-def program_of(op: Operation, option: str | None, least: bool = False) -> Program:
-    """The code of one option; with ``least`` inputs and outputs alone are saved."""
+def program_of(op: Operation, option: str | None) -> Program:
+    """The code of one option."""
+    return _program(dict(options(op))[option], derive_option(op, option, None))
+
+
+def least_program_of(op: Operation, option: str | None) -> Program:
+    """The code of one option that saves inputs and outputs alone."""
     given = dict(options(op))[option], derive_option(op, option, None)
-    return _program(*given, keeps=not least)
+    return _program(*given, keeps=False)
 
 
 def _program(
-    op: Operation,
-    derived: Derived,
-    at_hand: Collection[str] | None = None,
-    keeps: bool = True,
+    op: Operation, derived: Derived, at_hand: Collection[str] | None = None, keeps: bool = True
 ) -> Program:
-    """The code of what was derived from op, these outputs or all being at hand.
-
-    It ``keeps`` more than inputs and outputs where that is worth it.
-    """
+    """The code of what was derived from op, these outputs or all being at hand."""
     with working(op.name):
         lets, backward = with_centres(derived.operation, derived.lets, derived.backward)
 
@@ -358,12 +355,6 @@ def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:
     op = coded(op).operation
     for option, chosen in options(op):
         yield option, costs_of(chosen, program_of(op, option))
-
-
-def _saves_least(save: str) -> bool:
-    if save not in SAVES:
-        raise DeriveError(f"save={save!r}: it is one of {', '.join(map(repr, SAVES))}")
-    return save == "least"
 
 
 def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> Any:

@@ -101,21 +101,16 @@ def _alibi_attention_forward(query, key, value, slopes):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _alibi_attention_backward(ctx, G, _grad_S):
-    query, key, value, _, S = ctx.saved_tensors
+def _alibi_attention_backward(ctx, G, _grad_P):
+    query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_slopes = None
-    position = _positions(query.shape[-2], G).unsqueeze(1)
-    position2 = _positions(key.shape[-2], G)
-    mask = position2 <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -128,7 +123,8 @@ def _alibi_attention_backward(ctx, G, _grad_S):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        u = (position2 - position).to(wide)
+        position = _positions(query.shape[-2], G).unsqueeze(1)
+        u = (_positions(key.shape[-2], G) - position).to(wide)
         part = query.shape[-3]
         product3 = grad_S.sum_to_size((part, query.shape[-2], key.shape[-2])) * u
         grad_slopes = product3.sum((1, 2))
@@ -145,19 +141,19 @@ class _AlibiAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, slopes = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, slopes)
-        ctx.save_for_backward(query, key, value, slopes, S)
+        ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_S):
-            return _alibi_attention_backward(ctx, G, _grad_S)
-        query, key, value, slopes, S = ctx.saved_tensors
+        if _alone(G):
+            return _alibi_attention_backward(ctx, G, _grad_P)
+        query, key, value, slopes, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -122,7 +122,7 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
         weight = _weight_times(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
-        return _with_scale(call(*given), scale)
+        return _with_scale(call(*given), scale, x.numel() // x.shape[1])
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
 
@@ -133,8 +133,13 @@ def _weight_times(weight, scale, x, shape):
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
-def _with_scale(grads, scale):
-    """The gradients of x, weight and bias where the weight has a scale."""
+def _with_scale(grads, scale, count):
+    """The gradients of x, weight and bias where the weight has a scale.
+
+    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    """
+    if count == 1:
+        return *(None if t is None else t - t for t in grads[:2]), grads[2]
     if scale == 1 or grads[1] is None:
         return grads
     return grads[0], grads[1] * scale, grads[2]
@@ -220,7 +225,7 @@ class _BatchNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

@@ -96,20 +96,16 @@ def _causal_attention_forward(query, key, value):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _causal_attention_backward(ctx, G, _grad_S):
-    query, key, value, S = ctx.saved_tensors
+def _causal_attention_backward(ctx, G, _grad_P):
+    query, key, value, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = None
-    position = _positions(query.shape[-2], G).unsqueeze(1)
-    mask = _positions(key.shape[-2], G) <= position
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -134,24 +130,24 @@ class _CausalAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            S,
+            P,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_S):
-            return _causal_attention_backward(ctx, G, _grad_S)
-        query, key, value, S = ctx.saved_tensors
+        if _alone(G):
+            return _causal_attention_backward(ctx, G, _grad_P)
+        query, key, value, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

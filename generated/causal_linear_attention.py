@@ -98,6 +98,14 @@ def _kept(x, kept):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -146,7 +154,7 @@ def _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total):
         mask = key > 0
         position = _positions(query.shape[-2], G).unsqueeze(1)
         mask2 = _positions(key.shape[-2], G) <= position
-        chosen = grad_S.masked_fill_(~mask2, 0)
+        chosen = _masked_(grad_S, mask2)
         e2 = query.clamp(max=0).exp_()
         mask3 = query > 0
     if ctx.needs_input_grad[0]:
@@ -189,7 +197,7 @@ class _CausalLinearAttention(Function):
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_S, _grad_total):
+        if _alone(G):
             return _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total)
         query, key, value, output, S, total = ctx.saved_tensors
         low = ctx.low

@@ -113,20 +113,16 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
     output = P.to(low) @ V
-    return output, V, Q, K, S
+    return output, V, Q, K, P
 
 
-def _causal_self_attention_backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S):
-    x, Wq, Wk, Wv, V, Q, K, S = ctx.saved_tensors
+def _causal_self_attention_backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P):
+    x, Wq, Wk, Wv, V, Q, K, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     x, Wq, Wk, Wv, V, Q, K, G = _cast(low, x, Wq, Wk, Wv, V, Q, K, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    position = _positions(x.shape[1], G)
-    mask = position <= position.unsqueeze(1)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
-    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         grad_P = G @ V.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 2, P.dtype)
@@ -159,8 +155,8 @@ class _CausalSelfAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, Wq, Wk, Wv = inputs
-        _, V, Q, K, S = result
-        ctx.mark_non_differentiable(V, Q, K, S)
+        _, V, Q, K, P = result
+        ctx.mark_non_differentiable(V, Q, K, P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, Wq, Wk, Wv)
         ctx.save_for_backward(
@@ -171,18 +167,18 @@ class _CausalSelfAttention(Function):
             V,
             Q if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             K if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            S,
+            P,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S):
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S):
+        if _alone(G):
             return _causal_self_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P
             )
-        x, Wq, Wk, Wv, V, Q, K, S = ctx.saved_tensors
+        x, Wq, Wk, Wv, V, Q, K, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)

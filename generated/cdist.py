@@ -164,7 +164,7 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre, _grad_squared):
         if G is None:
             return (None,) * 2
-        if _alone(G, _grad_centre, _grad_squared):
+        if _alone(G):
             return _cdist_backward(ctx, G, _grad_centre, _grad_squared)
         x1, x2, D, centre, squared = ctx.saved_tensors
         low = ctx.low

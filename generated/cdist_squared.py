@@ -130,7 +130,7 @@ class _CdistSquared(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        if _alone(G, _grad_centre):
+        if _alone(G):
             return _cdist_squared_backward(ctx, G, _grad_centre)
         x1, x2, centre = ctx.saved_tensors
         low = ctx.low

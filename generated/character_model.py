@@ -157,12 +157,10 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     logits = h.to(low) @ W2 + b2
     logprobs = torch.log_softmax(logits.to(wide), 1)
     loss = (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return loss, hprebn, bnmeani, bnvar, logits
+    return loss, bndiff, bnvar_inv, logits
 
 
-def _character_model_backward(
-    ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits
-):
+def _character_model_backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
     (
         C,
         W1,
@@ -173,18 +171,16 @@ def _character_model_backward(
         bnbias,
         Xb,
         Yb,
-        hprebn,
-        bnmeani,
-        bnvar,
+        bndiff,
+        bnvar_inv,
         logits,
     ) = ctx.saved_tensors
-    eps = ctx.eps
     b1_shape = ctx.b1_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     C, W1, W2 = _cast(low, C, W1, W2)
-    given = _cast(wide, bngain, bnbias, hprebn, bnmeani, bnvar, logits, G)
-    bngain, bnbias, hprebn, bnmeani, bnvar, logits, G = given
+    given = _cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
+    bngain, bnbias, bndiff, bnvar_inv, logits, G = given
     needs = ctx.needs_input_grad
     needs_part4 = needs[0] or needs[1]
     needs_total = needs_part4 or needs[5]
@@ -197,8 +193,6 @@ def _character_model_backward(
         part = G.new_full(Yb.shape, -1).unsqueeze(1)
         grad_logits = G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
     if needs_part2:
-        bnvar_inv = (bnvar + eps).rsqrt()
-        bndiff = hprebn - bnmeani
         bnraw = bnvar_inv * bndiff
         hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
         h = hpreact.tanh()
@@ -255,23 +249,23 @@ class _CharacterModel(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps = inputs
-        _, hprebn, bnmeani, bnvar, logits = output
-        ctx.mark_non_differentiable(hprebn, bnmeani, bnvar, logits)
+        _, bndiff, bnvar_inv, logits = output
+        ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.b1_shape = b1.shape
         ctx.save_for_backward(
-            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, hprebn, bnmeani, bnvar, logits
+            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits):
+    def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
         if G is None:
             return (None,) * 10
-        if _alone(G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits):
+        if _alone(G):
             return _character_model_backward(
-                ctx, G, _grad_hprebn, _grad_bnmeani, _grad_bnvar, _grad_logits
+                ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits
             )
         (
             C,
@@ -283,9 +277,8 @@ class _CharacterModel(Function):
             bnbias,
             Xb,
             Yb,
-            hprebn,
-            bnmeani,
-            bnvar,
+            bndiff,
+            bnvar_inv,
             logits,
         ) = ctx.saved_tensors
         eps = ctx.eps

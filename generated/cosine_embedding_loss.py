@@ -210,7 +210,7 @@ class _CosineEmbeddingLossMean(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
+        if _alone(G):
             return _cosine_embedding_loss_mean_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )
@@ -303,7 +303,7 @@ class _CosineEmbeddingLossSum(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
+        if _alone(G):
             return _cosine_embedding_loss_sum_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )
@@ -396,7 +396,7 @@ class _CosineEmbeddingLossNone(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_square1, _grad_square2, _grad_cosine):
+        if _alone(G):
             return _cosine_embedding_loss_none_backward(
                 ctx, G, _grad_square1, _grad_square2, _grad_cosine
             )

@@ -188,7 +188,7 @@ class _CosineSimilarity(Function):
     def backward(ctx, G, _grad_norm1, _grad_norm2):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_norm1, _grad_norm2):
+        if _alone(G):
             return _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2)
         x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim

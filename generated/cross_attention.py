@@ -135,13 +135,13 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     P = _softmax_of(S, 2)
     context = P.to(low) @ V
     output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
-    return output, V, Q, K, S, context
+    return output, V, Q, K, P, context
 
 
 def _cross_attention_backward(
-    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
 ):
-    x, memory, Wq, Wk, Wv, Wo, V, Q, K, S, context = ctx.saved_tensors
+    x, memory, Wq, Wk, Wv, Wo, V, Q, K, P, context = ctx.saved_tensors
     b_shape = ctx.b_shape
     x_shape = ctx.x_shape
     memory_shape = ctx.memory_shape
@@ -150,7 +150,7 @@ def _cross_attention_backward(
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G)
     x, memory, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     needs = ctx.needs_input_grad
     needs_grad_V = needs[1] or needs[4]
     needs_grad_K = needs[1] or needs[3]
@@ -162,7 +162,6 @@ def _cross_attention_backward(
     size = math.prod(b_shape)
     G = G.reshape((size, x_shape[-2], Wo_shape[0]))
     if needs_grad_context:
-        P = _softmax_of(S, 2)
         grad_context = G @ Wo
     if needs_grad_S:
         grad_P = grad_context @ V.mT
@@ -202,8 +201,8 @@ class _CrossAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, memory, Wq, Wk, Wv, Wo = inputs
-        _, V, Q, K, S, context = result
-        ctx.mark_non_differentiable(V, Q, K, S, context)
+        _, V, Q, K, P, context = result
+        ctx.mark_non_differentiable(V, Q, K, P, context)
         ctx.set_materialize_grads(False)
         b_shape = x.shape[:-2]
         ctx.low = _of_product(x, memory, Wq, Wk, Wv, Wo)
@@ -221,19 +220,19 @@ class _CrossAttention(Function):
             V,
             Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] else None,
             K if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            S,
+            P,
             context if ctx.needs_input_grad[5] else None,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context):
         if G is None:
             return (None,) * 6
-        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+        if _alone(G):
             return _cross_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
             )
-        x, memory, Wq, Wk, Wv, Wo, V, Q, K, S, context = ctx.saved_tensors
+        x, memory, Wq, Wk, Wv, Wo, V, Q, K, P, context = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape

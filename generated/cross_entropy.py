@@ -152,6 +152,14 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -160,6 +168,15 @@ def _alone(*tensors):
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
     return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
 
 
 def _applied(function, *args):
@@ -252,18 +269,18 @@ def _cross_entropy_mean_backward(ctx, G):
             if weight is None
             else product.unsqueeze(1)
         )
-        placed = _scatter_added(product2, 1, chosen3, part2)
         p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-        product3 = p.mul_(added).sub_(placed).mul_(G / total)
-        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+        part3 = _scatter_added_(p.mul_(added).sub_(product2), 1, chosen3, -part2)
+        product3 = part3.mul_(G / total)
+        grad_input = _masked_(product3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
         product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
         size2 = input.shape[0] * input.shape[2]
         chosen4 = torch.where(mask, product5, 0).reshape((size2,))
         chosen5 = torch.where(mask, average, 0).reshape((size2,))
-        placed2 = product4.index_add(0, chosen2, chosen5)
-        grad_weight = -G / total * placed2.index_add(0, chosen2, chosen4)
+        placed = product4.index_add(0, chosen2, chosen5)
+        grad_weight = -G / total * placed.index_add(0, chosen2, chosen4)
     return grad_input, None, grad_weight, None, None
 
 
@@ -429,10 +446,10 @@ def _cross_entropy_sum_backward(ctx, G):
             if weight is None
             else product.unsqueeze(1)
         )
-        placed = _scatter_added(product2, 1, chosen3, part2)
         p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-        product3 = p.mul_(added).sub_(placed).mul_(G)
-        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+        part3 = _scatter_added_(p.mul_(added).sub_(product2), 1, chosen3, -part2)
+        product3 = part3.mul_(G)
+        grad_input = _masked_(product3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product4 = ratio * torch.where(mask2, F, 0).sum((0, 2))
         product5 = difference * _gathered(F, 1, chosen3).squeeze(1)
@@ -597,14 +614,14 @@ def _cross_entropy_none_backward(ctx, G):
             if weight is None
             else product.unsqueeze(1)
         )
-        placed = _scatter_added(product2, 1, chosen3, part2)
         p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
-        product3 = p.mul_(added).sub_(placed).mul_(G.unsqueeze(1))
-        grad_input = product3.masked_fill_(~mask2, 0).reshape(input_shape)
+        part3 = _scatter_added_(p.mul_(added).sub_(product2), 1, chosen3, -part2)
+        product3 = part3.mul_(G.unsqueeze(1))
+        grad_input = _masked_(product3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product4 = difference * G * _gathered(F, 1, chosen3).squeeze(1)
         chosen4 = torch.where(mask, G, 0).unsqueeze(1)
-        product5 = ratio * F.masked_fill_(~mask2, 0).mul_(chosen4).sum((0, 2))
+        product5 = ratio * _masked_(F, mask2).mul_(chosen4).sum((0, 2))
         size2 = input.shape[0] * input.shape[2]
         chosen5 = torch.where(mask, product4, 0).reshape((size2,))
         grad_weight = -product5.index_add(0, chosen2, chosen5)

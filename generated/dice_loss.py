@@ -125,25 +125,26 @@ def _dice_loss_mean_forward(input, target, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u = 2 * found + smooth
     both = target.sum(1) + probability.sum(1)
-    loss = 1 - (2 * found + smooth) / (both + smooth)
+    loss = 1 - u / (both + smooth)
     average = loss.mean().to(dtype)
-    return average, found, both
+    return average, u, both
 
 
-def _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both):
-    input, target, found, both = ctx.saved_tensors
+def _dice_loss_mean_backward(ctx, G, _grad_u, _grad_both):
+    input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, found, both, G = _wide(input, target, found, both, G)
+    input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
     probability = input.sigmoid()
     added = both + smooth
-    grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
+    grad_both = G * u / (input.shape[0] * added.square())
     product = input.shape[0] * added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -170,23 +171,23 @@ class _DiceLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
-        _, found, both = output
-        ctx.mark_non_differentiable(found, both)
+        _, u, both = output
+        ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, both)
+        ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_both):
+    def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_found, _grad_both):
-            return _dice_loss_mean_backward(ctx, G, _grad_found, _grad_both)
-        input, target, found, both = ctx.saved_tensors
+        if _alone(G):
+            return _dice_loss_mean_backward(ctx, G, _grad_u, _grad_both)
+        input, target, _, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -222,25 +223,26 @@ def _dice_loss_sum_forward(input, target, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u = 2 * found + smooth
     both = target.sum(1) + probability.sum(1)
-    loss = 1 - (2 * found + smooth) / (both + smooth)
+    loss = 1 - u / (both + smooth)
     total = loss.sum().to(dtype)
-    return total, found, both
+    return total, u, both
 
 
-def _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both):
-    input, target, found, both = ctx.saved_tensors
+def _dice_loss_sum_backward(ctx, G, _grad_u, _grad_both):
+    input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, found, both, G = _wide(input, target, found, both, G)
+    input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
     probability = input.sigmoid()
     added = both + smooth
-    grad_both = G * (2 * found + smooth) / added.square()
+    grad_both = G * u / added.square()
     added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -265,23 +267,23 @@ class _DiceLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
-        _, found, both = output
-        ctx.mark_non_differentiable(found, both)
+        _, u, both = output
+        ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, both)
+        ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_both):
+    def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_found, _grad_both):
-            return _dice_loss_sum_backward(ctx, G, _grad_found, _grad_both)
-        input, target, found, both = ctx.saved_tensors
+        if _alone(G):
+            return _dice_loss_sum_backward(ctx, G, _grad_u, _grad_both)
+        input, target, _, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -317,24 +319,25 @@ def _dice_loss_none_forward(input, target, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u = 2 * found + smooth
     both = target.sum(1) + probability.sum(1)
-    loss = (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
-    return loss, found, both
+    loss = (1 - u / (both + smooth)).to(dtype)
+    return loss, u, both
 
 
-def _dice_loss_none_backward(ctx, G, _grad_found, _grad_both):
-    input, target, found, both = ctx.saved_tensors
+def _dice_loss_none_backward(ctx, G, _grad_u, _grad_both):
+    input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, found, both, G = _wide(input, target, found, both, G)
+    input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
     probability = input.sigmoid()
     added = both + smooth
-    grad_both = G * (2 * found + smooth) / added.square()
+    grad_both = G * u / added.square()
     added2 = added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -359,23 +362,23 @@ class _DiceLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, smooth = inputs
-        _, found, both = output
-        ctx.mark_non_differentiable(found, both)
+        _, u, both = output
+        ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.smooth = smooth
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, both)
+        ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_both):
+    def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_found, _grad_both):
-            return _dice_loss_none_backward(ctx, G, _grad_found, _grad_both)
-        input, target, found, both = ctx.saved_tensors
+        if _alone(G):
+            return _dice_loss_none_backward(ctx, G, _grad_u, _grad_both)
+        input, target, _, both = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape

@@ -42,6 +42,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -53,6 +63,18 @@ def _embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
     return _no_view(weight.index_select(0, input).reshape((*p_shape, weight.shape[1])))
+
+
+def _embedding_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    size = math.prod(p_shape)
+    input = input.reshape((size,))
+    G = G.reshape((size, weight_shape[1]))
+    grad_weight = G.new_zeros(weight_shape).index_add_(0, input, G)
+    return None, grad_weight
 
 
 class _Embedding(Function):
@@ -72,6 +94,8 @@ class _Embedding(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape

@@ -154,6 +154,18 @@ def _embedding_bag_sum_forward(input, weight):
     return picked.mT.sum(2).to(dtype)
 
 
+def _embedding_bag_sum_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    size = input.shape[0] * input.shape[1]
+    zeros = G.new_zeros(weight_shape)
+    part = input.flatten()
+    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+    grad_weight = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
+    return None, grad_weight
+
+
 class _EmbeddingBagSum(Function):
     generate_vmap_rule = True
 
@@ -169,6 +181,8 @@ class _EmbeddingBagSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _embedding_bag_sum_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
@@ -187,6 +201,16 @@ def _embedding_bag_max_forward(input, weight):
     return picked.max(1).values.to(dtype)
 
 
+def _embedding_bag_max_backward(ctx, G):
+    input, weight = ctx.saved_tensors
+    weight, G = _wide(weight, G)
+    picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
+    winner = picked.max(1).indices
+    zeros = G.new_zeros(weight.shape)
+    grad_weight = zeros.scatter_add_(0, input.gather(1, winner), G)
+    return None, grad_weight
+
+
 class _EmbeddingBagMax(Function):
     generate_vmap_rule = True
 
@@ -201,6 +225,8 @@ class _EmbeddingBagMax(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _embedding_bag_max_backward(ctx, G)
         input, weight = ctx.saved_tensors
         weight, G = _wide(weight, G)
         picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)

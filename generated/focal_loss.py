@@ -172,6 +172,15 @@ def _alone(*tensors):
     return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
 
 
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -238,7 +247,7 @@ def _focal_loss_mean_backward(ctx, G):
         grad_right = product2 * (chosen - power)
         part4 = G.new_full(target.shape, 1).unsqueeze(1)
         part5 = F.exp_().neg_()
-        placed = _scatter_added(part5, 1, target.unsqueeze(1), part4)
+        placed = _scatter_added_(part5, 1, target.unsqueeze(1), part4)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
@@ -402,7 +411,7 @@ def _focal_loss_sum_backward(ctx, G):
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
         part3 = G.new_full(target.shape, 1).unsqueeze(1)
         part4 = F.exp_().neg_()
-        placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
+        placed = _scatter_added_(part4, 1, target.unsqueeze(1), part3)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
@@ -564,7 +573,7 @@ def _focal_loss_none_backward(ctx, G):
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
         part3 = G.new_full(target.shape, 1).unsqueeze(1)
         part4 = F.exp_().neg_()
-        placed = _scatter_added(part4, 1, target.unsqueeze(1), part3)
+        placed = _scatter_added_(part4, 1, target.unsqueeze(1), part3)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))

@@ -96,6 +96,25 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -120,6 +139,23 @@ def _gather_forward(input, index, dim):
     return _no_view(output.to(dtype))
 
 
+def _gather_backward(ctx, G):
+    (index,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    q_shape = ctx.q_shape
+    index_shape = ctx.index_shape
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    G = G.reshape((size, index_shape[len(p_shape)], size2))
+    part = input_shape[len(p_shape)]
+    zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
+    grad_input = _scatter_added_(zeros, 1, index, G).reshape(input_shape)
+    return grad_input, None, None
+
+
 class _Gather(Function):
     generate_vmap_rule = True
 
@@ -141,6 +177,8 @@ class _Gather(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _gather_backward(ctx, G)
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape

@@ -70,6 +70,25 @@ def _scatter_added(x, dim, index, y):
     return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -84,6 +103,18 @@ def _global_max_pool_forward(input):
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     return input.max(2).values.to(dtype)
+
+
+def _global_max_pool_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    q_shape = ctx.q_shape
+    input_shape = ctx.input_shape
+    input, G = _wide(input, G)
+    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    part = input.max(2).indices.unsqueeze(2)
+    placed = _scatter_added_(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
+    grad_input = placed.reshape(input_shape)
+    return grad_input
 
 
 class _GlobalMaxPool(Function):
@@ -103,6 +134,8 @@ class _GlobalMaxPool(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _global_max_pool_backward(ctx, G)
         (input,) = ctx.saved_tensors
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape

@@ -263,7 +263,7 @@ class _GraphAttention(Function):
     def backward(ctx, G, _grad_projected, _grad_scores):
         if G is None:
             return (None,) * 7
-        if _alone(G, _grad_projected, _grad_scores):
+        if _alone(G):
             return _graph_attention_backward(ctx, G, _grad_projected, _grad_scores)
         (
             x,

@@ -169,7 +169,8 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     sizes = (n, c, math.prod(x.shape[2:]), groups)
     given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
     call = torch.ops.aten.native_group_norm_backward
-    return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+    grads = call(G.contiguous(), x.contiguous(), *given)
+    return _with_scale(grads, scale, x.numel() // (n * groups))
 
 
 def _weight_times(weight, scale, x, shape):
@@ -179,8 +180,13 @@ def _weight_times(weight, scale, x, shape):
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
-def _with_scale(grads, scale):
-    """The gradients of x, weight and bias where the weight has a scale."""
+def _with_scale(grads, scale, count):
+    """The gradients of x, weight and bias where the weight has a scale.
+
+    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    """
+    if count == 1:
+        return *(None if t is None else t - t for t in grads[:2]), grads[2]
     if scale == 1 or grads[1] is None:
         return grads
     return grads[0], grads[1] * scale, grads[2]
@@ -277,7 +283,7 @@ class _GroupNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _group_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         num_groups = ctx.num_groups

@@ -111,19 +111,18 @@ def _grouped_query_attention_forward(query, key, value):
     product3 = P.flatten(-3, -2).to(low) @ value
     count3 = query.shape[-3] // key.shape[-3]
     output = _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
-    return output, S
+    return output, P
 
 
-def _grouped_query_attention_backward(ctx, G, _grad_S):
-    query, key, value, S = ctx.saved_tensors
+def _grouped_query_attention_backward(ctx, G, _grad_P):
+    query, key, value, P = ctx.saved_tensors
     key_shape = ctx.key_shape
     query_shape = ctx.query_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = None
-    P = torch.softmax(S, -1)
     part = _unflatten(G, -3, (key_shape[-3], query_shape[-3] // key_shape[-3]))
     part2 = _flatten(part, -3, -2)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -155,8 +154,8 @@ class _GroupedQueryAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.key_shape = key.shape
@@ -165,16 +164,16 @@ class _GroupedQueryAttention(Function):
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            S,
+            P,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_S):
-            return _grouped_query_attention_backward(ctx, G, _grad_S)
-        query, key, value, S = ctx.saved_tensors
+        if _alone(G):
+            return _grouped_query_attention_backward(ctx, G, _grad_P)
+        query, key, value, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -181,7 +181,7 @@ class _GruCell(Function):
     def backward(ctx, G, _grad_a, _grad_s):
         if G is None:
             return (None,) * 6
-        if _alone(G, _grad_a, _grad_s):
+        if _alone(G):
             return _gru_cell_backward(ctx, G, _grad_a, _grad_s)
         input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
         low = ctx.low

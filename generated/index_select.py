@@ -43,6 +43,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -52,6 +62,15 @@ def _applied(function, *args):
 
 def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
+
+
+def _index_select_backward(ctx, G):
+    (index,) = ctx.saved_tensors
+    dim = ctx.dim
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
+    grad_input = G.new_zeros(input_shape).index_add_(dim, index, G)
+    return grad_input, None, None
 
 
 class _IndexSelect(Function):
@@ -70,6 +89,8 @@ class _IndexSelect(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _index_select_backward(ctx, G)
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape

@@ -226,7 +226,7 @@ class _InfoNceMean(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_similarity):
+        if _alone(G):
             return _info_nce_mean_backward(ctx, G, _grad_similarity)
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
@@ -363,7 +363,7 @@ class _InfoNceSum(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_similarity):
+        if _alone(G):
             return _info_nce_sum_backward(ctx, G, _grad_similarity)
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
@@ -499,7 +499,7 @@ class _InfoNceNone(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_similarity):
+        if _alone(G):
             return _info_nce_none_backward(ctx, G, _grad_similarity)
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature

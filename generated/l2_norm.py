@@ -56,6 +56,14 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -91,7 +99,7 @@ def _l2_norm_backward(ctx, G, _grad_total):
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     mask = (total != 0).unsqueeze(dim)
-    grad_A = (G / torch.where(mask, F, 1) * A).masked_fill_(~mask, 0)
+    grad_A = _masked_(G / torch.where(mask, F, 1) * A, mask)
     return grad_A, None, None
 
 
@@ -116,7 +124,7 @@ class _L2Norm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_total):
+        if _alone(G):
             return _l2_norm_backward(ctx, G, _grad_total)
         A, F, total = ctx.saved_tensors
         dim = ctx.dim

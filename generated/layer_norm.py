@@ -116,11 +116,11 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
-        return _with_scale(grads, scale)
+        return _with_scale(grads, scale, math.prod(shape))
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
     grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
-    return _with_scale(grads, scale)
+    return _with_scale(grads, scale, 1)
 
 
 def _weight_times(weight, scale, x, shape):
@@ -130,8 +130,13 @@ def _weight_times(weight, scale, x, shape):
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
-def _with_scale(grads, scale):
-    """The gradients of x, weight and bias where the weight has a scale."""
+def _with_scale(grads, scale, count):
+    """The gradients of x, weight and bias where the weight has a scale.
+
+    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    """
+    if count == 1:
+        return *(None if t is None else t - t for t in grads[:2]), grads[2]
     if scale == 1 or grads[1] is None:
         return grads
     return grads[0], grads[1] * scale, grads[2]
@@ -213,7 +218,7 @@ class _LayerNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_mean, _grad_rstd):
+        if _alone(G):
             return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps

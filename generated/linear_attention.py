@@ -188,7 +188,7 @@ class _LinearAttention(Function):
     def backward(ctx, G, _grad_state, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_state, _grad_total):
+        if _alone(G):
             return _linear_attention_backward(ctx, G, _grad_state, _grad_total)
         query, key, value, output, state, total = ctx.saved_tensors
         low = ctx.low

@@ -106,6 +106,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -152,18 +160,18 @@ def _linear_cross_entropy_mean_forward(
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
     average = (total / part4).to(dtype)
-    return average, X
+    return average, F
 
 
-def _linear_cross_entropy_mean_backward(ctx, G, _grad_X):
-    input, linear_weight, target, _, weight, average, X = ctx.saved_tensors
+def _linear_cross_entropy_mean_backward(ctx, G, _grad_F):
+    input, linear_weight, target, _, weight, average, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, X, G = _cast(wide, weight, average, X, G)
+    weight, average, F, G = _cast(wide, weight, average, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -175,16 +183,13 @@ def _linear_cross_entropy_mean_backward(ctx, G, _grad_X):
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         product = difference * picked
-        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
         difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-        difference3 = difference2 * p - product2
-        product3 = ratio * difference3.scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = product3.masked_fill_(~mask2, 0)
+        product2 = difference2 * F.exp()
+        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
+        grad_X = _masked_(ratio * placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -195,9 +200,9 @@ def _linear_cross_entropy_mean_backward(ctx, G, _grad_X):
         ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
         product4 = difference * F.gather(1, chosen2).squeeze(1)
         product5 = ratio2 * torch.where(mask2, F, 0).sum(0)
-        placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-        placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-        grad_weight = ratio * placed2
+        placed2 = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+        placed3 = placed2.index_add(0, chosen, torch.where(mask, -average, 0))
+        grad_weight = ratio * placed3
     return (
         grad_input,
         grad_linear_weight,
@@ -235,8 +240,8 @@ class _LinearCrossEntropyMean(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
-        average, X = output
-        ctx.mark_non_differentiable(X)
+        average, F = output
+        ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
@@ -250,15 +255,15 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average if ctx.needs_input_grad[4] else None,
-            X,
+            F,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_X):
+    def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G, _grad_X):
-            return _linear_cross_entropy_mean_backward(ctx, G, _grad_X)
+        if _alone(G):
+            return _linear_cross_entropy_mean_backward(ctx, G, _grad_F)
         (
             input,
             linear_weight,
@@ -266,7 +271,7 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average,
-            X,
+            F,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -362,26 +367,24 @@ def _linear_cross_entropy_sum_forward(
     part3 = F.sum(-1) if weight is None else F @ weight
     loss = torch.where(mask, product2 - ratio * part3, 0)
     total = loss.sum().to(dtype)
-    return total, X
+    return total, F
 
 
-def _linear_cross_entropy_sum_backward(ctx, G, _grad_X):
-    input, linear_weight, target, _, weight, X = ctx.saved_tensors
+def _linear_cross_entropy_sum_backward(ctx, G, _grad_F):
+    input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
-    weight, X, G = _cast(wide, weight, X, G)
+    weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
@@ -389,12 +392,11 @@ def _linear_cross_entropy_sum_backward(ctx, G, _grad_X):
             else weight
         )
         product = difference * weight.index_select(0, chosen)
-        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
         difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-        difference3 = difference2 * p - product2
-        product3 = G * difference3.scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = product3.masked_fill_(~mask2, 0)
+        product2 = difference2 * F.exp()
+        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
+        grad_X = _masked_(G * placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -405,8 +407,8 @@ def _linear_cross_entropy_sum_backward(ctx, G, _grad_X):
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
         product4 = difference * F.gather(1, chosen2).squeeze(1)
         product5 = ratio * torch.where(mask2, F, 0).sum(0)
-        placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-        grad_weight = G * placed
+        placed2 = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+        grad_weight = G * placed2
     return (
         grad_input,
         grad_linear_weight,
@@ -444,23 +446,23 @@ class _LinearCrossEntropySum(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
-        _, X = output
-        ctx.mark_non_differentiable(X)
+        _, F = output
+        ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, X)
+        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_X):
+    def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G, _grad_X):
-            return _linear_cross_entropy_sum_backward(ctx, G, _grad_X)
-        input, linear_weight, target, linear_bias, weight, X = ctx.saved_tensors
+        if _alone(G):
+            return _linear_cross_entropy_sum_backward(ctx, G, _grad_F)
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape
@@ -550,26 +552,24 @@ def _linear_cross_entropy_none_forward(
     product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = F.sum(-1) if weight is None else F @ weight
     loss = torch.where(mask, product2 - ratio * part3, 0).to(dtype)
-    return loss, X
+    return loss, F
 
 
-def _linear_cross_entropy_none_backward(ctx, G, _grad_X):
-    input, linear_weight, target, _, weight, X = ctx.saved_tensors
+def _linear_cross_entropy_none_backward(ctx, G, _grad_F):
+    input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
-    weight, X, G = _cast(wide, weight, X, G)
+    weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     difference = label_smoothing - 1
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[4]:
-        F = torch.log_softmax(X, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
@@ -577,12 +577,11 @@ def _linear_cross_entropy_none_backward(ctx, G, _grad_X):
             else weight
         )
         product = difference * weight.index_select(0, chosen)
-        product2 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
         difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
-        difference3 = difference2 * p - product2
-        placed = difference3.scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = (G.unsqueeze(1) * placed).masked_fill_(~mask2, 0)
+        product2 = difference2 * F.exp()
+        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
+        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
+        grad_X = _masked_(G.unsqueeze(1) * placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -591,10 +590,10 @@ def _linear_cross_entropy_none_backward(ctx, G, _grad_X):
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        product3 = difference * G * F.gather(1, chosen2).squeeze(1)
+        product4 = difference * G * F.gather(1, chosen2).squeeze(1)
         part = torch.where(mask2, F, 0).mT.to(low)
-        product4 = ratio * (part @ torch.where(mask, G, 0).to(low)).to(wide)
-        grad_weight = product4.index_add(0, chosen, torch.where(mask, product3, 0))
+        product5 = ratio * (part @ torch.where(mask, G, 0).to(low)).to(wide)
+        grad_weight = product5.index_add(0, chosen, torch.where(mask, product4, 0))
     return (
         grad_input,
         grad_linear_weight,
@@ -632,23 +631,23 @@ class _LinearCrossEntropyNone(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
-        _, X = output
-        ctx.mark_non_differentiable(X)
+        _, F = output
+        ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, X)
+        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_X):
+    def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G, _grad_X):
-            return _linear_cross_entropy_none_backward(ctx, G, _grad_X)
-        input, linear_weight, target, linear_bias, weight, X = ctx.saved_tensors
+        if _alone(G):
+            return _linear_cross_entropy_none_backward(ctx, G, _grad_F)
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape

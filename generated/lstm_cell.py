@@ -119,15 +119,18 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     c = cx * forget + enter * new
     h = (leave * c.tanh()).to(dtype)
     c = c.to(dtype)
-    return h, c, a
+    return h, c, leave, forget, enter, new
 
 
-def _lstm_cell_backward(ctx, G_h, G_c, _grad_a):
-    input, hx, cx, w_ih, w_hh, _, _, c, a = ctx.saved_tensors
+def _lstm_cell_backward(
+    ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new
+):
+    input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, c, a, G_h, G_c = _cast(wide, cx, c, a, G_h, G_c)
+    given = _cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
+    cx, c, leave, forget, enter, new, G_h, G_c = given
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
     needs_part13 = needs[3] or needs[4]
@@ -136,15 +139,11 @@ def _lstm_cell_backward(ctx, G_h, G_c, _grad_a):
     needs_grad_a = needs_part11 or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
-    leave = a.select(1, 3).sigmoid()
     c_tanh = c.tanh()
     part = G_h * leave
     part2 = torch.ops.aten.tanh_backward(part, c_tanh, grad_input=part)
     grad_c = part2.add_(G_c)
-    forget = a.select(1, 1).sigmoid()
     if needs_grad_a:
-        new = a.select(1, 2).tanh()
-        enter = a.select(1, 0).sigmoid()
         part3 = grad_c * new
         part4 = torch.ops.aten.sigmoid_backward(part3, enter, grad_input=part3)
         part5 = grad_c * cx
@@ -189,16 +188,33 @@ class _LstmCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
-        _, c, a = output
-        ctx.mark_non_differentiable(a)
+        _, c, leave, forget, enter, new = output
+        ctx.mark_non_differentiable(leave, forget, enter, new)
         ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        ctx.save_for_backward(input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, a)
+        ctx.save_for_backward(
+            input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new
+        )
 
     @staticmethod
-    def backward(ctx, G_h, G_c, _grad_a):
-        if _alone(G_h, G_c, _grad_a):
-            return _lstm_cell_backward(ctx, G_h, G_c, _grad_a)
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, a = ctx.saved_tensors
+    def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
+        if _alone(G_h, G_c):
+            return _lstm_cell_backward(
+                ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new
+            )
+        (
+            input,
+            hx,
+            cx,
+            w_ih,
+            w_hh,
+            b_ih,
+            b_hh,
+            c,
+            leave,
+            forget,
+            enter,
+            new,
+        ) = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)

@@ -87,18 +87,16 @@ def _masked_attention_forward(query, key, value, attn_mask):
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
     P = torch.where(attn_mask, p, 0)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _masked_attention_backward(ctx, G, _grad_S):
-    query, key, value, attn_mask, S = ctx.saved_tensors
+def _masked_attention_backward(ctx, G, _grad_P):
+    query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = None
-    p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(attn_mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -123,8 +121,8 @@ class _MaskedAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.save_for_backward(
@@ -132,16 +130,16 @@ class _MaskedAttention(Function):
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
             attn_mask,
-            S,
+            P,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_S):
-            return _masked_attention_backward(ctx, G, _grad_S)
-        query, key, value, attn_mask, S = ctx.saved_tensors
+        if _alone(G):
+            return _masked_attention_backward(ctx, G, _grad_P)
+        query, key, value, attn_mask, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -61,6 +61,16 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -72,6 +82,17 @@ def _max_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
     return input.unfold(2, kernel_size, stride).max(3).values.to(dtype)
+
+
+def _max_pool1d_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    kernel_size = ctx.kernel_size
+    stride = ctx.stride
+    input, G = _wide(input, G)
+    winner = input.unfold(2, kernel_size, stride).max(3).indices
+    added = winner + stride * _positions(G.shape[2], G)
+    grad_input = G.new_zeros(input.shape).scatter_add_(2, added, G)
+    return grad_input, None, None
 
 
 class _MaxPool1d(Function):
@@ -90,6 +111,8 @@ class _MaxPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _max_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         kernel_size = ctx.kernel_size
         stride = ctx.stride

@@ -51,6 +51,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -65,6 +75,18 @@ def _min_forward(A, dim, keepdim):
     values = part.values.to(dtype)
     indices = part.indices
     return values, indices
+
+
+def _min_backward(ctx, G, _grad_indices):
+    (indices,) = ctx.saved_tensors
+    dim = ctx.dim
+    keepdim = ctx.keepdim
+    A_shape = ctx.A_shape
+    G = _wide(G)[0]
+    G = G if keepdim else G.unsqueeze(dim)
+    indices = indices if keepdim else indices.unsqueeze(dim)
+    grad_A = G.new_zeros(A_shape).scatter_add_(dim, indices, G)
+    return grad_A, None, None
 
 
 class _Min(Function):
@@ -89,6 +111,8 @@ class _Min(Function):
     def backward(ctx, G, _grad_indices):
         if G is None:
             return (None,) * 3
+        if _alone(G):
+            return _min_backward(ctx, G, _grad_indices)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim

@@ -180,7 +180,7 @@ class _Mmd(Function):
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
+        if _alone(G):
             return _mmd_backward(
                 ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy
             )

@@ -148,20 +148,20 @@ def _multi_head_attention_forward(
     P = torch.softmax(S, 3)
     context = _no_view(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    return output, V, Q, K, S, context
+    return output, V, Q, K, P, context
 
 
 def _multi_head_attention_backward(
-    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
 ):
-    query, key, value, Wq, Wk, Wv, Wo, _, _, _, V, Q, K, S, context = ctx.saved_tensors
+    query, key, value, Wq, Wk, Wv, Wo, _, _, _, V, Q, K, P, context = ctx.saved_tensors
     num_heads = ctx.num_heads
     Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G)
     query, key, value, Wq, Wk, Wv, Wo, V, Q, K, context, G = given
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     needs = ctx.needs_input_grad
     needs_part3 = needs[1] or needs[4]
     needs_part2 = needs[0] or needs[3]
@@ -173,7 +173,6 @@ def _multi_head_attention_backward(
     grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
     grad_bq = grad_bk = grad_bv = grad_bo = None
     if needs_part:
-        P = torch.softmax(S, 3)
         grad_context = G @ Wo
         count = Wq_shape[0] // num_heads
         part = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
@@ -244,8 +243,8 @@ class _MultiHeadAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
-        _, V, Q, K, S, context = result
-        ctx.mark_non_differentiable(V, Q, K, S, context)
+        _, V, Q, K, P, context = result
+        ctx.mark_non_differentiable(V, Q, K, P, context)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
@@ -264,17 +263,17 @@ class _MultiHeadAttention(Function):
             V,
             Q if ctx.needs_input_grad[1] or ctx.needs_input_grad[4] else None,
             K,
-            S,
+            P,
             context if ctx.needs_input_grad[6] else None,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+    def backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context):
         if G is None:
             return (None,) * 12
-        if _alone(G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context):
+        if _alone(G):
             return _multi_head_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_S, _grad_context
+                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
             )
         (
             query,
@@ -290,7 +289,7 @@ class _MultiHeadAttention(Function):
             V,
             Q,
             K,
-            S,
+            P,
             context,
         ) = ctx.saved_tensors
         num_heads = ctx.num_heads

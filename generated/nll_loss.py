@@ -82,6 +82,16 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -107,6 +117,37 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     return (total / part2).to(dtype)
 
 
+def _nll_loss_mean_backward(ctx, G):
+    input, target, weight, average = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    input, weight, average, G = _wide(input, weight, average, G)
+    grad_input = grad_weight = None
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    picked = None if weight is None else weight.index_select(0, chosen)
+    part = (
+        mask.sum(dtype=G.dtype)
+        if weight is None
+        else torch.where(mask, picked, 0).sum()
+    )
+    ratio = -G / part
+    chosen2 = chosen.unsqueeze(1)
+    if ctx.needs_input_grad[0]:
+        part2 = (
+            torch.where(mask, ratio, 0)
+            if weight is None
+            else torch.where(mask, ratio * picked, 0)
+        )
+        chosen3 = part2.unsqueeze(1)
+        grad_input = G.new_zeros(input.shape).scatter_add_(1, chosen2, chosen3)
+    if ctx.needs_input_grad[2]:
+        chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+        zeros = G.new_zeros((input.shape[1],))
+        placed = zeros.index_add(0, chosen, torch.where(mask, average, 0))
+        grad_weight = ratio * placed.index_add(0, chosen, chosen4)
+    return grad_input, None, grad_weight, None
+
+
 class _NllLossMean(Function):
     generate_vmap_rule = True
 
@@ -125,6 +166,8 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input, weight, average, G = _wide(input, weight, average, G)
@@ -166,6 +209,30 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
     return loss.sum().to(dtype)
 
 
+def _nll_loss_sum_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.unsqueeze(1)
+    part = -G
+    if ctx.needs_input_grad[0]:
+        chosen3 = (
+            torch.where(mask, part, 0)
+            if weight is None
+            else torch.where(mask, part * weight.index_select(0, chosen), 0)
+        )
+        zeros = G.new_zeros(input.shape)
+        grad_input = zeros.scatter_add_(1, chosen2, chosen3.unsqueeze(1))
+    if ctx.needs_input_grad[2]:
+        chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+        grad_weight = part * placed
+    return grad_input, None, grad_weight, None
+
+
 class _NllLossSum(Function):
     generate_vmap_rule = True
 
@@ -183,6 +250,8 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input, weight, G = _wide(input, weight, G)
@@ -216,6 +285,25 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
     return torch.where(mask, part2, 0).to(dtype)
 
 
+def _nll_loss_none_backward(ctx, G):
+    input, target, weight = ctx.saved_tensors
+    ignore_index = ctx.ignore_index
+    input, weight, G = _wide(input, weight, G)
+    grad_input = grad_weight = None
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.unsqueeze(1)
+    if ctx.needs_input_grad[0]:
+        part = -G if weight is None else -G * weight.index_select(0, chosen)
+        chosen3 = torch.where(mask, part, 0)
+        zeros = G.new_zeros(input.shape)
+        grad_input = zeros.scatter_add_(1, chosen2, chosen3.unsqueeze(1))
+    if ctx.needs_input_grad[2]:
+        chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
+        grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+    return grad_input, None, grad_weight, None
+
+
 class _NllLossNone(Function):
     generate_vmap_rule = True
 
@@ -233,6 +321,8 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input, weight, G = _wide(input, weight, G)

@@ -157,7 +157,7 @@ class _Normalize(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_norm):
+        if _alone(G):
             return _normalize_backward(ctx, G, _grad_norm)
         input, output, norm = ctx.saved_tensors
         dim = ctx.dim

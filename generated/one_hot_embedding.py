@@ -42,6 +42,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -56,6 +66,21 @@ def _one_hot_embedding_forward(input, weight):
     mask = (input >= 0) & (input < weight.shape[0])
     picked = part.index_select(0, torch.where(mask, input, weight.shape[0]))
     return _no_view(picked.reshape((*p_shape, weight.shape[1])))
+
+
+def _one_hot_embedding_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    size = math.prod(p_shape)
+    input = input.reshape((size,))
+    G = G.reshape((size, weight_shape[1]))
+    zeros = G.new_zeros((weight_shape[0] + 1, G.shape[1]))
+    mask = (input >= 0) & (input < weight_shape[0])
+    chosen = torch.where(mask, input, weight_shape[0])
+    grad_weight = zeros.index_add_(0, chosen, G).narrow(0, 0, weight_shape[0])
+    return None, grad_weight
 
 
 class _OneHotEmbedding(Function):
@@ -75,6 +100,8 @@ class _OneHotEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _one_hot_embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape

@@ -176,7 +176,7 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_centre, _grad_D):
+        if _alone(G):
             return _rational_quadratic_kernel_backward(ctx, G, _grad_centre, _grad_D)
         x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma

@@ -149,7 +149,7 @@ class _RbfKernel(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_centre):
+        if _alone(G):
             return _rbf_kernel_backward(ctx, G, _grad_centre)
         x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma

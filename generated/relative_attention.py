@@ -92,18 +92,17 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     S = query @ key.mT + picked.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _relative_attention_backward(ctx, G, _grad_S):
-    query, key, value, _, buckets, S = ctx.saved_tensors
+def _relative_attention_backward(ctx, G, _grad_P):
+    query, key, value, _, buckets, P = ctx.saved_tensors
     bias_shape = ctx.bias_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_bias = None
-    P = torch.softmax(S, -1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -133,20 +132,20 @@ class _RelativeAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, bias, buckets = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, bias)
         ctx.bias_shape = bias.shape
-        ctx.save_for_backward(query, key, value, bias, buckets, S)
+        ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_S):
-            return _relative_attention_backward(ctx, G, _grad_S)
-        query, key, value, bias, buckets, S = ctx.saved_tensors
+        if _alone(G):
+            return _relative_attention_backward(ctx, G, _grad_P)
+        query, key, value, bias, buckets, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)

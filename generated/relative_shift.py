@@ -64,6 +64,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -88,6 +98,23 @@ def _relative_shift_forward(input):
     return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)).to(dtype))
 
 
+def _relative_shift_backward(ctx, G):
+    p_shape = ctx.p_shape
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
+    difference = input_shape[-1] + 1 - input_shape[-2]
+    G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
+    position = _positions(G.shape[1], G)
+    zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+    position2 = _positions(G.shape[2], G).unsqueeze(1)
+    difference2 = position2 - position + G.shape[1] - 1
+    part = position.unsqueeze(1)
+    part2 = G.permute(1, 2, 0)
+    part3 = zeros.index_put_((difference2.mT, part), part2, accumulate=True)
+    grad_input = part3.transpose(0, 2).reshape(input_shape)
+    return grad_input
+
+
 class _RelativeShift(Function):
     generate_vmap_rule = True
 
@@ -104,6 +131,8 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]

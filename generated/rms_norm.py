@@ -167,7 +167,7 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_rstd):
+        if _alone(G):
             return _rms_norm_backward(ctx, G, _grad_rstd)
         input, weight, output, rstd = ctx.saved_tensors
         eps = ctx.eps

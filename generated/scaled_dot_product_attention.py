@@ -89,17 +89,16 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _scaled_dot_product_attention_backward(ctx, G, _grad_S):
-    query, key, value, _, S = ctx.saved_tensors
+def _scaled_dot_product_attention_backward(ctx, G, _grad_P):
+    query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_attn_mask = None
-    P = torch.softmax(S, -1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -126,19 +125,19 @@ class _ScaledDotProductAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, attn_mask = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, attn_mask)
-        ctx.save_for_backward(query, key, value, attn_mask, S)
+        ctx.save_for_backward(query, key, value, attn_mask, P)
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_S):
-            return _scaled_dot_product_attention_backward(ctx, G, _grad_S)
-        query, key, value, attn_mask, S = ctx.saved_tensors
+        if _alone(G):
+            return _scaled_dot_product_attention_backward(ctx, G, _grad_P)
+        query, key, value, attn_mask, P = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

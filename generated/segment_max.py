@@ -66,6 +66,14 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -116,7 +124,7 @@ def _segment_max_backward(ctx, G):
     placed = zeros.index_add_(1, chosen2, mask2.to(G.dtype).mT)
     picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
     ratio = G.index_select(0, chosen).div_(torch.where(mask3, picked.mT, 1))
-    grad_data = ratio.masked_fill_(~(mask3 & mask2), 0).reshape(data_shape)
+    grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
     return grad_data, None, None
 
 

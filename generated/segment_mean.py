@@ -66,6 +66,14 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -116,7 +124,7 @@ def _segment_mean_backward(ctx, G):
     placed = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
     picked = placed.index_select(0, chosen).unsqueeze(1)
     part2 = torch.where(mask2, picked, 1).to(G.dtype)
-    chosen3 = G.index_select(0, chosen).div_(part2).masked_fill_(~mask2, 0)
+    chosen3 = _masked_(G.index_select(0, chosen).div_(part2), mask2)
     grad_data = chosen3.reshape(data_shape)
     return grad_data, None, None
 

@@ -105,22 +105,16 @@ def _sliding_window_attention_forward(query, key, value, window):
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
     output = P.to(low) @ value
-    return output, S
+    return output, P
 
 
-def _sliding_window_attention_backward(ctx, G, _grad_S):
-    query, key, value, S = ctx.saved_tensors
-    window = ctx.window
+def _sliding_window_attention_backward(ctx, G, _grad_P):
+    query, key, value, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     query, key, value, G = _cast(low, query, key, value, G)
-    S = _cast(wide, S)[0]
+    P = _cast(wide, P)[0]
     grad_query = grad_key = grad_value = None
-    position = _positions(query.shape[-2], G).unsqueeze(1)
-    position2 = _positions(key.shape[-2], G)
-    mask = (position2 <= position) & (position - position2 < window)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -145,8 +139,8 @@ class _SlidingWindowAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, window = inputs
-        _, S = result
-        ctx.mark_non_differentiable(S)
+        _, P = result
+        ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value)
         ctx.window = window
@@ -154,16 +148,16 @@ class _SlidingWindowAttention(Function):
             query,
             key,
             value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            S,
+            P,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_S):
+    def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_S):
-            return _sliding_window_attention_backward(ctx, G, _grad_S)
-        query, key, value, S = ctx.saved_tensors
+        if _alone(G):
+            return _sliding_window_attention_backward(ctx, G, _grad_P)
+        query, key, value, P = ctx.saved_tensors
         window = ctx.window
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

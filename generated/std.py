@@ -70,6 +70,14 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -110,7 +118,7 @@ def _std_backward(ctx, G, _grad_mu, _grad_variance):
     G = G if keepdim else G.unsqueeze(dim)
     mask = (variance != 0).unsqueeze(dim)
     ratio = G / ((A.shape[dim] - correction) * torch.where(mask, deviation, 1))
-    grad_A = (A - mu.unsqueeze(dim)).mul_(ratio).masked_fill_(~mask, 0)
+    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), mask)
     return grad_A, None, None, None
 
 
@@ -136,7 +144,7 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu, _grad_variance):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_mu, _grad_variance):
+        if _alone(G):
             return _std_backward(ctx, G, _grad_mu, _grad_variance)
         A, deviation, mu, variance = ctx.saved_tensors
         dim = ctx.dim

@@ -59,6 +59,16 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -73,6 +83,19 @@ def _take_forward(input, index):
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
     return _no_view(input.index_select(0, at).reshape((*p_shape,)).to(dtype))
+
+
+def _take_backward(ctx, G):
+    (index,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
+    size = math.prod(p_shape)
+    index = index.reshape((size,))
+    G = G.reshape((size,))
+    at = index + torch.where(index < 0, input_shape[0], 0)
+    grad_input = G.new_zeros(input_shape).index_add_(0, at, G)
+    return grad_input, None
 
 
 class _Take(Function):
@@ -92,6 +115,8 @@ class _Take(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _take_backward(ctx, G)
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape

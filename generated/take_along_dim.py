@@ -97,6 +97,25 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+
+
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -122,6 +141,24 @@ def _take_along_dim_forward(input, indices, dim):
     return _no_view(output.to(dtype))
 
 
+def _take_along_dim_backward(ctx, G):
+    (indices,) = ctx.saved_tensors
+    p_shape = ctx.p_shape
+    q_shape = ctx.q_shape
+    indices_shape = ctx.indices_shape
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
+    G = G.reshape((size, indices_shape[len(p_shape)], size2))
+    at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
+    part = input_shape[len(p_shape)]
+    zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+    grad_input = _scatter_added_(zeros, 1, at, G).reshape(input_shape)
+    return grad_input, None, None
+
+
 class _TakeAlongDim(Function):
     generate_vmap_rule = True
 
@@ -143,6 +180,8 @@ class _TakeAlongDim(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _take_along_dim_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape

@@ -254,7 +254,7 @@ class _TripletMarginLossMean(Function):
     def backward(ctx, G, _grad_near, _grad_far):
         if G is None:
             return (None,) * 6
-        if _alone(G, _grad_near, _grad_far):
+        if _alone(G):
             return _triplet_margin_loss_mean_backward(ctx, G, _grad_near, _grad_far)
         anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin
@@ -430,7 +430,7 @@ class _TripletMarginLossSum(Function):
     def backward(ctx, G, _grad_near, _grad_far):
         if G is None:
             return (None,) * 6
-        if _alone(G, _grad_near, _grad_far):
+        if _alone(G):
             return _triplet_margin_loss_sum_backward(ctx, G, _grad_near, _grad_far)
         anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin
@@ -602,7 +602,7 @@ class _TripletMarginLossNone(Function):
     def backward(ctx, G, _grad_near, _grad_far):
         if G is None:
             return (None,) * 6
-        if _alone(G, _grad_near, _grad_far):
+        if _alone(G):
             return _triplet_margin_loss_none_backward(ctx, G, _grad_near, _grad_far)
         anchor, positive, negative, near, far = ctx.saved_tensors
         margin = ctx.margin

@@ -127,29 +127,27 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - (found + smooth) / whole
+    loss = 1 - u3 / whole
     average = loss.mean().to(dtype)
-    return average, found, wrong, missed
+    return average, u3, whole
 
 
-def _tversky_loss_mean_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-    input, target, found, wrong, missed = ctx.saved_tensors
+def _tversky_loss_mean_backward(ctx, G, _grad_u3, _grad_whole):
+    input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
-    smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    given = _wide(input, target, found, wrong, missed, G)
-    input, target, found, wrong, missed, G = given
+    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    whole = found + alpha * wrong + beta * missed + smooth
-    grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
+    grad_whole = G * u3 / (input.shape[0] * whole.square())
     probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -189,8 +187,8 @@ class _TverskyLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
-        _, found, wrong, missed = output
-        ctx.mark_non_differentiable(found, wrong, missed)
+        _, u3, whole = output
+        ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
@@ -199,17 +197,15 @@ class _TverskyLossMean(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, wrong, missed)
+        ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
-            return _tversky_loss_mean_backward(
-                ctx, G, _grad_found, _grad_wrong, _grad_missed
-            )
-        input, target, found, wrong, missed = ctx.saved_tensors
+        if _alone(G):
+            return _tversky_loss_mean_backward(ctx, G, _grad_u3, _grad_whole)
+        input, target, _, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -251,29 +247,27 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - (found + smooth) / whole
+    loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
-    return total, found, wrong, missed
+    return total, u3, whole
 
 
-def _tversky_loss_sum_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-    input, target, found, wrong, missed = ctx.saved_tensors
+def _tversky_loss_sum_backward(ctx, G, _grad_u3, _grad_whole):
+    input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
-    smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    given = _wide(input, target, found, wrong, missed, G)
-    input, target, found, wrong, missed, G = given
+    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    whole = found + alpha * wrong + beta * missed + smooth
-    grad_whole = G * (found + smooth) / whole.square()
+    grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -315,8 +309,8 @@ class _TverskyLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
-        _, found, wrong, missed = output
-        ctx.mark_non_differentiable(found, wrong, missed)
+        _, u3, whole = output
+        ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
@@ -325,17 +319,15 @@ class _TverskyLossSum(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, wrong, missed)
+        ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
-            return _tversky_loss_sum_backward(
-                ctx, G, _grad_found, _grad_wrong, _grad_missed
-            )
-        input, target, found, wrong, missed = ctx.saved_tensors
+        if _alone(G):
+            return _tversky_loss_sum_backward(ctx, G, _grad_u3, _grad_whole)
+        input, target, _, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -377,28 +369,26 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     target = target.reshape((input_shape[0], size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
+    u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
-    loss = (1 - (found + smooth) / whole).to(dtype)
-    return loss, found, wrong, missed
+    loss = (1 - u3 / whole).to(dtype)
+    return loss, u3, whole
 
 
-def _tversky_loss_none_backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
-    input, target, found, wrong, missed = ctx.saved_tensors
+def _tversky_loss_none_backward(ctx, G, _grad_u3, _grad_whole):
+    input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
-    smooth = ctx.smooth
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    given = _wide(input, target, found, wrong, missed, G)
-    input, target, found, wrong, missed, G = given
+    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    whole = found + alpha * wrong + beta * missed + smooth
-    grad_whole = G * (found + smooth) / whole.square()
+    grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
@@ -438,8 +428,8 @@ class _TverskyLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, alpha, beta, smooth = inputs
-        _, found, wrong, missed = output
-        ctx.mark_non_differentiable(found, wrong, missed)
+        _, u3, whole = output
+        ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[1:]
         ctx.alpha = alpha
@@ -448,17 +438,15 @@ class _TverskyLossNone(Function):
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, found, wrong, missed)
+        ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
-    def backward(ctx, G, _grad_found, _grad_wrong, _grad_missed):
+    def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G, _grad_found, _grad_wrong, _grad_missed):
-            return _tversky_loss_none_backward(
-                ctx, G, _grad_found, _grad_wrong, _grad_missed
-            )
-        input, target, found, wrong, missed = ctx.saved_tensors
+        if _alone(G):
+            return _tversky_loss_none_backward(ctx, G, _grad_u3, _grad_whole)
+        input, target, _, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth

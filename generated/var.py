@@ -130,7 +130,7 @@ class _Var(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_mu):
+        if _alone(G):
             return _var_backward(ctx, G, _grad_mu)
         A, mu = ctx.saved_tensors
         dim = ctx.dim

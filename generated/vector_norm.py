@@ -80,6 +80,14 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -130,7 +138,7 @@ def _vector_norm_backward(ctx, G, _grad_total):
     power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
     power2 = A.abs().masked_fill_(~mask2, 1).pow_(ord - 1)
     part = power2.mul_(G * power.unsqueeze(dim)).mul_(A.sign())
-    grad_A = part.masked_fill_(~mask2, 0)
+    grad_A = _masked_(part, mask2)
     return grad_A, None, None, None
 
 
@@ -156,7 +164,7 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
-        if _alone(G, _grad_total):
+        if _alone(G):
             return _vector_norm_backward(ctx, G, _grad_total)
         A, total = ctx.saved_tensors
         ord = ctx.ord

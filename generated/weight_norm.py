@@ -160,7 +160,7 @@ class _WeightNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if _alone(G, _grad_norm):
+        if _alone(G):
             return _weight_norm_backward(ctx, G, _grad_norm)
         v, g, output, norm = ctx.saved_tensors
         p_shape = ctx.p_shape

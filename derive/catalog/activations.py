@@ -52,9 +52,10 @@ OPERATIONS = (
         "selu",
         Eq(
             output[p],
-            Piecewise(
-                (Float("1.0507009873554805") * input[p], input[p] > 0),
-                (Float("1.0507009873554805") * Float("1.6732632423543772") * expm1(input[p]), True),
+            Float("1.0507009873554805")
+            * Piecewise(
+                (input[p], input[p] > 0),
+                (Float("1.6732632423543772") * expm1(input[p]), True),
             ),
         ),
     ),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
 from derive.command.console import print_json, shown
+from derive.command.objects import examples_of, named_object
 from derive.command.options import Json, Quiet, hush, need_torch
 from derive.errors import DeriveError
 
@@ -51,7 +47,7 @@ def audit(
     from derive.auditing.judged import audit_all
 
     hush(quiet)
-    report = audit_all(_named(function), _examples(example), _reference(reference))
+    report = audit_all(named_object(function), examples_of(example), _reference(reference))
     if fix is not None:
         if not report.fixed:
             raise DeriveError(
@@ -78,71 +74,8 @@ def audit(
     raise typer.Exit(0 if report.right else 1)
 
 
-def _examples(path: Path) -> Sequence[Sequence[Any]]:
-    """What the file's examples() returns: one list of inputs, or several."""
-    module = _loaded(path)
-    make = getattr(module, "examples", None)
-    if not callable(make):
-        raise DeriveError(
-            f"{shown(path)} has no function examples(): it returns lists of inputs of the forward"
-        )
-    made = list(make())
-    if made and not all(isinstance(one, list | tuple) for one in made):
-        made = [made]
-    return made
-
-
 def _reference(given: str | None) -> Any:
     """An operation in text, or an object of a module."""
     if given is None or "=" in given:
         return given
-    return _named(given)
-
-
-def _named(given: str) -> Any:
-    """The object that MODULE:NAME or FILE.py:NAME names."""
-    place, found, name = given.rpartition(":")
-    if not found or not place or not name:
-        raise DeriveError(f"{given!r} names no class: write MODULE:CLASS or FILE.py:CLASS")
-    value: Any = _loaded(Path(place)) if place.endswith(".py") else _imported(place)
-    for part in name.split("."):
-        if not hasattr(value, part):
-            raise DeriveError(f"{place} has no {name}; it has {', '.join(_public(value))}")
-        value = getattr(value, part)
-    return value
-
-
-def _public(value: Any) -> list[str]:
-    return [name for name in vars(value) if not name.startswith("_")][:20]
-
-
-def _imported(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return import_module(name)
-    except Exception as error:
-        raise DeriveError(
-            f"the module {name} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
-
-
-def _loaded(path: Path) -> ModuleType:
-    """The module of a file, its folder on the path of imports as for a script."""
-    if not path.is_file():
-        raise DeriveError(f"there is no file {path}")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise DeriveError(
-            f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
-    return module
+    return named_object(given)

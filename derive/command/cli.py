@@ -21,6 +21,7 @@ from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_warning, shown
 from derive.command.options import LIMIT, Json, Limit, Quiet, complete_name, hush, warn
 from derive.command.project import find_project, lines_of, lookup
+from derive.command.tracing import read
 from derive.command.verifying import compare, verify
 from derive.command.writing import check, generate
 from derive.errors import DeriveError, DeriveWarning, VerificationError
@@ -295,5 +296,5 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
 
 # ---------------------------------------- generate, check, verify, compare, audit
 
-for command in (generate, check, verify, compare, audit):
+for command in (generate, check, verify, compare, read, audit):
     app.command()(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from derive.calculus.lets import Let
@@ -16,7 +16,7 @@ from derive.lowering.border import (
     sized,
     store,
 )
-from derive.lowering.ground.value import Frame, Value
+from derive.lowering.ground.value import Frame
 from derive.lowering.kept import added_axes
 from derive.lowering.lines import (
     WIDTH,
@@ -34,7 +34,7 @@ from derive.lowering.lines import (
     vectors_of,
 )
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.statistics import offered
+from derive.lowering.statistics import Offer, offered
 from derive.notation.operation import Choice, Operation
 from derive.program.apart import apart, is_rearrangement
 from derive.program.code import (
@@ -57,12 +57,12 @@ from derive.program.torch_ops import torch_op
 class Forward:
     """The statements of a forward.
 
-    ``offered`` are the statistics that it has computed, which the backward may read.
+    ``offered`` is what it has computed that the backward may read.
     """
 
     given: Given
     scope: Lowering
-    offered: Mapping[str, Value]
+    offered: Offer
 
     def lines(
         self, statistics: Collection[str] = ()

@@ -47,7 +47,7 @@ from derive.lowering.lines import (
     vectors_of,
 )
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.statistics import Statistics
+from derive.lowering.statistics import Offer, Statistics
 from derive.notation.operation import Operation, Tensor
 from derive.program.code import Conditional, Method, Name, names_in
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
@@ -105,10 +105,10 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
 
     keeps = keeps and at_hand is None
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
-    offered = forward.offered if keeps else {}
+    offered = forward.offered if keeps else Offer()
     made = _in_orders(given, outputs, first, plain, offered, every is given)
     if made.statistics:
-        said = {given.lets.say(name): name for name in forward.offered}
+        said = {given.lets.say(name): name for name in forward.offered.values}
         lines, precision, found = forward.lines([said[name] for name in made.statistics])
         made = replace(made, forward=lines)
     if forward.scope.results:
@@ -124,7 +124,7 @@ def _in_orders(
     outputs: Sequence[str],
     first_order: Callable[[Collection[str], Mapping[str, Value]], Program],
     plain: Callable[[Collection[str]], Program],
-    offered: Mapping[str, Value],
+    offered: Offer,
     alike: bool,
 ) -> Program:
     """The backward for all orders, and with kernels and statistics where no graph is wanted.
@@ -132,7 +132,11 @@ def _in_orders(
     What one saves the other reads: an output that one body alone would ask for is computed again.
     """
     say = given.lets.say
-    first = first_order(outputs, offered)
+    first = first_order(outputs, offered.values)
+    called = {say(name): name for name in offered.values}
+    while (less := offered.without_maps_beside([called[s] for s in first.statistics])) != offered:
+        offered = less
+        first = first_order(outputs, offered.values)
     if first.statistics:
         with suppress(NeedsFlatGroups):
             first = min(first_order(outputs, {}), first, key=_operations)

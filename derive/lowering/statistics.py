@@ -2,13 +2,14 @@
 
 A statistic (a mean, a norm, the logarithm of a sum) has fewer axes than what it is a reduction of,
 so that keeping it costs little memory and saves a pass over what is large. A contraction of two
-tensors takes more work than memory. Neither has a gradient of its own: where the backward is
-itself differentiated, it is computed again.
+tensors takes more work than memory; a map of it is kept in its stead where that is all that the
+backward reads. None has a gradient of its own: where the backward is itself differentiated, it is
+computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, walk
@@ -45,20 +46,40 @@ class Statistics:
         return Access(name, own)
 
 
-def offered(given: Given, scope: Scope) -> dict[str, Value]:
-    """The statistics and contractions among what a forward has computed, by name."""
-    found = dict(scope.results)
+@dataclass(frozen=True)
+class Offer:
+    """What a backward may read of a forward, by name; ``of`` has what each map is made of."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    of: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def without_maps_beside(self, kept: Collection[str]) -> Offer:
+        """The offer without the maps among ``kept`` that are made of others among them."""
+        doubled = {name for name in kept if not self.of.get(name, frozenset()).isdisjoint(kept)}
+        return self.without(doubled) if doubled else self
+
+    def without(self, names: Collection[str]) -> Offer:
+        values = {name: value for name, value in self.values.items() if name not in names}
+        return Offer(values, {name: of for name, of in self.of.items() if name in values})
+
+
+def offered(given: Given, scope: Scope) -> Offer:
+    """The statistics, contractions and maps of these among what a forward has computed."""
+    found, of = dict(scope.results), dict[str, frozenset[str]]()
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
     for s in scope.statements:
         let = given.lets.get(s.name)
-        if let is not None and s.name not in given.op.outputs and _is_kept(let):
-            if let.access in whole:
-                # It is an output.
-                continue
-            border = given.border
-            if not border.changes(s.name) or border.reshapes(s.name):
-                found[s.name] = scope.tensors[s.name]
-    return {name: replace(value, code=Name(name)) for name, value in found.items()}
+        if let is None or s.name in given.op.outputs or let.access in whole:
+            continue
+        kept, border = _is_kept(let), given.border
+        sources = let.reads().intersection(found)
+        if (kept or _is_map(let, sources)) and (
+            not border.changes(s.name) or border.reshapes(s.name)
+        ):
+            found[s.name] = scope.tensors[s.name]
+            if not kept:
+                of[s.name] = sources.union(*(of.get(name, ()) for name in sources))
+    return Offer({name: replace(value, code=Name(name)) for name, value in found.items()}, of)
 
 
 def _is_kept(let: Let) -> bool:
@@ -66,6 +87,15 @@ def _is_kept(let: Let) -> bool:
     if let.dtype != "float" or let.compared:
         return False
     return _is_statistic(let) or _is_contraction(let)
+
+
+def _is_map(let: Let, sources: frozenset[str]) -> bool:
+    """Whether the definition has as many axes as what is kept, and reads nothing else as large."""
+    if let.dtype != "float" or let.kind != "sum" or not sources:
+        return False
+    return all(
+        a.tensor in sources or len(free_indices(a)) < len(let.formals) for a in accesses(let.body)
+    )
 
 
 def _is_statistic(let: Let) -> bool:

@@ -294,7 +294,8 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
         (cotangent,) = (c for _, c in program.cotangents if c is not None)
         lines += [f"if {cotangent} is None:", f"    {_no_gradient(op)}"]
     if program.first_order:
-        lines += called("if _alone(", _cotangents(program), "):", 8)
+        given = [c for _, c in program.cotangents if c is not None]
+        lines += called("if _alone(", given, "):", 8)
         name = _first_name(op, variant.option)
         made = called(f"return {name}(", ["ctx", *_cotangents(program)], ")", 12)
         lines += [f"    {line}" for line in made]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from derive.blocks.stages import Stage
 from derive.cost.costs import forward_trace, shapes_of
 from derive.cost.trace import Trace
-from derive.module.formed_in_place import in_place
 from derive.module.statements import COLUMNS, assigned, called, indented
 from derive.program.apart import apart
 from derive.program.code import (
@@ -23,10 +22,15 @@ from derive.program.code import (
     text,
 )
 from derive.program.formed import Formed, shape_lines
+from derive.program.in_place import Writer
 from derive.program.needs import conditions
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
 from derive.program.program import BackwardLine, Program
+from derive.program.shapes import Shape
 from derive.program.tidy import Line
+
+WIDTH = 76
+"""Columns that a line of code may take; its indentation comes on top."""
 
 WANTED = Name("wanted")
 _ASKED = Attribute(Name("ctx"), "needs_input_grad")
@@ -78,11 +82,25 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
     results = (*formed.outputs.values(), *formed.gradients.values())
     trace = forward_trace(op)
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    entries = in_place(entries, trace, floats, results, shapes_of(op)[1], places)
+    writer = Writer(
+        floats=dict.fromkeys(floats),
+        results=results,
+        known=shapes_of(op)[1],
+        places=places,
+        taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
+        is_large=_is_large,
+        width=WIDTH,
+    )
+    written = writer.write([(x.line, x.needs) for x in entries], [trace])
+    entries = [BackwardLine(line, needs) for line, needs in written]
     entries, totals = _accumulated(stage, entries, formed.gradients, trace)
     lines = [*_cast(formed.precision), *_conditional(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]
     return _part(name, stage, program, lines, body, results, formed.precision, totals)
+
+
+def _is_large(shape: Shape) -> bool:
+    return len(shape) > 1
 
 
 def _accumulated(

@@ -45,3 +45,14 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
                 f"{', '.join(known) or 'nothing'}"
             )
     return tuple(dict.fromkeys(wrt))
+
+
+SAVES = ("balanced", "least")
+"""What a module keeps for its backward: what is worth it, or inputs and outputs alone."""
+
+
+def saves_least(save: str) -> bool:
+    """Whether inputs and outputs alone are to be saved."""
+    if save not in SAVES:
+        raise DeriveError(f"save={save!r}: it is one of {', '.join(map(repr, SAVES))}")
+    return save == "least"

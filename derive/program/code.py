@@ -204,7 +204,7 @@ def literal(value: int | float) -> Literal:
     """A Python number."""
     if isinf(value):
         return Literal("math.inf" if value > 0 else "-math.inf")
-    return Literal(repr(value))
+    return Literal(repr(value).replace("e+", "e"))
 
 
 def text(code: Code) -> str:

@@ -27,13 +27,12 @@ from derive.program.code import (
     Method,
     Name,
     Unary,
-    names_in,
-    occurrences,
     replaced,
     subexpressions,
     text,
 )
 from derive.program.needs import Needs, any_wanted
+from derive.program.placed_late import adding, placed_late, with_adding
 from derive.program.shapes import Shape
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
@@ -100,7 +99,7 @@ class Writer:
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[World]) -> Iterator[Entry]:
         """The lines in place; each of the worlds is one more set of tensors that may be None."""
-        pending = _placed_late(entries)
+        pending = placed_late(entries)
         for n, (line, needs) in enumerate(pending):
             joined = self._joined(line, pending[n + 1 :][:1], worlds)
             if joined is not None:
@@ -160,11 +159,10 @@ class Writer:
         What is added to has no memory of its own then: it is a number expanded, or given.
         """
         for reader, needs in following:
-            match line.code:
-                case Method(target, "scatter_add" | "index_add" as name, (dim, index, source)):
-                    pass
-                case _:
-                    return None
+            added_to = adding(line.code)
+            if added_to is None:
+                return None
+            target, source = added_to
             if self._made_of(target, worlds)[1].writable:
                 return None
             for part in subexpressions(reader.code):
@@ -180,7 +178,7 @@ class Writer:
                 if not (self._is_float(total, worlds) and self._is_large(total, worlds)):
                     return None
                 added = Unary("-", source) if op == "-" else source
-                whole = Method(Binary(op, total, target), name, (dim, index, added))
+                whole = with_adding(line.code, Binary(op, total, target), added)
                 return replace(reader, code=replaced(reader.code, {part: whole})), needs
         return None
 
@@ -235,7 +233,8 @@ class Writer:
         for asked, place, make in sorted(ways, key=lambda way: bool(way[0])):
             made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
             if made is not None:
-                self.written += 1
+                # To add at positions out of place is to copy a tensor first.
+                self.written += 2 if torch_op(code).at_positions else 1
                 return made, self._new() if asked else found[place][1]
         return new, self._memory_of(code, [memory for _, memory in found])
 
@@ -296,11 +295,17 @@ class Writer:
         return tuple(dict.fromkeys(t for m in memory.of for t in self._asked.get(m, ())))
 
     def _unless(self, asked: Needs, code: Code, new: Code, place: int) -> Code | None:
-        """x op y where one of these gradients is asked for, else written over the operand.
+        """x op y or f(x) where one of these gradients is asked for, else written over x.
 
         Where they are, the operand stays as it is; where not, nothing reads it any more.
         """
-        if code is not self._whole or not isinstance(new, Binary):
+        if code is not self._whole:
+            return None
+        match new:
+            case Method(Name() as operand, name, ()) if torch_op(new).over == "_":
+                over = Method(operand, f"{name}_")
+                return Conditional(any_wanted(asked, self.places), new, over)
+        if not isinstance(new, Binary):
             return None
         parts = list(new.parts())
         other = parts[1 - place]
@@ -351,7 +356,9 @@ def _ways(code: Code) -> Iterator[tuple[int, Make]]:
             yield 1, lambda writer, new, alone: _filled(new.parts()[1], Unary("~", mask), new, 2)
         case Function("torch.where", (mask, Literal(), _)):
             yield 2, lambda writer, new, alone: _filled(new.parts()[2], mask, new, 1)
-        case Function() if torch_op(code).over not in ("", "_"):
+        case Function(name) if torch_op(code).over == "_" and name.startswith("_"):
+            yield 0, lambda writer, new, alone: Function(f"{name}_", new.parts())
+        case Function() if torch_op(code).over:
             yield 0, _keyword
 
 
@@ -362,13 +369,17 @@ def _method(code: Code, place: int, name: str) -> Code:
 
 
 def _filled(x: Code, mask: Code, code: Code, number: int) -> Code:
-    """x.masked_fill_(mask, number)"""
+    """x.masked_fill_(mask, number), of which that of 0 has a faster way."""
     mask = (
         mask.operand.operand
         if isinstance(mask, Unary) and isinstance(mask.operand, Unary)
         else mask
     )
-    return Method(x, "masked_fill_", (mask, code.parts()[number]))
+    filling = code.parts()[number]
+    if filling != Literal("0"):
+        return Method(x, "masked_fill_", (mask, filling))
+    kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
+    return Function("_masked_", (x, kept))
 
 
 def _keyword(writer: Writer, code: Code, alone: bool) -> Code | None:
@@ -379,23 +390,6 @@ def _keyword(writer: Writer, code: Code, alone: bool) -> Code | None:
     if name is None:
         return None
     return Function(code.name, (name, *others, Keyword(torch_op(code).over, name)))
-
-
-def _placed_late(entries: Sequence[Entry]) -> list[Entry]:
-    """The lines, each that places elements right before the one that reads it."""
-    result = list(entries)
-    for line, needs in entries:
-        if not (isinstance(line.code, Method) and line.code.name in ("scatter_add", "index_add")):
-            continue
-        at = result.index((line, needs))
-        readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]
-        once = len(readers) == 1 and occurrences(result[readers[0]][0].code)[Name(line.name)] == 1
-        if line.kept or not once or result[readers[0]][1] != needs:
-            continue
-        between = result[at + 1 : readers[0]]
-        if not {x.name for x, _ in between} & {line.name, *names_in(line.code)}:
-            result[at : readers[0]] = [*between, (line, needs)]
-    return result
 
 
 def _either(code: Conditional, one: Memory, two: Memory) -> Memory:

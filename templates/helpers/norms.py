@@ -26,11 +26,11 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
-        return _with_scale(grads, scale)
+        return _with_scale(grads, scale, math.prod(shape))
     weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
     grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
-    return _with_scale(grads, scale)
+    return _with_scale(grads, scale, 1)
 
 
 def _batch_normed(x, weight, bias, eps, scale=1):
@@ -47,7 +47,7 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
         weight = _weight_times(weight, scale, x, x.shape[1:2])
         call = torch.ops.aten.native_batch_norm_backward
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
-        return _with_scale(call(*given), scale)
+        return _with_scale(call(*given), scale, x.numel() // x.shape[1])
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
 
@@ -110,7 +110,8 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     sizes = (n, c, math.prod(x.shape[2:]), groups)
     given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
     call = torch.ops.aten.native_group_norm_backward
-    return _with_scale(call(G.contiguous(), x.contiguous(), *given), scale)
+    grads = call(G.contiguous(), x.contiguous(), *given)
+    return _with_scale(grads, scale, x.numel() // (n * groups))
 
 
 def _weight_times(weight, scale, x, shape):
@@ -120,8 +121,13 @@ def _weight_times(weight, scale, x, shape):
     return x.new_full(shape, scale) if weight is None else weight * scale
 
 
-def _with_scale(grads, scale):
-    """The gradients of x, weight and bias where the weight has a scale."""
+def _with_scale(grads, scale, count):
+    """The gradients of x, weight and bias where the weight has a scale.
+
+    Rows of so many elements are normalised; of one alone it leaves 0, and no rounding of a kernel.
+    """
+    if count == 1:
+        return *(None if t is None else t - t for t in grads[:2]), grads[2]
     if scale == 1 or grads[1] is None:
         return grads
     return grads[0], grads[1] * scale, grads[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -75,3 +77,40 @@ def test_a_product_is_kept_unless_little_is_to_be():
     asked = torch.autograd.grad(y.sin().sum(), (x, w))
     expected = torch.autograd.grad((x @ w).tanh().amax(1).sin().sum(), (x, w))
     torch.testing.assert_close(asked, expected)
+
+
+@pytest.mark.parametrize("text", [RMS, NORM, PRODUCT])
+def test_the_backward_reads_what_is_kept(text, monkeypatch):
+    op = derive.parse(text)
+    f = derive.load(op)
+    module = sys.modules[f.__module__]
+    asked = []
+    body = module._f_backward
+
+    def noted(ctx, *cotangents):
+        asked.append(ctx)
+        return body(ctx, *cotangents)
+
+    monkeypatch.setattr(module, "_f_backward", noted)
+    sizes = [(3, 5), (5,) if text is RMS else (5, 4)][: len(op.inputs)]
+    f(*(torch.randn(s, requires_grad=True) for s in sizes)).sum().backward()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("of", "names"),
+    [
+        ("sum[m](p[n,m]**2)", {"p"}),
+        # Both are read: of the two the product alone is kept.
+        ("sum[m](s[n,m]*p[n,m]**2)", {"s"}),
+    ],
+)
+def test_a_map_is_kept_in_the_stead_of_what_it_is_of(of, names):
+    head = "op f(x[n,k], w[k,m]) -> y\ns[n,m] = sum[k](x[n,k]*w[k,m])\np[n,m] = softmax[m](s[n,m])"
+    op = derive.parse(f"{head}\ny[n] = {of}")
+    assert set(derive.derivation(op).saved) == {"x", "w", "y", *names}
+    f = derive.load(op)
+    x, w = torch.randn(3, 5, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    assert kept(f, x, w)[1] == [(3, 4)]
+    x, w = (t.detach().double().requires_grad_() for t in (x, w))
+    assert torch.autograd.gradcheck(f, (x, w)) and torch.autograd.gradgradcheck(f, (x, w))

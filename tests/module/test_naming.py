@@ -107,7 +107,7 @@ def test_a_module_of_such_names_is_right_and_says_the_names_that_were_given():
         f(torch.ones(2, 3), torch.ones(3), tuple="a")
     with pytest.raises(ValueError, match=r"^torch: type must be one of 'mean', 'sum', not 'max'$"):
         f(torch.ones(2, 3), torch.ones(3), tuple=1, type="max")
-    assert derivation(op).saved == ("len", "math")
+    assert derivation(op).saved == ("len", "math", "max")
 
 
 def test_the_module_is_formatted():

@@ -75,7 +75,7 @@ def last(*lines, **given):
         (Binary("*", Method(a, "reshape", (Name("t"),)), literal(2)), None),
         (
             Function("torch.where", (Binary(">", x, G), a, literal(0))),
-            "a.masked_fill_(~(x > G), 0)",
+            "_masked_(a, x > G)",
         ),
         (Function("torch.where", (Binary(">", x, G), literal(1), a)), "a.masked_fill_(x > G, 1)"),
         (

@@ -62,6 +62,7 @@ ROOMS = (
     ("catalog",),
     ("pipeline",),
     ("check",),
+    ("tracing",),
     ("auditing",),
     ("command",),
     ("__main__",),

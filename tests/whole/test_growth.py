@@ -20,10 +20,10 @@ from derive.report.result import Derivation
 
 torch = pytest.importorskip("torch")
 
-DEPTHS = (12, 16, 20)
+DEPTHS = (20, 24, 28)
 """Deep enough that each list of names has a line for each name."""
-DEEPER = {"elementwise": (16, 24, 32)}
-"""Where a layer has so few lines that one more of them, which a long name takes, counts."""
+DEEPER = {"elementwise": (16, 24, 32), "shared": (28, 32, 36)}
+"""Where a layer has so few lines that one more of them, which a long list or name takes, counts."""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
 """Gradients of what every layer reads: sums of a term, or two, for each layer."""

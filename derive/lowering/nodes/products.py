@@ -44,6 +44,9 @@ from derive.program.code import (
     literal,
 )
 
+_LONGEST = 10**6
+"""The largest divisor that is written as one: a longer number is a decimal one."""
+
 
 def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """a * b * ... / c; [condition] factors mask the product, deltas place it."""
@@ -113,7 +116,8 @@ def _quotient(
     """coef * above... / below..., numbers first, then small tensors."""
     exact = coef.denominator == 1 and not below
     kind: Kind = "int" if exact and all(v.kind != "float" for v in above) else "float"
-    bottom = coef.denominator if coef.denominator not in (2, 4, 8, 16) else 1
+    plain = coef.denominator not in (2, 4, 8, 16) and coef.denominator <= _LONGEST
+    bottom = coef.denominator if plain else 1
     factors = _factors(scope, coef, bottom, above, kind)
     below = [scope.as_float(v) for v in below]
     divisors = [Value(whole(bottom), kind="int", scalar=True)] if bottom != 1 else []

@@ -14,7 +14,7 @@ from derive.program.code import Name, text
 
 @pytest.mark.parametrize(
     ("value", "code"),
-    [(Fraction(3), "3"), (Fraction(-1, 2), "-0.5"), (Fraction(10**30), "1e+30")],
+    [(Fraction(3), "3"), (Fraction(-1, 2), "-0.5"), (Fraction(10**30), "1e30")],
 )
 def test_numbers(value, code):
     made = number(value)

@@ -1,0 +1,173 @@
+"""A reading held against the function that it was read from, at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.tracing.sizes import Sizes
+from derive.tracing.values import Value
+
+_TOLERANCE = 1e-7
+
+
+def check(
+    op: Operation,
+    functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+) -> None:
+    """A DeriveError where the generated function of ``op`` differs from a function.
+
+    Each of them is what ``op`` is for some values of its parameters.
+    """
+    from derive.pipeline import load
+
+    f = load(op)
+    for function, parameters in functions:
+        given_names = {p.name for p in op.parameters}
+        own = {k: v for k, v in parameters.items() if k in given_names}
+        _held(op, partial(f, **own), function, tensors, sizes, inputs)
+
+
+def _held(
+    op: Operation,
+    f: Callable[..., Any],
+    function: Callable[..., Any],
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+) -> None:
+    held, silent = 0, None
+    for given in _samples(tensors, sizes, inputs):
+        silent = _without_gradient(function, given) if silent is None else silent
+        for name in silent:
+            given[name] = given[name].detach()
+        try:
+            want = _results(function(**given), given)
+        except Exception as error:
+            if held == 0 and given is None:
+                raise DeriveError(f"it fails on its own examples: {error}") from error
+            continue
+        names = [t.name for t in op.inputs]
+        try:
+            have = _results(f(*(_narrow(given[n], inputs[n]) for n in names)), given)
+        except Exception as error:
+            raise DeriveError(
+                f"the reading fails where the function does not: {error}\n{op}"
+            ) from error
+        _compare(op, want, have, given)
+        held += 1
+    if held < 2:
+        raise DeriveError(
+            "the function takes no other sizes than those of the examples, so that what was read "
+            f"cannot be checked\n{op}"
+        )
+
+
+def _samples(
+    tensors: Mapping[str, Any], sizes: Sizes, inputs: Mapping[str, Value]
+) -> Iterator[dict[str, Any]]:
+    """Inputs of the sizes of the examples, of odd ones, and of equal ones."""
+    symbols = sorted(
+        {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
+    )
+    hints = {s: sizes.hint(s) for s in symbols}
+    odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
+    ways = [hints, odd, dict.fromkeys(symbols, 4), {s: 2 * (n + 2) for n, s in enumerate(symbols)}]
+    ways += [{s: 2 * h for s, h in hints.items()}, {s: 3 * h for s, h in hints.items()}]
+    for seed, way in enumerate(ways):
+        if any(
+            int(a.xreplace(way)) % int(sympy.sympify(b).xreplace(way)) for a, b in sizes.divided
+        ):
+            continue
+        yield {
+            name: _tensor(tensors[name], v, way, sizes, 100 * seed + n)
+            for n, (name, v) in enumerate(inputs.items())
+        }
+
+
+def _narrow(tensor: Any, value: Value) -> Any:
+    """The tensor without the axes of size 1, which have no index."""
+    return tensor.reshape([n for n, axis in zip(tensor.shape, value.axes, strict=True) if axis])
+
+
+def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    """The inputs that the function has no gradient for."""
+
+    def runs(silent: Sequence[str]) -> bool:
+        try:
+            own = {n: t.detach() if n in silent else t for n, t in given.items()}
+            _results(function(**own), own)
+        except Exception:
+            return False
+        return True
+
+    floats = [n for n, t in given.items() if t.is_floating_point()]
+    if runs(()):
+        return []
+    return [n for n in floats if not runs([m for m in floats if m != n])]
+
+
+def _tensor(example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int) -> Any:
+    import torch
+
+    shape = [
+        int(sympy.prod([sympy.sympify(sizes.plain(a.size)).xreplace(way) for a in axis]))
+        for axis in value.axes
+    ]
+    generator = torch.Generator().manual_seed(seed)
+    if value.kind == "bool":
+        return torch.rand(shape, generator=generator) < 0.6
+    if value.kind == "int":
+        top = int(example.max()) + 1 if example.numel() else 1
+        return torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+    positive = example.numel() > 0 and bool((example > 0).all())
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    x = x.abs() + 0.3 if positive else x
+    return x.requires_grad_()
+
+
+def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """(the outputs, the gradients of a weighted sum of them)."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    outputs = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
+    floats = [t for t in outputs if t.is_floating_point() and t.requires_grad]
+    inputs = [t for t in given.values() if t.is_floating_point() and t.requires_grad]
+    if not floats:
+        return outputs, [torch.zeros_like(t) for t in inputs]
+    total: Any = 0
+    for n, t in enumerate(floats):
+        weight = torch.linspace(-1, 2 + n, t.numel(), dtype=t.dtype).reshape(t.shape)
+        total = total + (t * weight).sum()
+    found = torch.autograd.grad(total, inputs, allow_unused=True)
+    pairs = zip(found, inputs, strict=True)
+    return outputs, [torch.zeros_like(t) if g is None else g for g, t in pairs]
+
+
+def _compare(op: Operation, want: Any, have: Any, given: Mapping[str, Any]) -> None:
+    import torch
+
+    kinds = ("value of output", "gradient of input")
+    for what, ours, theirs in zip(kinds, have, want, strict=True):
+        if len(ours) != len(theirs):
+            raise DeriveError(f"the reading has {len(ours)} outputs, the function {len(theirs)}")
+        for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            a = a.reshape(b.shape) if a.numel() == b.numel() else a
+            same = a.shape == b.shape and torch.allclose(
+                a.double(), b.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
+            )
+            if not same:
+                shapes = ", ".join(f"{k}{tuple(t.shape)}" for k, t in given.items())
+                raise DeriveError(
+                    f"what was read differs from the function: {what} {n + 1}, at {shapes}; this "
+                    f"is a mistake of the reading\n{op}"
+                )

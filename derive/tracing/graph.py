@@ -1,0 +1,203 @@
+"""The graph of a PyTorch function on tensors without data, whose sizes are symbols.
+
+Every axis of every input has a symbol of its own, whatever sizes the examples have: that two are
+equal is what the operations say. Each node knows the statement that made it.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from derive.errors import DeriveError
+
+
+@dataclass(frozen=True)
+class Place:
+    """A statement of a person's code, and the variable that it assigns."""
+
+    file: str
+    line: int
+    text: str
+    variable: str | None = None
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}: {self.text}"
+
+
+@dataclass
+class Graph:
+    """Nodes of ATen operations; ``sizes`` has the value of each symbol in the examples."""
+
+    graph: Any
+    inputs: tuple[str, ...]
+    shapes: Any
+    output: Any = None
+    places: dict[str, Place] = field(default_factory=dict)
+
+
+def traced(
+    function: Callable[..., Any], tensors: Mapping[str, Any], decompose: bool = False
+) -> Graph:
+    """The graph of function(**tensors)."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode, fakes, shapes = without_data(tensors)
+    outputs: list[Any] = []
+
+    def flat(*given: Any) -> Any:
+        made = function(**dict(zip(tensors, given, strict=True)))
+        outputs.append(made)
+        return made
+
+    with mode, roots_of_sizes(), noted() as places:
+        try:
+            module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
+        except DeriveError:
+            raise
+        except Exception as error:
+            raise DeriveError(_why(error)) from error
+    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places))
+
+
+@contextmanager
+def roots_of_sizes() -> Iterator[None]:
+    """math.sqrt of a size as one, where Python's own would take the number of the example."""
+    import torch
+
+    plain = math.sqrt
+
+    def sqrt(x: Any) -> Any:
+        return torch.sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
+
+    math.sqrt = sqrt
+    try:
+        yield
+    finally:
+        math.sqrt = plain
+
+
+def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
+    """(the mode of tensors without data, one for each of these, the environment of sizes)."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import (
+        DimDynamic,
+        ShapeEnv,
+        StatelessSymbolicContext,
+    )
+
+    shapes = ShapeEnv(duck_shape=False)
+    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    fakes = []
+    for t in tensors.values():
+        dynamic = [DimDynamic.STATIC if n < 2 else DimDynamic.DYNAMIC for n in t.shape]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
+        fake = mode.from_tensor(t.detach().clone(), symbolic_context=context, source=None)
+        fakes.append(fake)
+    return mode, fakes, shapes
+
+
+def _why(error: Exception) -> str:
+    """What stopped the trace, and where."""
+    place = _statement(error.__traceback__)
+    where = f" ({place})" if place is not None else ""
+    kind, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    if "DataDependent" in kind or "data-dependent" in text.lower() or "Eq(u" in text:
+        text = "what it does depends on the values of a tensor; give that as an argument"
+    return f"it cannot be read{where}: {kind}: {text}"
+
+
+def _statement(traceback: Any) -> Place | None:
+    """The innermost statement of a person's code."""
+    found, inside = None, False
+    while traceback is not None:
+        frame = traceback.tb_frame
+        inside = inside or frame.f_code.co_filename == __file__
+        if inside and _is_own(frame.f_code.co_filename):
+            found = _place(frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+# -------------------------------------------------------------------- statements
+
+_LIBRARIES = ("torch", "derive/tracing", "derive/auditing")
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is no part of torch or of this package."""
+    import torch
+
+    own = str(Path(__file__).parents[1])
+    library = str(Path(torch.__file__).parent)
+    return not file.startswith((library, own, "<")) and "importlib" not in file
+
+
+@contextmanager
+def noted() -> Iterator[dict[str, Place]]:
+    """The statement that made each node, by the node's name, while a graph is made."""
+    from torch.fx.experimental.proxy_tensor import PythonKeyTracer
+
+    places: dict[str, Place] = {}
+    create = PythonKeyTracer.create_node
+
+    def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
+        node = create(self, *args, **kwargs)
+        own, frame = None, sys._getframe(1).f_back
+        while frame is not None and not _is_the_call(frame):
+            if own is None and _is_own(frame.f_code.co_filename):
+                own = frame
+            frame = frame.f_back
+        if frame is not None and own is not None:
+            place = _place(own.f_code.co_filename, own.f_lineno)
+            if place is not None:
+                places[node.name] = place
+        return node
+
+    PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]
+    try:
+        yield places
+    finally:
+        PythonKeyTracer.create_node = create  # type: ignore[method-assign]
+
+
+def _is_the_call(frame: Any) -> bool:
+    """Whether a frame is that which calls the person's function."""
+    return bool(frame.f_code.co_filename == __file__ and frame.f_code.co_name == "flat")
+
+
+@lru_cache(maxsize=256)
+def _statements(file: str) -> Sequence[ast.stmt]:
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ()
+    plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
+    return [n for n in ast.walk(tree) if isinstance(n, plain)]
+
+
+def _place(file: str, line: int) -> Place | None:
+    inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
+    if not inside:
+        return None
+    statement = min(inside, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
+    text = " ".join(ast.unparse(statement).split())
+    return Place(file, statement.lineno, text, _variable(statement))
+
+
+def _variable(statement: ast.stmt) -> str | None:
+    match statement:
+        case ast.Assign([ast.Name(name)]):
+            return name
+        case ast.AugAssign(ast.Name(name)) | ast.AnnAssign(ast.Name(name)):
+            return name
+    return None

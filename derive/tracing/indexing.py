@@ -1,0 +1,143 @@
+"""Reading at positions that a tensor holds, and tensors of positions and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number
+from derive.tracing.reader import Reader, operation
+from derive.tracing.values import Atom, Number, Position, Read, Value, apply, substituted
+
+
+def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
+    """x with the index, which has its own axes, in the place of one axis."""
+    x, atom = reader.single(x, dim)
+    index = index if isinstance(index.node, Read) else reader.named(index, "index")
+    index = index.fresh()
+    node = substituted(x.node, {atom: index.node})
+    return Value((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
+
+
+@operation("embedding")
+def embedding(reader: Reader, weight: Value, index: Value, padding: int = -1, *_: Any) -> Value:
+    if padding >= 0:
+        raise DeriveError("an embedding with padding_idx has no gradient there: not read")
+    return _at(reader, weight.fresh(), 0, index)
+
+
+@operation("index_select")
+def index_select(reader: Reader, x: Value, dim: int, index: Value) -> Value:
+    return _at(reader, x.fresh(), reader.place_of(x, dim), index)
+
+
+@operation("index")
+def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
+    x = x.fresh()
+    given = [(n, i) for n, i in enumerate(indices) if i is not None]
+    if any(i.kind == "bool" for _, i in given):
+        raise DeriveError("as many elements as a mask holds: not read; use torch.where")
+    if len(given) == 1:
+        return _at(reader, x, *given[0])
+    places = [n for n, _ in given]
+    if places != list(range(places[0], places[0] + len(places))):
+        raise DeriveError("indices with axes between them are not read")
+    values = []
+    for n, i in given:
+        x, _ = reader.single(x, n)
+        values.append(i if _plain(i) else reader.named(i, "index"))
+    values = reader.aligned(*values)
+    axes = reader.axes_of(values)
+    inner = {x.axes[n][0]: v.node for (n, _), v in zip(given, values, strict=True)}
+    node = substituted(x.node, inner)
+    kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
+    return Value(kept, node, x.kind)
+
+
+def _plain(x: Value) -> bool:
+    return isinstance(x.node, Read | Position)
+
+
+@operation("gather")
+def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
+    dim = reader.place_of(x, dim)
+    x, atom = reader.single(x.fresh(), dim)
+    index = index if _plain(index) else reader.named(index, "index")
+    index = index.fresh()
+    rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
+    for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
+        if n != dim and bool(a) != bool(b):
+            raise DeriveError("a gather from a part of an axis is not read")
+    values = reader.aligned(index, rest)
+    node = substituted(values[1].node, {atom: values[0].node})
+    return Value(reader.axes_of(values), node, x.kind)
+
+
+# -------------------------------------------------------------------- positions and numbers
+
+
+@operation("arange")
+def arange(reader: Reader, *args: Any, **named: Any) -> Value:
+    plain = [a for a in args if not isinstance(a, str)]
+    start, step = (plain[0] if len(plain) > 1 else 0), (plain[2] if len(plain) > 2 else 1)
+    (size,) = reader.shape()
+    atom = Atom.new(size)
+    node: Any = Position(atom)
+    if step != 1:
+        node = apply("*", number(step), node)
+    if start != 0:
+        node = apply("+", node, number(start))
+    made = reader.node.meta["val"]
+    return Value(((atom,),), node, "float" if made.is_floating_point() else "int")
+
+
+@operation(
+    *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like"),
+    *("new_full", "scalar_tensor", "empty_like_"),
+)
+def full(reader: Reader, *args: Any, **named: Any) -> Value:
+    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    if "full" in name:
+        value = args[-1] if len(args) > 1 else named["fill_value"]
+        value = args[1] if name == "full" or name == "full_like" else args[2]
+    else:
+        value = args[0] if name == "scalar_tensor" else 1 if "ones" in name else 0
+    made = reader.node.meta["val"]
+    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
+    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
+    if isinstance(value, Value):
+        return Value(axes, value.node, kind)
+    return Value(axes, Number(bool(value) if kind == "bool" else value), kind)
+
+
+@operation("tril", "triu", "tril_", "triu_")
+def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
+    x, column = reader.single(x, len(x.axes) - 1)
+    x, row = reader.single(x, len(x.axes) - 2)
+    lower = "tril" in str(reader.node.target)
+    edge: Any = Position(row)
+    if diagonal:
+        edge = apply("+", edge, number(diagonal))
+    test = apply("<=" if lower else ">=", Position(column), edge)
+    if x.kind == "bool":
+        whole = isinstance(x.node, Number) and x.node.value is True
+        return replace(x, node=test if whole else apply("and", test, x.node))
+    return replace(x, node=apply("where", test, x.node, number(0)))
+
+
+@operation("eye")
+def eye(reader: Reader, *_: Any, **__: Any) -> Value:
+    rows, columns = (Atom.new(n) for n in reader.shape())
+    same = apply("==", Position(rows), Position(columns))
+    return Value(((rows,), (columns,)), apply("where", same, number(1), number(0)))
+
+
+@operation("one_hot")
+def one_hot(reader: Reader, x: Value, num_classes: Any = -1) -> Value:
+    (*_, size) = reader.shape()
+    atom = Atom.new(size)
+    x = x if _plain(x) else reader.named(x, "index")
+    node = apply("where", apply("==", x.node, Position(atom)), number(1), number(0))
+    return Value((*x.axes, (atom,)), node, "int")

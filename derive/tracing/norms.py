@@ -1,0 +1,117 @@
+"""Normalisations, and similarities that divide by norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, op
+from derive.tracing.reader import Reader, operation
+from derive.tracing.reductions import over
+from derive.tracing.values import Read, Value, apply
+
+
+def _normalised(reader: Reader, x: Value, dims: Sequence[int], eps: Any) -> Value:
+    """(x - mean)/sqrt(variance + eps) along these axes."""
+    x = x if isinstance(x.node, Read) else reader.named(x, "h")
+    mean = reader.named(over(reader, "mean", x, dims, keepdim=True), "mu")
+    centred = reader.elementwise(op("-"), x, mean)
+    squares = reader.elementwise(lambda a: apply("**", a, number(2)), centred)
+    variance = reader.named(over(reader, "mean", squares, dims, keepdim=True), "variance")
+
+    def f(a: Any, v: Any) -> Any:
+        return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
+
+    return reader.elementwise(f, reader.elementwise(op("-"), x, mean), variance)
+
+
+def _scaled(reader: Reader, x: Value, weight: Value | None, bias: Value | None) -> Value:
+    x = x if weight is None else reader.elementwise(op("*"), x, weight)
+    return x if bias is None else reader.elementwise(op("+"), x, bias)
+
+
+def _channels(x: Value, rank: int) -> Value:
+    """A tensor of channels with axes of size 1 after them."""
+    return Value((*x.axes, *((),) * (rank - 2)), x.node, x.kind)
+
+
+@operation("layer_norm")
+def layer_norm(
+    reader: Reader,
+    x: Value,
+    shape: Sequence[Any],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> Value:
+    dims = list(range(len(x.axes) - len(shape), len(x.axes)))
+    return _scaled(reader, _normalised(reader, x, dims, eps), weight, bias)
+
+
+@operation("group_norm")
+def group_norm(
+    reader: Reader,
+    x: Value,
+    groups: Any,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> Value:
+    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
+    groups = sympy.sympify(groups)
+    split = reader.regrouped(x, [shape[0], groups, shape[1] / groups, *shape[2:]])
+    made = _normalised(reader, split, list(range(2, len(split.axes))), eps)
+    whole = reader.regrouped(made, shape)
+    rank = len(x.axes)
+    each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
+    return _scaled(reader, whole, *each)
+
+
+@operation("batch_norm", "instance_norm")
+def batch_norm(
+    reader: Reader,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value | None,
+    variance: Value | None,
+    training: bool,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+    *_: Any,
+) -> Value:
+    rank = len(x.axes)
+    alone = "instance" in str(reader.node.target)
+    each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
+    if training:
+        if mean is not None and not alone:
+            raise DeriveError("it changes its running statistics; call it in eval mode")
+        dims = [n for n in range(rank) if n != 1 and (n or not alone)]
+        return _scaled(reader, _normalised(reader, x, dims, eps), *each)
+    assert mean is not None and variance is not None
+    centred = reader.elementwise(op("-"), x, _channels(mean, rank))
+
+    def f(a: Any, v: Any) -> Any:
+        return apply("*", a, apply("rsqrt", apply("+", v, number(eps))))
+
+    made = reader.elementwise(f, centred, _channels(variance, rank))
+    return _scaled(reader, made, *each)
+
+
+@operation("cosine_similarity")
+def cosine_similarity(reader: Reader, a: Value, b: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
+    dim = reader.place_of(a, dim)
+    norms = [
+        reader.elementwise(
+            lambda n: apply("maximum", n, number(eps)), over(reader, "norm2", x, dim)
+        )
+        for x in (a, b)
+    ]
+    product = over(reader, "sum", reader.elementwise(op("*"), a, b), dim)
+    scale = reader.elementwise(op("*"), *norms)
+    return reader.elementwise(op("/"), product, scale)

@@ -1,0 +1,180 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import op
+from derive.tracing.reader import Reader, operation
+from derive.tracing.reductions import along
+from derive.tracing.values import Atom, Value, apply, reduced
+
+
+def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
+    """a*b summed over pairs of axes; then those of a that are left, then those of b."""
+    a, b = a.fresh(), b.fresh()
+    rank = len(a.axes)
+    wide = replace(a, axes=(*a.axes, *((),) * len(b.axes)))
+    axes: list[Any] = [()] * (rank + len(b.axes))
+    pairs = {m: n for n, m in places}
+    for n, axis in enumerate(b.axes):
+        axes[pairs[n] if n in pairs else rank + n] = axis
+    values = reader.aligned(wide, replace(b, axes=tuple(axes)))
+    whole = reader.axes_of(values)
+    node = apply("*", values[0].node, values[1].node)
+    summed = {n for n, _ in places}
+    atoms: list[Atom] = [x for n in summed for x in whole[n]]
+    left = [n for n in range(rank + len(b.axes)) if n not in summed and n - rank not in pairs]
+    return Value(tuple(whole[n] for n in left), reduced("sum", atoms, node))
+
+
+def product(reader: Reader, a: Value, b: Value) -> Value:
+    """The product of the last axes, the others broadcast."""
+    if len(a.axes) == 1 and len(b.axes) == 1:
+        return contracted(reader, a, b, [(0, 0)])
+    if len(b.axes) == 1:
+        return contracted(reader, a, b, [(len(a.axes) - 1, 0)])
+    if len(a.axes) == 1:
+        return contracted(reader, a, b, [(0, len(b.axes) - 2)])
+    a, b = a.fresh(), b.fresh()
+    *batch, rows, inner = a.axes
+    *other, inner2, columns = b.axes
+    one = replace(a, axes=(*batch, rows, (), inner))
+    two = replace(b, axes=(*other, (), columns, inner2))
+    values = reader.aligned(one, two)
+    *axes, summed = reader.axes_of(values)
+    node = apply("*", values[0].node, values[1].node)
+    return Value(tuple(axes), reduced("sum", summed, node))
+
+
+@operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
+def matmul(reader: Reader, a: Value, b: Value) -> Value:
+    return product(reader, a, b)
+
+
+@operation("linear")
+def linear(reader: Reader, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    made = contracted(reader, x, weight, [(len(x.axes) - 1, 1)])
+    return made if bias is None else reader.elementwise(op("+"), made, bias)
+
+
+@operation("addmm", "addmv", "addbmm_", "baddbmm")
+def addmm(reader: Reader, c: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    made = product(reader, a, b)
+    if alpha != 1:
+        made = reader.elementwise(op("*"), alpha, made)
+    if beta == 0:
+        return made
+    if beta != 1:
+        c = reader.elementwise(op("*"), beta, c)
+    return reader.elementwise(op("+"), c, made)
+
+
+@operation("outer", "ger")
+def outer(reader: Reader, a: Value, b: Value) -> Value:
+    return contracted(reader, a, b, [])
+
+
+@operation("einsum")
+def einsum(reader: Reader, equation: str, operands: Sequence[Value], **_: Any) -> Value:
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    names = left.split(",")
+    if "." in equation:
+        raise DeriveError("an ellipsis in einsum is not read; write its letters")
+    if any(len(set(n)) < len(n) for n in names):
+        raise DeriveError("einsum with a letter twice in one operand is not read")
+    if not arrow:
+        every = "".join(names)
+        right = "".join(sorted(c for c in set(every) if every.count(c) == 1))
+    letters = list(dict.fromkeys("".join(names)))
+    wide = []
+    for term, x in zip(names, operands, strict=True):
+        x = x.fresh()
+        own = tuple(x.axes[term.index(c)] if c in term else () for c in letters)
+        wide.append(replace(x, axes=own))
+    values = reader.aligned(*wide)
+    by_letter = dict(zip(letters, reader.axes_of(values), strict=True))
+    node = values[0].node
+    for v in values[1:]:
+        node = apply("*", node, v.node)
+    atoms = [a for c in letters if c not in right for a in by_letter[c]]
+    return Value(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
+
+
+@operation("scaled_dot_product_attention")
+def attention(
+    reader: Reader,
+    q: Value,
+    k: Value,
+    v: Value,
+    attn_mask: Value | None = None,
+    dropout_p: Any = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Value:
+    import sympy
+
+    from derive.tracing.elementwise import number
+    from derive.tracing.values import Position
+
+    if dropout_p:
+        raise DeriveError("it draws random numbers: dropout_p is above 0")
+    if enable_gqa:
+        raise DeriveError("enable_gqa is not read; repeat the heads")
+    keys = replace(k, axes=(*k.axes[:-2], k.axes[-1], k.axes[-2]))
+    width = sympy.prod([a.size for a in q.axes[-1]])
+    scores = product(reader, q, keys)
+    if scale is None:
+        scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
+    else:
+        scores = reader.elementwise(op("*"), scores, scale)
+    if attn_mask is not None:
+        if attn_mask.kind == "bool":
+            low = number(sympy.S.NegativeInfinity)
+            scores = reader.elementwise(
+                lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
+            )
+        else:
+            scores = reader.elementwise(op("+"), scores, attn_mask)
+    scores = reader.named(scores, "scores")
+    scores, key = reader.single(scores, len(scores.axes) - 1)
+    if is_causal:
+        scores, query = reader.single(scores, len(scores.axes) - 2)
+        seen = apply("<=", Position(key), Position(query))
+        low = number(sympy.S.NegativeInfinity)
+        scores = replace(scores, node=apply("where", seen, scores.node, low))
+    weights = along(reader, "softmax", scores, key)
+    return product(reader, weights, v)
+
+
+@operation("_trilinear")
+def trilinear(
+    reader: Reader,
+    a: Value,
+    b: Value,
+    c: Value,
+    one: Sequence[int],
+    two: Sequence[int],
+    three: Sequence[int],
+    summed: Sequence[int],
+    *_: Any,
+) -> Value:
+    """The product of three, each with axes of size 1 put in, summed over some."""
+    wide = []
+    for x, places in ((a, one), (b, two), (c, three)):
+        x = x.fresh()
+        axes = list(x.axes)
+        for n in sorted(places):
+            axes.insert(n, ())
+        wide.append(replace(x, axes=tuple(axes)))
+    values = reader.aligned(*wide)
+    axes = list(reader.axes_of(values))
+    node = apply("*", apply("*", values[0].node, values[1].node), values[2].node)
+    atoms = [x for n in summed for x in axes[n]]
+    left = tuple(axis for n, axis in enumerate(axes) if n not in summed)
+    return Value(left, reduced("sum", atoms, node))

@@ -1,0 +1,283 @@
+"""``derive.read_torch``: an ordinary PyTorch forward as an operation, checked against it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse
+from derive.tracing import elementwise, indexing, norms, products, reductions, views
+from derive.tracing.checked import check
+from derive.tracing.graph import traced
+from derive.tracing.parameters import moved, numbers_in, with_parameter
+from derive.tracing.reader import Reader
+from derive.tracing.values import Atom, Read, Value, joined
+from derive.tracing.written import operation_text
+
+FAMILIES = (elementwise, reductions, views, products, norms, indexing)
+"""Where the readings of operations are, each registered as it is imported."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An operation, its text, and the function of its inputs that it was read from."""
+
+    operation: Operation
+    text: str
+    function: Callable[..., Any]
+    tensors: dict[str, Any]
+
+
+def read_torch(
+    function: Any,
+    *examples: Any,
+    name: str | None = None,
+    letters: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
+    **named: Any,
+) -> Operation:
+    """The operation that a function or a module computes of these examples.
+
+    Arguments by keyword are those of the function. Flags and whole numbers are taken as they are
+    given; floats become ``parameters``, those that are named there, or all of which it is seen what
+    becomes of them. Tensors that are no arguments are refused, but for the parameters and buffers
+    of a module, which become inputs. ``letters`` gives indices to inputs: ``{"x": "btc"}``.
+
+    The operation is held against the function, values and gradients, in float64 and at several
+    sizes; a difference is a DeriveError, and so is what cannot be read.
+
+    >>> import torch
+    >>> print(read_torch(lambda x, w: torch.tanh(x @ w), torch.ones(2, 3), torch.ones(3, 4)))
+    """
+    made = reading(function, *examples, name=name, letters=letters, parameters=parameters, **named)
+    return made.operation
+
+
+def reading(
+    function: Any,
+    *examples: Any,
+    name: str | None = None,
+    letters: Mapping[str, str] | None = None,
+    parameters: Sequence[str] | None = None,
+    comments: bool = True,
+    **named: Any,
+) -> Reading:
+    """The operation with its text and what it was read from."""
+    bound = bind(function, examples, named)
+    call, tensors = as_function(function, bound)
+    if not tensors:
+        raise DeriveError("it is given no tensor: give examples of its arguments")
+    title = name or _name(function)
+    reader, inputs, outputs = _read(call, tensors, title)
+    numbers: dict[str, float] = {}
+    others: list[tuple[Callable[..., Any], dict[str, float]]] = []
+    wanted = numbers_in(bound.arguments)
+    for own, value in wanted.items():
+        if (parameters is not None and own not in parameters) or own in {*tensors, title}:
+            continue
+        other = as_function(function, _with(bound, own, moved(value)))[0]
+        try:
+            found = with_parameter(
+                reader.equations, _read(other, tensors, title)[0].equations, own, value
+            )
+        except DeriveError:
+            found = None
+        if found is not None and own not in {e.name for e in found}:
+            reader.equations = found
+            numbers[own] = value
+            others.append((other, {own: moved(value)}))
+        elif parameters is not None:
+            raise DeriveError(f"what becomes of {own} is not seen: it stays the number {value}")
+    own_letters = letters or {}
+    written = partial(
+        operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
+    )
+    text = written()
+    try:
+        try:
+            op = parse(text)
+        except DeriveError as error:
+            if "has no size" not in str(error):
+                raise
+            text = written(derived=True)
+            op = parse(text)
+    except DeriveError as error:
+        raise DeriveError(f"{error}\nwhat was read:\n{text}") from error
+    check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
+    return Reading(op, text, call, tensors)
+
+
+def _read(
+    call: Callable[..., Any], tensors: Mapping[str, Any], title: str
+) -> tuple[Reader, dict[str, Value], list[str]]:
+    """(the equations, the inputs, the names of the outputs)."""
+    graph = traced(call, tensors)
+    taken = {title}
+    inputs = _inputs(graph, tensors, taken)
+    reader = Reader(graph, inputs, taken)
+    made = reader.read()
+    return reader, inputs, [_output(reader, x, n) for n, x in enumerate(_every(made))]
+
+
+def _every(made: Any) -> list[Any]:
+    if isinstance(made, Value):
+        return [made]
+    if isinstance(made, dict):
+        return [x for part in made.values() for x in _every(part)]
+    if isinstance(made, tuple | list):
+        return [x for part in made for x in _every(part)]
+    raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
+
+
+def _output(reader: Reader, value: Value, n: int) -> str:
+    """The name of an output, an equation of its own."""
+    if value.kind == "bool":
+        raise DeriveError("it returns truths, which an operation does not")
+    last = reader.equations[-1] if reader.equations else None
+    if last is not None and value.node == Read(
+        last.name, tuple(joined(a) for a in value.axes if a)
+    ):
+        return last.name
+    named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+    assert isinstance(named.node, Read)
+    return named.node.name
+
+
+def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str, Value]:
+    """A value for each argument, an index for each axis that is not of size 1."""
+    from derive.tracing.sizes import Sizes
+
+    sizes = Sizes(graph.shapes)
+    holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    found = {}
+    taken |= set(tensors)
+    for (name, t), node in zip(tensors.items(), holders, strict=True):
+        axes = []
+        for n in node.meta["val"].shape:
+            size = sizes.of(n)
+            axes.append(() if size == 1 else (Atom.new(size),))
+        kind = "float" if t.is_floating_point() else "bool" if "bool" in str(t.dtype) else "int"
+        positions = tuple(joined(axis) for axis in axes if axis)
+        found[name] = Value(tuple(axes), Read(name, positions), kind)
+    return found
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return name if name.isidentifier() else "f"
+
+
+def bind(
+    function: Any, examples: Sequence[Any], named: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call by their names, defaults too."""
+    import torch
+
+    target = function.forward if isinstance(function, torch.nn.Module) else function
+    if not callable(target):
+        raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
+    try:
+        bound = _signature(target, len(examples), named).bind(*examples, **named)
+    except TypeError as error:
+        raise DeriveError(f"the examples are not its arguments: {error}") from error
+    bound.apply_defaults()
+    return bound
+
+
+def _signature(target: Any, count: int, named: Mapping[str, Any]) -> inspect.Signature:
+    """That of a function; of a builtin one, names for as many arguments as there are."""
+    try:
+        return inspect.signature(target)
+    except ValueError:
+        kinds = inspect.Parameter
+        names = [f"x{n}" if count > 1 else "x" for n in range(count)]
+        own = [kinds(n, kinds.POSITIONAL_OR_KEYWORD) for n in names]
+        return inspect.Signature([*own, *(kinds(n, kinds.KEYWORD_ONLY) for n in named)])
+
+
+def _with(bound: inspect.BoundArguments, name: str, value: Any) -> inspect.BoundArguments:
+    made = copy(bound)
+    made.arguments = {**bound.arguments, name: value}
+    return made
+
+
+def as_function(
+    function: Any, bound: inspect.BoundArguments
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """(a function of tensors by name, the tensors), all else being as in the examples."""
+    import torch
+
+    module = function if isinstance(function, torch.nn.Module) else None
+    tensors: dict[str, Any] = {}
+    arguments: Any = (list(bound.args), dict(bound.kwargs))
+    labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
+    places: list[tuple[Any, ...]] = []
+
+    def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
+        if isinstance(x, torch.Tensor):
+            name, n = label, 2
+            while name in tensors:
+                name, n = f"{label}{n}", n + 1
+            tensors[name] = x
+            places.append(path)
+        elif isinstance(x, list | tuple):
+            for k, e in enumerate(x):
+                collect(e, f"{label}{k}", (*path, k))
+        elif isinstance(x, dict):
+            for k, e in x.items():
+                collect(e, f"{label}_{k}", (*path, k))
+
+    for n, x in enumerate(arguments[0]):
+        collect(x, labelled[n] if n < len(labelled) else f"x{n}", (0, n))
+    for k, x in arguments[1].items():
+        collect(x, k, (1, k))
+    own: dict[str, str] = {}
+    if module is not None:
+        for k, x in [*module.named_parameters(), *module.named_buffers()]:
+            label = k.replace(".", "_")
+            label = f"m{label}" if label[0].isdigit() else label
+            while label in tensors:
+                label += "_"
+            tensors[label] = x
+            own[label] = k
+    names = list(tensors)
+
+    def call(**given: Any) -> Any:
+        made = (list(arguments[0]), dict(arguments[1]))
+        for name, path in zip(names, places, strict=False):
+            made = _put(made, path, given[name])
+        if module is not None:
+            held = {k: given[label] for label, k in own.items()}
+            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
+        return function(*made[0], **made[1])
+
+    return call, {k: t.detach() for k, t in tensors.items()}
+
+
+def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
+    """The name of each positional argument."""
+    found: list[str] = []
+    for name in labels:
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found += [f"{name}{n}" for n in range(len(bound.arguments[name]))]
+        elif kind not in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+            found.append(name)
+    return found[:count]
+
+
+def _put(x: Any, path: Sequence[Any], value: Any) -> Any:
+    """x with the value at the end of a path."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(x, dict):
+        return {k: _put(e, rest, value) if k == first else e for k, e in x.items()}
+    made = [_put(e, rest, value) if n == first else e for n, e in enumerate(x)]
+    return made if isinstance(x, list) else tuple(made)

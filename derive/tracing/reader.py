@@ -1,0 +1,422 @@
+"""The nodes of a graph as values, one after another; what has a name is an equation."""
+
+from __future__ import annotations
+
+import keyword
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.graph import Graph, Place
+from derive.tracing.sizes import Sizes
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Axis,
+    Node,
+    Number,
+    Position,
+    Read,
+    Reduce,
+    Value,
+    joined,
+    walk,
+)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """name[axes] = body, and the statement that says so."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: Node
+    kind: str = "float"
+    place: Place | None = None
+
+
+Translate = Callable[..., Any]
+_F = TypeVar("_F", bound=Translate)
+
+OPERATIONS: dict[str, Translate] = {}
+"""What each ATen operation is, by its name."""
+
+
+def operation(*names: str) -> Callable[[_F], _F]:
+    """Registers what operations of these names are."""
+
+    def put(f: _F) -> _F:
+        OPERATIONS.update(dict.fromkeys(names, f))
+        return f
+
+    return put
+
+
+class Reader:
+    """Equations so far, and what each node is."""
+
+    def __init__(self, graph: Graph, inputs: dict[str, Value], taken: set[str]) -> None:
+        self.graph = graph
+        self.sizes = Sizes(graph.shapes)
+        self.inputs = inputs
+        self.taken = taken
+        self.equations: list[Equation] = []
+        self.known: dict[Any, Any] = {}
+        self.node: Any = None
+        self.place: Place | None = None
+        self._said: dict[tuple[Any, ...], str] = {}
+
+    # ---------------------------------------------------------------- nodes
+
+    def read(self) -> Any:
+        """What the graph gives, tensors as values."""
+        given = iter(self.inputs.values())
+        last = self._last_of_statements()
+        for node in self.graph.graph.nodes:
+            self.node, self.place = node, self.graph.places.get(node.name, self.place)
+            if node.op == "placeholder":
+                self.known[node] = next(given)
+            elif node.op == "get_attr":
+                self.known[node] = self._constant(node)
+            elif node.op == "call_function":
+                made = self._called(node)
+                name = self.place.variable if node in last and self.place else None
+                self.known[node] = self._kept(node, made, name)
+            elif node.op == "output":
+                return self._given(node.args[0])
+        raise DeriveError("it returns nothing")
+
+    def _last_of_statements(self) -> set[Any]:
+        """The last node of each statement."""
+        found: dict[tuple[str, int], Any] = {}
+        for node in self.graph.graph.nodes:
+            place = self.graph.places.get(node.name)
+            if place is not None and node.op == "call_function":
+                found[place.file, place.line] = node
+        return set(found.values())
+
+    def _given(self, x: Any) -> Any:
+        import torch.fx
+
+        if isinstance(x, torch.fx.Node):
+            return self.known[x]
+        if isinstance(x, tuple | list):
+            return (
+                type(x)(self._given(e) for e in x)
+                if isinstance(x, list)
+                else tuple(self._given(e) for e in x)
+            )
+        if isinstance(x, dict):
+            return {k: self._given(e) for k, e in x.items()}
+        if isinstance(x, slice):
+            return slice(*(self._given(e) for e in (x.start, x.stop, x.step)))
+        return x
+
+    def _called(self, node: Any) -> Any:
+        args, kwargs = self._given(node.args), self._given(node.kwargs)
+        target = node.target
+        if target is operator.getitem:
+            return args[0][args[1]]
+        name = _name_of(target)
+        if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
+            return [self.sizes.of(n) for n in node.meta["val"]]
+        if hasattr(node.meta.get("val"), "node"):
+            # A size, or what Python makes of sizes.
+            return self.sizes.of(node.meta["val"])
+        f = OPERATIONS.get(name)
+        try:
+            if f is None:
+                return self._taken_apart(node)
+            made = f(self, *args, **kwargs)
+            self._check(node, made)
+        except DeriveError as error:
+            raise self.error(str(error)) from error
+        except (TypeError, IndexError, ValueError, NotImplementedError) as error:
+            raise self.error(f"{name} with these arguments is not read: {error}") from error
+        return made
+
+    def error(self, text: str) -> DeriveError:
+        """An error that says where."""
+        if "at line" in text or self.place is None or text.startswith("it cannot be read"):
+            return DeriveError(text)
+        return DeriveError(f"it cannot be read, at line {self.place}: {text}")
+
+    def _check(self, node: Any, made: Any) -> None:
+        """That the axes are those that torch sees."""
+        value = node.meta.get("val")
+        if isinstance(made, Value) and hasattr(value, "shape"):
+            want = [self.sizes.of(n) for n in value.shape]
+            have = [sympy.prod([a.size for a in axis]) for axis in made.axes]
+            same = len(want) == len(have) and all(
+                self.sizes.hint(a) == self.sizes.hint(b) for a, b in zip(want, have, strict=True)
+            )
+            if not same:
+                raise DeriveError(f"{_name_of(node.target)}: axes {have} where torch has {want}")
+
+    def _taken_apart(self, node: Any) -> Any:
+        """An operation that has no reading of its own, by those that torch makes it of."""
+        import torch
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        name = _name_of(node.target)
+        import torch.fx
+        from torch.utils._pytree import tree_flatten, tree_unflatten
+
+        flat, spec = tree_flatten((node.args, node.kwargs))
+        places = [n for n, x in enumerate(flat) if isinstance(x, torch.fx.Node)]
+        fakes = [flat[n].meta.get("val") for n in places]
+
+        def call(*given: Any) -> Any:
+            every = list(flat)
+            for n, x in zip(places, given, strict=True):
+                every[n] = x
+            args, kwargs = tree_unflatten(every, spec)
+            return node.target(*args, **kwargs)
+
+        try:
+            mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
+            table = _decompositions()
+            with mode:
+                module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
+        except Exception as error:
+            raise DeriveError(f"{name} is not read: {error}") from error
+        inner = [n for n in module.graph.nodes if n.op == "call_function"]
+        if any(_name_of(n.target) == name for n in inner):
+            raise DeriveError(f"{name} has no reading")
+        graph = replace(self.graph, graph=module.graph, places={})
+        reader = Reader(graph, {}, self.taken)
+        reader.equations, reader.place, reader._said = self.equations, self.place, self._said
+        reader.sizes = self.sizes
+        reader.inputs = {str(n): self.known[flat[n]] for n in places}
+        return reader.read()
+
+    def _constant(self, node: Any) -> Any:
+        raise DeriveError(
+            f"it uses a tensor that is no argument ({node.target}); give it as one, "
+            "or hold it as a parameter or buffer of a module"
+        )
+
+    # ---------------------------------------------------------------- names
+
+    def _kept(self, node: Any, made: Any, name: str | None) -> Any:
+        """The value by a name of its own, where it is used often or is a variable."""
+        if not isinstance(made, Value) or _is_simple(made.node) or _leaves_out(made.node):
+            return made
+        often = len([u for u in node.users if u.op != "output"]) > 1
+        if name is None and not often:
+            return made
+        return self.named(made, name or self._stem(node))
+
+    def _stem(self, node: Any) -> str:
+        name = _name_of(node.target).strip("_")
+        return name.partition(".")[0] or "part"
+
+    def named(self, value: Value, stem: str) -> Value:
+        """An equation for the value, and the value as a read of it; the same each time."""
+        said = _content(value)
+        name = self._said.get(said) or self.fresh(stem)
+        if said not in self._said:
+            self._said[said] = name
+            self._stated(name, value)
+        kept = tuple(axis for axis in value.axes if axis)
+        read = Read(name, tuple(map(joined, kept)))
+        return Value(value.axes, read, value.kind).fresh()
+
+    def _stated(self, name: str, value: Value) -> None:
+        self.equations.append(Equation(name, value.axes, value.node, value.kind, self.place))
+
+    def fresh(self, stem: str) -> str:
+        """A name that nothing has."""
+        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "part"
+        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _WORDS:
+            stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"
+        name, n = stem, 2
+        while name in self.taken:
+            name, n = f"{stem}{n}", n + 1
+        self.taken.add(name)
+        return name
+
+    def simple(self, value: Value) -> Value:
+        """The value, by a name where it is more than a read: for what says it twice."""
+        return value if _is_simple(value.node) else self.named(value, "h")
+
+    # ---------------------------------------------------------------- axes
+
+    def value(self, x: Any) -> Value:
+        """A number as a value too."""
+        if isinstance(x, Value):
+            return x
+        kind = "bool" if isinstance(x, bool) else "int" if isinstance(x, int) else "float"
+        if isinstance(x, sympy.Expr) and x.is_Integer:
+            x = int(x)
+        return Value((), Number(x), kind)
+
+    def shape(self, node: Any = None) -> list[sympy.Expr]:
+        """The sizes of what a node makes."""
+        made = (node or self.node).meta["val"]
+        return [self.sizes.of(n) for n in made.shape]
+
+    def place_of(self, value: Value, dim: int) -> int:
+        return dim % len(value.axes) if value.axes else 0
+
+    def aligned(self, *values: Value) -> list[Value]:
+        """Values of the same axes, from the right, axes of size 1 left out."""
+        rank = max(len(v.axes) for v in values)
+        found = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in map(_own, values)]
+        for n in range(rank):
+            leader = next((k for k, v in enumerate(found) if v.axes[n]), None)
+            if leader is None:
+                continue
+            for k in range(leader + 1, len(found)):
+                if found[k].axes[n]:
+                    found = self._joined_axis(found, leader, k, n)
+        return found
+
+    def _joined_axis(self, values: list[Value], leader: int, k: int, n: int) -> list[Value]:
+        """The values with axis n of the k-th as that of the leader."""
+        one, other = values[leader].axes[n], values[k].axes[n]
+        ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
+        splits, atoms = _pieces_of(one, ours, pieces)
+        names: dict[Atom, Atom] = {}
+        for atom, parts in zip(other, theirs, strict=True):
+            if len(parts) == 1:
+                names[atom] = atoms[parts[0]]
+            else:
+                splits[atom] = tuple(atoms[p] for p in parts)
+        return [v.split(splits).renamed(names) for v in values]
+
+    def axes_of(self, values: Sequence[Value]) -> tuple[Axis, ...]:
+        """The axes of a result of aligned values."""
+        return tuple(
+            next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
+        )
+
+    def elementwise(self, f: Callable[..., Node], *args: Any, kind: str | None = None) -> Value:
+        """f of the elements of aligned values."""
+        values = self.aligned(*map(self.value, args))
+        node = f(*(v.node for v in values))
+        kinds = {v.kind for v in values}
+        found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
+        return Value(self.axes_of(values), node, found)
+
+    def regrouped(self, value: Value, shape: Sequence[sympy.Expr]) -> Value:
+        """The same elements, row-major, with these sizes."""
+        flat = value.atoms
+        targets = [n for n in shape if n != 1]
+        ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
+        splits, atoms = _pieces_of(flat, ours, pieces)
+        value = value.split(splits)
+        groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
+        return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
+
+    def single(self, value: Value, dim: int) -> tuple[Value, Atom]:
+        """The value with one index on an axis, and that."""
+        axis = value.axes[dim]
+        if len(axis) == 1:
+            return value, axis[0]
+        if not axis:
+            raise DeriveError("an axis of size 1 is not read here")
+        value = self.named(value, "joined")
+        atom = Atom.new(sympy.prod([a.size for a in value.axes[dim]]))
+        kept = [n for n, own in enumerate(value.axes) if own]
+        assert isinstance(value.node, Read)
+        positions = list(value.node.positions)
+        positions[kept.index(dim)] = Position(atom)
+        axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
+        return replace(value, axes=axes, node=Read(value.node.name, tuple(positions))), atom
+
+
+def _pieces_of(
+    flat: Sequence[Atom], parts_of: Sequence[Sequence[int]], pieces: Sequence[sympy.Expr]
+) -> tuple[dict[Atom, Axis], dict[int, Atom]]:
+    """(what each index is taken apart to, the index of each piece)."""
+    splits: dict[Atom, Axis] = {}
+    atoms: dict[int, Atom] = {}
+    for atom, parts in zip(flat, parts_of, strict=True):
+        whole = len(parts) == 1
+        made = (atom,) if whole else tuple(Atom.new(pieces[p]) for p in parts)
+        atoms.update(zip(parts, made, strict=True))
+        if not whole:
+            splits[atom] = made
+    return splits, atoms
+
+
+def _content(value: Value) -> tuple[Any, ...]:
+    """The value, its indices numbered as they occur."""
+    numbers: dict[Atom, int] = {}
+
+    def number(a: Atom) -> int:
+        return numbers.setdefault(a, len(numbers))
+
+    def said(node: Node) -> tuple[Any, ...]:
+        match node:
+            case Position(atom):
+                return "at", number(atom)
+            case Reduce(kind, atoms, body):
+                return kind, tuple(map(number, atoms)), said(body)
+        own = [v for v in vars(node).values() if not isinstance(v, tuple)]
+        return type(node).__name__, *map(str, own), *map(said, node.parts())
+
+    axes = tuple(tuple((number(a), a.size) for a in axis) for axis in value.axes)
+    return axes, value.kind, said(value.node)
+
+
+def _own(value: Value) -> Value:
+    return value.fresh()
+
+
+def _is_simple(node: Node) -> bool:
+    """Whether the expression is a read or a number, or little more."""
+    if isinstance(node, Read):
+        return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
+    return not _reads(node)
+
+
+def _leaves_out(node: Node) -> bool:
+    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
+    return (
+        isinstance(node, Apply)
+        and node.name == "where"
+        and any(
+            isinstance(x, Number) and x.value in (sympy.oo, -sympy.oo, float("inf"), float("-inf"))
+            for x in node.args
+        )
+    )
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(x, Read) for x in walk(node))
+
+
+def _flat(x: Any) -> list[Any]:
+    if isinstance(x, tuple | list):
+        return [e for part in x for e in _flat(part)]
+    if isinstance(x, dict):
+        return _flat(list(x.values()))
+    return [x]
+
+
+def _name_of(target: Any) -> str:
+    packet = getattr(target, "overloadpacket", None)
+    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+
+
+def _is_read(target: Any) -> bool:
+    return _name_of(target) in OPERATIONS
+
+
+def _decompositions() -> dict[Any, Any]:
+    """What torch makes operations of that have no reading."""
+    from torch._decomp import decomposition_table
+
+    return {k: v for k, v in decomposition_table.items() if not _is_read(k)}
+
+
+_WORDS = frozenset(
+    "op size mean sum prod max min amax amin softmax logsumexp where concat exp log sqrt int "
+    "any all argmax argmin detach inf pi True False".split()
+)

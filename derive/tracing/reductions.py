@@ -1,0 +1,203 @@
+"""Reductions, and what is made with them along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, op
+from derive.tracing.reader import Reader, operation
+from derive.tracing.values import Apply, Atom, Read, Reduce, Value, apply, reduced
+
+
+def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:
+    if dim is None or (isinstance(dim, list | tuple) and not dim):
+        return list(range(len(x.axes)))
+    dims = dim if isinstance(dim, list | tuple) else [dim]
+    return [reader.place_of(x, d) for d in dims]
+
+
+def over(reader: Reader, kind: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
+    """A reduction over these axes."""
+    dims = dims_of(reader, x, dim)
+    atoms = [a for d in dims for a in x.axes[d]]
+    node = reduced(kind, atoms, x.node)
+    axes = tuple(
+        () if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims
+    )
+    return Value(axes, node, x.kind)
+
+
+def _count(x: Value, dims: Sequence[int]) -> sympy.Expr:
+    return sympy.prod([a.size for d in dims for a in x.axes[d]])
+
+
+@operation("sum")
+def total(
+    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
+    if x.kind == "bool":
+        x = reader.elementwise(lambda a: apply("where", a, number(1), number(0)), x, kind="int")
+    return over(reader, "sum", x, dim, keepdim)
+
+
+@operation("mean")
+def mean(
+    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
+    return over(reader, "mean", x, dim, keepdim)
+
+
+@operation("amax", "amin", "logsumexp")
+def named(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    return over(reader, name, x, dim, keepdim)
+
+
+@operation("max", "min")
+def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
+    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    if args and isinstance(args[0], Value):
+        return reader.elementwise(lambda a, b: Apply(f"{name}imum", (a, b)), x, args[0])
+    dim = args[0] if args else named.get("dim")
+    keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
+    if dim is None:
+        return over(reader, f"a{name}", x, None)
+    x, _ = reader.single(x, reader.place_of(x, dim))
+    which = over(reader, f"arg{name}", x, dim, keepdim)
+    return over(reader, name, x, dim, keepdim), Value(which.axes, which.node, "int")
+
+
+@operation("prod")
+def product(
+    reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
+    return over(reader, "prod", x, dim, keepdim)
+
+
+@operation("argmax", "argmin")
+def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    if dim is None:
+        raise DeriveError("the place of an extremum of all axes together is not read; name one")
+    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    x, _ = reader.single(x, reader.place_of(x, dim))
+    made = over(reader, name, x, dim, keepdim)
+    return Value(made.axes, made.node, "int")
+
+
+def _deviations(
+    reader: Reader, x: Value, dim: Any, correction: Any, keepdim: bool
+) -> tuple[Value, Value]:
+    """(the variance, the mean, its axes kept)."""
+    dims = dims_of(reader, x, dim)
+    x = x if isinstance(x.node, Read) else reader.named(x, "h")
+    middle = over(reader, "mean", x, dims, keepdim=True)
+    middle = reader.named(middle, "mu")
+    squared = reader.elementwise(lambda a, m: apply("**", apply("-", a, m), number(2)), x, middle)
+    if correction in (0, None, False):
+        return over(reader, "mean", squared, dims, keepdim), middle
+    summed = over(reader, "sum", squared, dims, keepdim)
+    count = _count(x, dims) - (1 if correction is True else correction)
+    return reader.elementwise(op("/"), summed, count), middle
+
+
+def _correction(named: dict[str, Any], unbiased: Any) -> Any:
+    if "correction" in named:
+        return 1 if named["correction"] is None else named["correction"]
+    return 1 if unbiased in (True, None) else 0
+
+
+@operation("var", "std")
+def variance(
+    reader: Reader,
+    x: Value,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    **named: Any,
+) -> Value:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    keepdim = named.pop("keepdim", keepdim)
+    made, _ = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
+    if "std" in str(reader.node.target):
+        return reader.elementwise(lambda a: apply("sqrt", a), made)
+    return made
+
+
+@operation("var_mean")
+def variance_and_mean(
+    reader: Reader,
+    x: Value,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    **named: Any,
+) -> tuple[Value, Value]:
+    keepdim = named.pop("keepdim", keepdim)
+    made, middle = _deviations(reader, x, dim, _correction(named, unbiased), keepdim)
+    dims = dims_of(reader, x, dim)
+    if not keepdim:
+        axes = tuple(a for n, a in enumerate(middle.axes) if n not in dims)
+        middle = Value(axes, middle.node, middle.kind)
+    return made, middle
+
+
+@operation("linalg_vector_norm", "norm")
+def norm(
+    reader: Reader,
+    x: Value,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    **named: Any,
+) -> Value:
+    ord = 2 if ord is None else ord
+    if ord == 2:
+        return over(reader, "norm2", x, dim, keepdim)
+    if ord == 1:
+        x = reader.elementwise(lambda a: apply("abs", a), x)
+        return over(reader, "sum", x, dim, keepdim)
+    if ord in (float("inf"), float("-inf")):
+        x = reader.elementwise(lambda a: apply("abs", a), x)
+        return over(reader, "amax" if ord > 0 else "amin", x, dim, keepdim)
+    x = reader.elementwise(lambda a: apply("**", apply("abs", a), number(ord)), x)
+    made = over(reader, "sum", x, dim, keepdim)
+    return reader.elementwise(lambda a: apply("**", a, number(1 / ord)), made)
+
+
+# -------------------------------------------------------------------- along an axis
+
+
+@operation("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax")
+def softmax(reader: Reader, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+    """An equation of its own, since it binds an index that it keeps."""
+    dim = reader.place_of(x, dim)
+    if not x.axes[dim]:
+        raise DeriveError("a softmax along an axis of size 1 is not read")
+    x, atom = reader.single(x, dim)
+    name = "log_softmax" if "log" in str(reader.node.target) else "softmax"
+    return along(reader, name, x, atom)
+
+
+def along(reader: Reader, name: str, x: Value, atom: Atom) -> Value:
+    """name[k](x), an equation with index k."""
+    made = Value(x.axes, Reduce(name, (atom,), x.node))
+    stem = reader.place.variable if reader.place and reader.place.variable else None
+    return reader.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
+
+
+@operation("cumsum")
+def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
+    dim = reader.place_of(x, dim)
+    x, atom = reader.single(x, dim)
+    upto = Atom.new(atom.size)
+    from derive.tracing.values import Position
+
+    body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))
+    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
+    return Value(axes, reduced("sum", (atom,), body), x.kind)

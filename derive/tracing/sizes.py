@@ -1,0 +1,156 @@
+"""Sizes of axes: expressions of the symbols of a trace, compared and divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+
+
+class Sizes:
+    """What is known of the symbols of a trace."""
+
+    def __init__(self, shapes: Any) -> None:
+        self.shapes = shapes
+        self.alike: dict[sympy.Symbol, sympy.Expr] = {}
+        """What symbols are, as operations on several tensors say."""
+        self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
+        """(a size, what it is taken to be a multiple of)."""
+
+    def of(self, size: Any) -> sympy.Expr:
+        """A size of torch as an expression, whole divisions that leave no rest as quotients."""
+        node = getattr(size, "node", None)
+        if node is None:
+            return sympy.sympify(size)
+        return self.plain(node.expr)
+
+    def plain(self, e: sympy.Expr) -> sympy.Expr:
+        from torch.utils._sympy.functions import FloorDiv
+
+        e = sympy.sympify(e)
+        known = {**self.shapes.replacements, **self.alike}
+        while True:
+            new = e.xreplace({s: known[s] for s in e.free_symbols if s in known})
+            if new == e:
+                break
+            e = new
+        e = _plain_numbers(e)
+        e = e.replace(lambda x: isinstance(x, FloorDiv), self._quotient_of)
+        return sympy.simplify(e) if e.free_symbols else e
+
+    def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
+        """A whole division as a quotient, where it leaves no rest or is rounded up."""
+        a, b = x.args
+        up = a - (b - 1)
+        for whole in (a, up):
+            if self.hint(whole) % self.hint(b) == 0 and self.hint(whole) > 0:
+                if whole.free_symbols and (whole, b) not in self.divided:
+                    self.divided.append((whole, b))
+                return whole / b
+        return x
+
+    def unify(self, a: sympy.Expr, b: sympy.Expr) -> bool:
+        """Sizes that torch asks to be the same are the same from now on."""
+        a, b = self.plain(a), self.plain(b)
+        if self.hint(a) != self.hint(b):
+            return False
+        for symbol in sorted((a - b).free_symbols, key=str):
+            found = sympy.solve(a - b, symbol)
+            if len(found) == 1 and symbol not in found[0].free_symbols:
+                self.alike[symbol] = found[0]
+                return True
+        return bool(sympy.simplify(a - b) == 0)
+
+    def hint(self, e: sympy.Expr) -> Any:
+        """The value in the examples."""
+        values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
+        found = sympy.sympify(e).xreplace(values)
+        return int(found) if found.is_integer else found
+
+    def equal(self, a: sympy.Expr, b: sympy.Expr) -> bool:
+        return bool(sympy.simplify(self.plain(a) - self.plain(b)) == 0)
+
+    def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+        """a/b where that is whole for all sizes."""
+        if b == 0 or self.hint(b) == 0:
+            return None
+        made = sympy.cancel(sympy.together(self.plain(a) / self.plain(b)))
+        _, below = sympy.fraction(made)
+        if below == 1 and sympy.sympify(self.hint(made)).is_integer:
+            return made
+        whole = below.is_Integer and self.hint(a) % self.hint(b) == 0
+        return made if whole else None
+
+    def refined(
+        self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]
+    ) -> tuple[list[list[int]], list[list[int]], list[sympy.Expr]]:
+        """Sizes that both lists are products of, in order: which of them each entry has."""
+        found = self._refined(one, other)
+        if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
+            found = self._refined(one, other)
+        if found is None:
+            raise DeriveError(f"axes of sizes {_shown(one)} cannot be seen as {_shown(other)}")
+        return found
+
+    def _refined(
+        self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]
+    ) -> tuple[list[list[int]], list[list[int]], list[sympy.Expr]] | None:
+        pieces: list[sympy.Expr] = []
+        ours: list[list[int]] = [[] for _ in one]
+        theirs: list[list[int]] = [[] for _ in other]
+        i = j = 0
+        a, b = (x[0] if x else None for x in (one, other))
+        while a is not None and b is not None:
+            if self.equal(a, b):
+                piece, a, b = a, None, None
+            elif (rest := self.quotient(a, b)) is not None:
+                piece, a, b = b, rest, None
+            elif (rest := self.quotient(b, a)) is not None:
+                piece, a, b = a, None, rest
+            else:
+                break
+            ours[i].append(len(pieces))
+            theirs[j].append(len(pieces))
+            pieces.append(piece)
+            if a is None:
+                i += 1
+                a = one[i] if i < len(one) else None
+            if b is None:
+                j += 1
+                b = other[j] if j < len(other) else None
+        if a is not None or b is not None:
+            return None
+        return ours, theirs, pieces
+
+
+def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
+    """Torch's floats of sizes as what they are."""
+    from torch.utils._sympy import functions
+
+    as_plain = {
+        "ToFloat": lambda a: a,
+        "FloatPow": lambda a, b: a**b,
+        "PowByNatural": lambda a, b: a**b,
+        "FloatTrueDiv": lambda a, b: a / b,
+        "IntTrueDiv": lambda a, b: a / b,
+        "OpaqueUnaryFn_sqrt": sympy.sqrt,
+        "OpaqueUnaryFn_exp": sympy.exp,
+        "OpaqueUnaryFn_log": sympy.log,
+        "OpaqueUnaryFn_log2": lambda a: sympy.log(a) / sympy.log(2),
+    }
+    for name, make in as_plain.items():
+        kind = getattr(functions, name, None)
+        if kind is not None and e.has(kind):
+            e = e.replace(kind, make)
+    return e
+
+
+def _shown(sizes: Sequence[sympy.Expr]) -> str:
+    return f"({', '.join(map(str, sizes))})"
+
+
+def _number(value: Any) -> sympy.Expr:
+    return sympy.Integer(int(value))

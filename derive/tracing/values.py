@@ -1,0 +1,207 @@
+"""What a node computes: axes, each a row-major tuple of indices, and an expression in these.
+
+An axis of size 1 has no index. The indices of all axes of a value differ; one that a reduction
+binds is used nowhere else, so that no substitution captures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import sympy
+
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Atom:
+    """An index; ``size`` is how many values it has, a number or an expression of symbols."""
+
+    size: sympy.Expr
+    number: int
+
+    @staticmethod
+    def new(size: Any) -> Atom:
+        return Atom(sympy.sympify(size), next(_numbers))
+
+
+Axis = tuple[Atom, ...]
+
+
+class Node:
+    """An expression."""
+
+    def parts(self) -> tuple[Node, ...]:
+        return ()
+
+    def with_parts(self, parts: Sequence[Node]) -> Node:
+        return self
+
+
+@dataclass(frozen=True)
+class Number(Node):
+    value: float | int | bool | sympy.Expr
+
+
+@dataclass(frozen=True)
+class Parameter(Node):
+    """A number that is an argument."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Position(Node):
+    """The value of an index."""
+
+    atom: Atom
+
+
+@dataclass(frozen=True)
+class Joined(Node):
+    """The row-major position of several parts, each with its size."""
+
+    items: tuple[Node, ...]
+    sizes: tuple[sympy.Expr, ...]
+
+    def parts(self) -> tuple[Node, ...]:
+        return self.items
+
+    def with_parts(self, parts: Sequence[Node]) -> Node:
+        return replace(self, items=tuple(parts))
+
+
+@dataclass(frozen=True)
+class Read(Node):
+    """An element of a tensor with a name: a position for each of its axes."""
+
+    name: str
+    positions: tuple[Node, ...]
+
+    def parts(self) -> tuple[Node, ...]:
+        return self.positions
+
+    def with_parts(self, parts: Sequence[Node]) -> Node:
+        return replace(self, positions=tuple(parts))
+
+
+@dataclass(frozen=True)
+class Apply(Node):
+    """A function or an operator of the notation."""
+
+    name: str
+    args: tuple[Node, ...]
+
+    def parts(self) -> tuple[Node, ...]:
+        return self.args
+
+    def with_parts(self, parts: Sequence[Node]) -> Node:
+        return replace(self, args=tuple(parts))
+
+
+@dataclass(frozen=True)
+class Reduce(Node):
+    """A reduction over indices."""
+
+    kind: str
+    atoms: tuple[Atom, ...]
+    body: Node
+
+    def parts(self) -> tuple[Node, ...]:
+        return (self.body,)
+
+    def with_parts(self, parts: Sequence[Node]) -> Node:
+        return replace(self, body=parts[0])
+
+
+@dataclass(frozen=True)
+class Value:
+    """The axes of a tensor and its element; ``kind`` is "float", "int" or "bool"."""
+
+    axes: tuple[Axis, ...]
+    node: Node
+    kind: str = "float"
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        return tuple(a for axis in self.axes for a in axis)
+
+    def fresh(self) -> Value:
+        """The same with indices of its own."""
+        return self.renamed({a: Atom.new(a.size) for a in self.atoms})
+
+    def renamed(self, names: Mapping[Atom, Atom]) -> Value:
+        axes = tuple(tuple(names.get(a, a) for a in axis) for axis in self.axes)
+        return replace(self, axes=axes, node=substituted(self.node, at(names)))
+
+    def split(self, parts: Mapping[Atom, Axis]) -> Value:
+        """The same with indices taken apart, row-major."""
+        if not parts:
+            return self
+        axes = tuple(tuple(p for a in axis for p in parts.get(a, (a,))) for axis in self.axes)
+        inner = {a: joined(axis) for a, axis in parts.items()}
+        return replace(self, axes=axes, node=substituted(self.node, inner))
+
+
+def at(names: Mapping[Atom, Atom]) -> dict[Atom, Node]:
+    return {a: Position(b) for a, b in names.items()}
+
+
+def joined(axis: Sequence[Atom]) -> Node:
+    """The position on an axis of these indices."""
+    if not axis:
+        return Number(0)
+    if len(axis) == 1:
+        return Position(axis[0])
+    return Joined(tuple(map(Position, axis)), tuple(a.size for a in axis))
+
+
+def substituted(node: Node, positions: Mapping[Atom, Node]) -> Node:
+    """The expression with positions for indices."""
+    if isinstance(node, Position):
+        return positions.get(node.atom, node)
+    parts = node.parts()
+    new = tuple(substituted(p, positions) for p in parts)
+    if all(a is b for a, b in zip(parts, new, strict=True)):
+        return node
+    if isinstance(node, Joined):
+        return _flat(new, node.sizes)
+    return node.with_parts(new)
+
+
+def _flat(items: Sequence[Node], sizes: Sequence[sympy.Expr]) -> Node:
+    """One position of several, of which some are themselves of several."""
+    found: list[tuple[Node, sympy.Expr]] = []
+    for item, size in zip(items, sizes, strict=True):
+        if isinstance(item, Joined):
+            found += zip(item.items, item.sizes, strict=True)
+        else:
+            found.append((item, size))
+    return Joined(tuple(i for i, _ in found), tuple(s for _, s in found))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for part in node.parts():
+        yield from walk(part)
+
+
+def rewritten(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The expression, changed from the leaves up."""
+    parts = tuple(rewritten(p, change) for p in node.parts())
+    return change(node.with_parts(parts) if parts else node)
+
+
+def reduced(kind: str, atoms: Sequence[Atom], node: Node) -> Node:
+    """A reduction over indices that are then its own."""
+    own = {a: Atom.new(a.size) for a in atoms}
+    if not own:
+        return node
+    return Reduce(kind, tuple(own.values()), substituted(node, at(own)))
+
+
+def apply(name: str, *args: Node) -> Node:
+    return Apply(name, tuple(args))

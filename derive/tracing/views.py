@@ -1,0 +1,265 @@
+"""Views and what joins tensors: indices renamed, taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number
+from derive.tracing.reader import Reader, operation
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Joined,
+    Node,
+    Number,
+    Position,
+    Value,
+    apply,
+    substituted,
+    walk,
+)
+
+
+@operation(
+    *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
+    *("view_as", "reshape_as", "unsqueeze_", "squeeze_", "_reshape_alias", "ravel"),
+)
+def view(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
+    shape = reader.shape()
+    return reader.regrouped(x, shape)
+
+
+@operation("permute")
+def permute(reader: Reader, x: Value, dims: Sequence[int]) -> Value:
+    return replace(x, axes=tuple(x.axes[d] for d in dims))
+
+
+@operation("transpose", "transpose_", "swapaxes", "swapdims")
+def transpose(reader: Reader, x: Value, a: int, b: int) -> Value:
+    axes = list(x.axes)
+    axes[a], axes[b] = axes[b], axes[a]
+    return replace(x, axes=tuple(axes))
+
+
+@operation("t", "numpy_T", "mT", "matrix_H", "adjoint", "t_")
+def transposed(reader: Reader, x: Value) -> Value:
+    if len(x.axes) < 2:
+        return x
+    return replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
+
+
+@operation("movedim", "moveaxis")
+def movedim(reader: Reader, x: Value, source: Any, target: Any) -> Value:
+    sources = [source] if isinstance(source, int) else list(source)
+    targets = [target] if isinstance(target, int) else list(target)
+    rank = len(x.axes)
+    order: list[int | None] = [None] * rank
+    for s, t in zip(sources, targets, strict=True):
+        order[t % rank] = s % rank
+    rest = iter(n for n in range(rank) if n not in {s % rank for s in sources})
+    return replace(x, axes=tuple(x.axes[next(rest) if n is None else n] for n in order))
+
+
+@operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
+def expand(reader: Reader, x: Value, *args: Any, **_: Any) -> Value:
+    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    shape = reader.shape()
+    axes = ((),) * (len(shape) - len(x.axes)) + x.axes
+    if name == "repeat_interleave":
+        return _interleaved(reader, x, shape)
+    made = []
+    for axis, size in zip(axes, shape, strict=True):
+        have = sympy.prod([a.size for a in axis])
+        if reader.sizes.equal(have, size):
+            made.append(axis)
+        elif name in ("repeat", "tile"):
+            times = reader.sizes.quotient(size, have)
+            if times is None:
+                raise DeriveError("it repeats a part of a tensor, which is not read")
+            made.append((Atom.new(times), *axis))
+        else:
+            made.append((Atom.new(size),))
+    return replace(x, axes=tuple(made))
+
+
+def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value:
+    made = []
+    for axis, size in zip(x.axes, shape, strict=True):
+        have = sympy.prod([a.size for a in axis])
+        times = reader.sizes.quotient(size, have)
+        if times is None:
+            raise DeriveError("repeats that differ are not read")
+        made.append(axis if times == 1 else (*axis, Atom.new(times)))
+    return replace(x, axes=tuple(made))
+
+
+# -------------------------------------------------------------------- parts of an axis
+
+
+@operation("select")
+def select(reader: Reader, x: Value, dim: int, index: Any) -> Value:
+    dim = reader.place_of(x, dim)
+    axis = x.axes[dim]
+    node = x.node
+    size = sympy.prod([a.size for a in axis])
+    index = sympy.sympify(index)
+    if index.is_number and index < 0:
+        index = size + index
+    if len(axis) == 1 and any(
+        isinstance(j, Joined) and Position(axis[0]) in j.items for j in walk(node)
+    ):
+        # A constant part of a position is said of an equation of its own.
+        x = reader.named(x, "parts")
+        axis, node = x.axes[dim], x.node
+    if len(axis) > 1:
+        x, atom = reader.single(x, dim)
+        axis, node = (atom,), x.node
+    if axis:
+        node = substituted(node, {axis[0]: Number(index)})
+    axes = tuple(a for n, a in enumerate(x.axes) if n != dim)
+    return replace(x, axes=axes, node=node)
+
+
+@operation("slice")
+def part(
+    reader: Reader, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    dim = reader.place_of(x, dim)
+    axis = x.axes[dim]
+    whole = sympy.prod([a.size for a in axis])
+    made = reader.shape()[dim]
+    if reader.sizes.equal(whole, made) and step == 1:
+        return x
+    first = sympy.sympify(0 if start is None else start)
+    first = whole + first if first.is_number and first < 0 else first
+    return block(reader, x, dim, reader.sizes.plain(first), made, step)
+
+
+def block(
+    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
+) -> Value:
+    """One of the equal parts that an axis is made of, or a part that has one position."""
+    whole = sympy.prod([a.size for a in x.axes[dim]])
+    if length == 1 and reader.sizes.hint(length) == 1:
+        one = select(reader, x, dim, first)
+        return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
+    count = reader.sizes.quotient(whole, length)
+    if step != 1:
+        return _strided(reader, x, dim, first, length, step)
+    which = reader.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
+    if count is None or which is None:
+        raise DeriveError(
+            f"a part of an axis, from {first}, {length} of {whole} positions, is not read: its "
+            "size is none of those of the inputs; give the part as an argument"
+        )
+    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
+    split = reader.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
+    return select(reader, split, dim, which)
+
+
+def _strided(
+    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any
+) -> Value:
+    whole = sympy.prod([a.size for a in x.axes[dim]])
+    if not reader.sizes.equal(length * step, whole):
+        raise DeriveError("a part with steps that do not divide the axis is not read")
+    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
+    split = reader.regrouped(x, [*shape[:dim], length, sympy.sympify(step), *shape[dim + 1 :]])
+    return select(reader, split, dim + 1, first)
+
+
+@operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
+def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
+    dim = named.get("dim", args[1] if len(args) > 1 else 0)
+    dim = reader.place_of(x, dim)
+    made = []
+    first = sympy.Integer(0)
+    for value in reader.node.meta["val"]:
+        length = reader.sizes.of(value.shape[dim])
+        made.append(block(reader, x, dim, reader.sizes.plain(first), length))
+        first = first + length
+    return made
+
+
+@operation("unbind")
+def unbind(reader: Reader, x: Value, dim: int = 0) -> list[Value]:
+    dim = reader.place_of(x, dim)
+    count = len(reader.node.meta["val"])
+    return [select(reader, x, dim, n) for n in range(count)]
+
+
+@operation("cat", "concat", "concatenate")
+def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
+    tensors = [t for t in tensors if t.axes]
+    dim = reader.place_of(tensors[0], dim)
+    moved = [replace(t, axes=_without(t.axes, dim)) for t in tensors]
+    lengths = [sympy.prod([a.size for a in t.axes[dim]]) for t in tensors]
+    if all(reader.sizes.equal(n, lengths[0]) for n in lengths):
+        which = Atom.new(len(tensors))
+        if lengths[0] == 1:
+            values = reader.aligned(*moved)
+            node = _chosen(which, [v.node for v in values])
+            axes = reader.axes_of(values)
+            return Value((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
+        values = reader.aligned(*tensors)
+        axes = reader.axes_of(values)
+        node = _chosen(which, [v.node for v in values])
+        return Value(
+            tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
+        )
+    total = Atom.new(sum(lengths))
+    singles = []
+    for t in tensors:
+        if not t.axes[dim]:
+            raise DeriveError("an axis of size 1 joined to a longer one is not read")
+        t, atom = reader.single(t, dim)
+        singles.append(
+            replace(
+                t, axes=_without(t.axes, dim), node=substituted(t.node, {atom: Position(total)})
+            )
+        )
+    values = reader.aligned(*singles)
+    axes = reader.axes_of(values)
+    body = Apply("concat", (Position(total), *(v.node for v in values)))
+    made = Value((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
+    return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
+
+
+@operation("stack")
+def stack(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
+    values = reader.aligned(*tensors)
+    axes = reader.axes_of(values)
+    dim = dim % (len(axes) + 1)
+    which = Atom.new(len(tensors))
+    node = _chosen(which, [v.node for v in values])
+    return Value((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
+
+
+def _without(axes: Sequence[Any], dim: int) -> tuple[Any, ...]:
+    return tuple(a for n, a in enumerate(axes) if n != dim)
+
+
+def _chosen(which: Atom, nodes: Sequence[Node]) -> Node:
+    """The n-th of them at position n."""
+    *first, last = nodes
+    node = last
+    for n in reversed(range(len(first))):
+        node = apply("where", apply("==", Position(which), number(n)), first[n], node)
+    return node
+
+
+@operation("flip")
+def flip(reader: Reader, x: Value, dims: Sequence[int]) -> Value:
+    for d in dims:
+        d = reader.place_of(x, d)
+        if not x.axes[d]:
+            continue
+        x, atom = reader.single(x, d)
+        back = apply("-", Number(atom.size - 1), Position(atom))
+        x = replace(x, node=substituted(x.node, {atom: back}))
+    return x

@@ -1,0 +1,294 @@
+"""Equations as text: letters for indices, names for sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.reader import Equation, Reader
+from derive.tracing.sizes import Sizes
+from derive.tracing.values import (
+    Apply,
+    Atom,
+    Axis,
+    Joined,
+    Node,
+    Number,
+    Parameter,
+    Position,
+    Read,
+    Reduce,
+    Value,
+    walk,
+)
+
+_BY_RANK = {1: "c", 2: "nc", 3: "ntc", 4: "nchw", 5: "nctyx"}
+_POOL = "kmdjhiopqrsuvabefgltwxyz"
+_LEVELS = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4}
+_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "**": 8}
+_UNARY = 7
+
+
+@dataclass
+class Letters:
+    """A letter for each size: that of the inputs, or the next that nothing has."""
+
+    sizes: Sizes
+    taken: set[str]
+    known: list[tuple[sympy.Expr, str]] = field(default_factory=list)
+
+    def of(self, size: sympy.Expr, wanted: str | None = None) -> str:
+        for known, letter in self.known:
+            if self.sizes.equal(known, size):
+                return letter
+        pool = [*(wanted or ""), *_POOL, *(f"i{n}" for n in range(1, 50))]
+        made: str = next(c for c in pool if c not in self.taken)
+        self.taken.add(made)
+        self.known.append((self.sizes.plain(size), made))
+        return made
+
+    def in_equation(self, axes: Iterable[Axis], body: Node) -> dict[Atom, str]:
+        """A letter for each index of an equation, each another."""
+        atoms = dict.fromkeys(a for axis in axes for a in axis)
+        atoms |= dict.fromkeys(_atoms(body))
+        found: dict[Atom, str] = {}
+        used: set[str] = set()
+        for a in atoms:
+            base = self.of(a.size)
+            name, n = base, 2
+            while name in used or (name != base and name in self.taken):
+                name, n = f"{base}{n}", n + 1
+            used.add(name)
+            found[a] = name
+        return found
+
+
+def _atoms(node: Node) -> Iterator[Atom]:
+    for x in walk(node):
+        if isinstance(x, Position):
+            yield x.atom
+        if isinstance(x, Reduce):
+            yield from x.atoms
+
+
+@dataclass
+class Writer:
+    """Text of the equations of one operation."""
+
+    letters: Letters
+    inputs: Mapping[str, Value]
+    names: dict[Atom, str] = field(default_factory=dict)
+
+    def size(self, e: sympy.Expr) -> str:
+        """A number made of sizes."""
+        e = self.letters.sizes.plain(e)
+        if not e.free_symbols:
+            return _plain_number(e)
+        parts: dict[sympy.Symbol, sympy.Symbol] = {}
+        for s in e.free_symbols:
+            parts[s] = sympy.Symbol(self._size_of(s), positive=True)
+        return str(e.xreplace(parts)).replace("floor", "floor")
+
+    def _size_of(self, symbol: sympy.Symbol) -> str:
+        for known, letter in self.letters.known:
+            if self.letters.sizes.equal(known, symbol):
+                return f"size({letter})"
+        raise DeriveError("it computes with a size that is none of an axis")
+
+    def text(self, node: Node, level: int = 0) -> str:
+        made, own = self._text(node)
+        return f"({made})" if own < level else made
+
+    def _text(self, node: Node) -> tuple[str, int]:
+        match node:
+            case Number(value):
+                return self._number(value)
+            case Parameter(name):
+                return name, 9
+            case Position(atom):
+                return self.names[atom], 9
+            case Joined():
+                return self._joined(node), 5
+            case Read(name, positions):
+                inner = ",".join(map(self._position, positions))
+                return (f"{name}[{inner}]" if positions else name), 9
+            case Reduce(kind, atoms, body):
+                letters = ",".join(self.names[a] for a in atoms)
+                return f"{kind}[{letters}]({self.text(body)})", 9
+            case Apply("neg", (a,)):
+                return f"-{self.text(a, _UNARY)}", _UNARY
+            case Apply("not", (a,)):
+                return f"not {self.text(a, 3)}", 3
+            case Apply("pi", ()):
+                return "pi", 9
+            case Apply("concat", (index, *parts)):
+                return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
+            case Apply(name, (a, b)) if name in _LEVELS:
+                return self._binary(name, a, b)
+            case Apply(name, args):
+                return f"{name}({', '.join(map(self.text, args))})", 9
+        raise DeriveError(f"no text for {node}")
+
+    def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
+        level = _LEVELS[name]
+        match name, b:
+            case "+", Apply("neg", (inner,)):
+                return self._binary("-", a, inner)
+            case "**", Number(value) if value == sympy.Rational(1, 2):
+                return f"sqrt({self.text(a)})", 9
+            case "-", Number(value) if _is_negative(value):
+                return self._binary("+", a, Number(-value))
+            case "+", Number(value) if _is_negative(value):
+                return self._binary("-", a, Number(-value))
+        left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
+        right = self.text(b, level + (0 if name in ("+", "*", "and", "or") else 1))
+        space = "" if name in ("*", "/", "**") else " "
+        return f"{left}{space}{name}{space}{right}", level
+
+    def _number(self, value: Any) -> tuple[str, int]:
+        if isinstance(value, bool):
+            return ("0 == 0" if value else "0 == 1"), 4
+        value = sympy.sympify(value) if not isinstance(value, float) else value
+        if isinstance(value, float):
+            if value in (float("inf"), float("-inf")):
+                return ("inf", 9) if value > 0 else ("-inf", _UNARY)
+            return (repr(value), 9) if value >= 0 else (repr(value), _UNARY)
+        if value in (sympy.oo, -sympy.oo):
+            return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
+        text = self.size(value)
+        plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
+        return text, 9 if plain else (6 if "/" in text and "+" not in text else 5)
+
+    def _position(self, node: Node) -> str:
+        if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
+            return f"({' '.join(self.text(i) for i in node.items)})"
+        return self.text(node)
+
+    def _joined(self, node: Joined) -> str:
+        """The number of a position."""
+        found = self.text(node.items[0], 6)
+        for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
+            found = f"({found})*{self.size(size)} + {self.text(item, 6)}"
+        return found
+
+    def equation(self, e: Equation) -> str:
+        self.names = self.letters.in_equation(e.axes, e.body)
+        axes = [_axis(axis, self.names) for axis in e.axes if axis]
+        left = f"{e.name}[{','.join(axes)}]" if axes else e.name
+        return f"{left} = {self.text(e.body)}"
+
+
+def _is_negative(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
+
+
+def _plain_number(e: Any) -> str:
+    if e.is_Integer:
+        return str(e)
+    if e.is_Rational and e.q < 100:
+        return f"{e.p}/{e.q}"
+    return repr(float(e))
+
+
+def _axis(axis: Axis, names: Mapping[Atom, str]) -> str:
+    letters = [names[a] for a in axis]
+    return letters[0] if len(letters) == 1 else f"({' '.join(letters)})"
+
+
+def operation_text(
+    name: str,
+    reader: Reader,
+    inputs: Mapping[str, Value],
+    outputs: Sequence[str],
+    given: Mapping[str, Sequence[str]],
+    comments: bool = True,
+    numbers: Mapping[str, float] | None = None,
+    derived: bool = False,
+) -> str:
+    """The whole operation; ``given`` has letters of inputs."""
+    names = {*inputs, *(e.name for e in reader.equations)}
+    letters = Letters(reader.sizes, set(names))
+    equations = _read_in(reader.equations, outputs)
+    read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
+    declared = []
+    for tensor, value in inputs.items():
+        if tensor not in read:
+            continue
+        wanted = given.get(tensor) or _BY_RANK.get(len(value.axes), "")
+        axes, own = [], dict[str, int]()
+        for n, axis in enumerate(v for v in value.axes):
+            if not axis:
+                continue
+            hint = wanted[n] if n < len(wanted) else None
+            letter = letters.of(axis[0].size, hint)
+            own[letter] = own.get(letter, 0) + 1
+            axes.append(letter if own[letter] == 1 else f"{letter}{own[letter]}")
+        text = f"{tensor}[{','.join(axes)}]" if axes else tensor
+        declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
+    writer = Writer(letters, inputs)
+    lines = []
+    for e in equations:
+        line = writer.equation(e)
+        if comments and e.place is not None:
+            lines.append(f"# line {e.place.line}: {e.place.text[:100]}")
+        lines.append(line)
+    sizes = [*_fixed(letters), *_alike(letters, equations)]
+    sizes += _of_others(letters, writer) if derived else []
+    read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
+    given_numbers = [f"{k}={v!r}" for k, v in (numbers or {}).items() if k in read_numbers]
+    sizes = [*given_numbers, *sizes]
+    head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
+    return "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
+
+
+def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
+    """Those that lead to the outputs."""
+    wanted, kept = set(outputs), []
+    for e in reversed(equations):
+        if e.name in wanted:
+            kept.append(e)
+            wanted |= {x.name for x in walk(e.body) if isinstance(x, Read)}
+    return kept[::-1]
+
+
+def _fixed(letters: Letters) -> list[str]:
+    """The letters of sizes that are numbers."""
+    return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
+
+
+def _of_others(letters: Letters, writer: Writer) -> list[str]:
+    """The sizes that are made of others."""
+    made = []
+    for size, letter in letters.known:
+        size = letters.sizes.plain(size)
+        if not size.is_Integer and not size.is_Symbol:
+            text = writer.size(size)
+            made.append(
+                f"size({letter})=floor({text})" if "/" in text else f"size({letter})={text}"
+            )
+    return made
+
+
+def _alike(letters: Letters, equations: Sequence[Equation]) -> list[str]:
+    """The indices of a left side that no tensor says the size of."""
+    found: dict[str, str] = {}
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        said = {
+            i.atom
+            for x in walk(e.body)
+            if isinstance(x, Read)
+            for p in x.positions
+            for i in (p.items if isinstance(p, Joined) else (p,))
+            if isinstance(i, Position)
+        }
+        for axis in e.axes:
+            for a in axis:
+                base = letters.of(a.size)
+                if a not in said and names[a] != base:
+                    found[names[a]] = base
+    return [f"size({a})=size({b})" for a, b in found.items()]

@@ -1,0 +1,289 @@
+"""PyTorch code as people write it, with examples of its arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+CORPUS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {}
+"""A function or a module by name, and what makes its arguments."""
+
+
+def r(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def positive(*shape: int) -> Tensor:
+    return r(*shape).abs() + 0.5
+
+
+def ints(top: int, *shape: int) -> Tensor:
+    return torch.randint(0, top, shape, generator=torch.Generator().manual_seed(top))
+
+
+def case(*example: Any) -> Callable[[Any], Any]:
+    """Registers a function with its example."""
+
+    def put(f: Any) -> Any:
+        CORPUS[f.__name__] = f, lambda: tuple(e() if callable(e) else e for e in example)
+        return f
+
+    return put
+
+
+def add(name: str, f: Any, *example: Any) -> None:
+    CORPUS[name] = f, lambda: example
+
+
+# -------------------------------------------------------------------- torch's own
+
+for _name in (
+    "relu gelu silu mish selu softplus logsigmoid tanhshrink softsign elu celu leaky_relu "
+    "hardsigmoid hardswish relu6 hardtanh"
+).split():
+    add(_name, getattr(F, _name), r(3, 5))
+add("softmax", lambda x: F.softmax(x, -1), r(2, 3, 5))
+add("log_softmax", lambda x: F.log_softmax(x, 1), r(2, 3, 5))
+add("softmin", lambda x: F.softmin(x, dim=1), r(2, 5))
+add("glu", F.glu, r(3, 6))
+add("linear", F.linear, r(2, 3, 4), r(5, 4), r(5))
+add("bilinear", F.bilinear, r(3, 4), r(3, 5), r(6, 4, 5), r(6))
+add("layer_norm", lambda x, w, b: F.layer_norm(x, (x.shape[-1],), w, b), r(2, 3, 5), r(5), r(5))
+add("rms_norm", lambda x, w: F.rms_norm(x, (x.shape[-1],), w, 1e-6), r(2, 3, 5), r(5))
+add("normalize", F.normalize, r(3, 5))
+add("mse_loss", F.mse_loss, r(3, 5), r(3, 5))
+add("l1_loss", F.l1_loss, r(3, 5), r(3, 5))
+add("smooth_l1_loss", F.smooth_l1_loss, r(3, 5), r(3, 5))
+add("huber_loss", F.huber_loss, r(3, 5), r(3, 5))
+add("bce_with_logits", F.binary_cross_entropy_with_logits, r(3, 5), positive(3, 5))
+add("kl_div", lambda x, t: F.kl_div(x, t, reduction="batchmean"), r(3, 5), positive(3, 5))
+add("cross_entropy", F.cross_entropy, r(4, 3), ints(3, 4))
+add("nll_loss", F.nll_loss, r(4, 3), ints(3, 4))
+add("cosine_similarity", F.cosine_similarity, r(3, 5), r(3, 5))
+add("pairwise_distance", F.pairwise_distance, r(3, 5), r(3, 5))
+add("triplet_margin_loss", F.triplet_margin_loss, r(3, 5), r(3, 5), r(3, 5))
+add("margin_ranking_loss", F.margin_ranking_loss, r(4), r(4), torch.ones(4))
+add("soft_margin_loss", F.soft_margin_loss, r(3, 5), r(3, 5))
+add("poisson_nll_loss", F.poisson_nll_loss, r(3, 5), positive(3, 5))
+add("gaussian_nll_loss", F.gaussian_nll_loss, r(3, 5), r(3, 5), positive(3, 5))
+add("embedding", F.embedding, ints(7, 2, 3), r(7, 4))
+add("attention", F.scaled_dot_product_attention, r(2, 2, 3, 4), r(2, 2, 5, 4), r(2, 2, 5, 4))
+add(
+    "causal_attention",
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    *(r(2, 3, 4), r(2, 3, 4), r(2, 3, 4)),
+)
+add("Linear", nn.Linear(4, 5), r(3, 4))
+add("LayerNorm", nn.LayerNorm(5), r(2, 3, 5))
+add("RMSNorm", nn.RMSNorm(5, eps=1e-6), r(2, 3, 5))
+add("Embedding", nn.Embedding(7, 4), ints(7, 2, 3))
+add("Sequential", nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4)), r(3, 4))
+add("PReLU", nn.PReLU(), r(3, 5))
+add("Bilinear", nn.Bilinear(4, 5, 6), r(3, 4), r(3, 5))
+add("GRUCell", nn.GRUCell(4, 5), r(3, 4), r(3, 5))
+add("LSTMCell", nn.LSTMCell(4, 5), r(3, 4), (r(3, 5), r(3, 5)))
+add("GroupNorm", nn.GroupNorm(2, 6), r(3, 6, 4))
+add("BatchNorm1d", nn.BatchNorm1d(5).eval(), r(6, 5))
+add("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), r(2, 12, 3, 5))
+add("cdist_by_hand", lambda a, b: (a[:, None] - b[None]).square().sum(-1), r(3, 4), r(5, 4))
+
+
+# -------------------------------------------------------------------- as people write it
+
+
+@case(r(2, 3, 5), r(5))
+def llama_rms_norm(hidden_states, weight, eps=1e-6):
+    variance = hidden_states.pow(2).mean(-1, keepdim=True)
+    hidden_states = hidden_states * torch.rsqrt(variance + eps)
+    return weight * hidden_states
+
+
+@case(r(2, 3, 4), r(6, 4), r(4, 6), r(6, 4))
+def swiglu_mlp(x, w_gate, w_down, w_up):
+    return F.linear(F.silu(F.linear(x, w_gate)) * F.linear(x, w_up), w_down)
+
+
+def rotate_half(x):
+    x1 = x[..., : x.shape[-1] // 2]
+    x2 = x[..., x.shape[-1] // 2 :]
+    return torch.cat((-x2, x1), dim=-1)
+
+
+@case(r(2, 2, 3, 4), r(3, 4), r(3, 4))
+def rotary(q, cos, sin):
+    return q * cos + rotate_half(q) * sin
+
+
+@case(r(2, 3, 8), r(8, 8), r(8, 8), r(8, 8))
+def self_attention(x, wq, wk, wv, heads=2):
+    B, T, C = x.shape
+    q = (x @ wq).view(B, T, heads, C // heads).transpose(1, 2)
+    k = (x @ wk).view(B, T, heads, C // heads).transpose(1, 2)
+    v = (x @ wv).view(B, T, heads, C // heads).transpose(1, 2)
+    att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+    att = F.softmax(att, dim=-1)
+    y = att @ v
+    return y.transpose(1, 2).contiguous().view(B, T, C)
+
+
+@case(r(2, 3, 8), r(24, 8))
+def fused_qkv(x, weight):
+    q, k, v = F.linear(x, weight).chunk(3, dim=-1)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    mask = torch.tril(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool))
+    scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+@case(r(4, 3), ints(3, 4))
+def focal_loss(logits, target, gamma=2.0):
+    logp = F.log_softmax(logits, dim=1)
+    logpt = logp.gather(1, target[:, None]).squeeze(1)
+    return (-((1 - logpt.exp()) ** gamma) * logpt).mean()
+
+
+@case(r(4, 5), positive(4, 5))
+def dice_loss(logits, target, smooth=1.0):
+    p = torch.sigmoid(logits)
+    intersection = (p * target).sum(1)
+    return (1 - (2 * intersection + smooth) / (p.sum(1) + target.sum(1) + smooth)).mean()
+
+
+@case(r(4, 3), r(5, 3))
+def info_nce(query, keys, temperature=0.1):
+    query = F.normalize(query, dim=-1)
+    keys = F.normalize(keys, dim=-1)
+    logits = query @ keys.t() / temperature
+    return torch.logsumexp(logits, 1).mean()
+
+
+@case(r(3, 4), r(3, 4), r(3, 4))
+def vae_loss(x, mu, logvar):
+    kld = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+    return F.mse_loss(x, mu, reduction="sum") + kld
+
+
+@case(r(2, 6, 3, 5), r(2, 6), r(6, 2))
+def squeeze_excite(x, w1, w2):
+    s = x.mean((2, 3))
+    s = torch.sigmoid(F.relu(s @ w1.t()) @ w2.t())
+    return x * s[:, :, None, None]
+
+
+@case(r(2, 3, 5), r(5))
+def layer_scale(x, gamma):
+    return x + gamma * torch.tanh(x)
+
+
+@case(r(2, 6, 4), r(6), r(6))
+def group_norm_by_hand(x, weight, bias, groups=2, eps=1e-5):
+    N, C, L = x.shape
+    g = x.view(N, groups, C // groups, L)
+    mean = g.mean((2, 3), keepdim=True)
+    var = g.var((2, 3), keepdim=True, unbiased=False)
+    g = (g - mean) / torch.sqrt(var + eps)
+    return g.view(N, C, L) * weight[:, None] + bias[:, None]
+
+
+@case(r(4, 3), r(4, 3))
+def sigmoid_focal(inputs, targets, alpha=0.25, gamma=2.0):
+    p = torch.sigmoid(inputs)
+    ce = F.binary_cross_entropy_with_logits(inputs, targets, reduction="none")
+    p_t = p * targets + (1 - p) * (1 - targets)
+    loss = ce * ((1 - p_t) ** gamma)
+    alpha_t = alpha * targets + (1 - alpha) * (1 - targets)
+    return (alpha_t * loss).mean()
+
+
+@case(r(5, 4), r(4, 4), ints(5, 6), ints(5, 6))
+def edge_scores(x, weight, source, target):
+    h = x @ weight
+    return (h[source] * h[target]).sum(-1)
+
+
+@case(r(3, 4), r(3, 4))
+def cosine_loss(a, b):
+    a = a / a.norm(dim=-1, keepdim=True)
+    b = b / b.norm(dim=-1, keepdim=True)
+    return 1 - (a * b).sum(-1).mean()
+
+
+@case(r(2, 3, 4), r(4))
+def attention_pool(x, w):
+    a = torch.softmax(x @ w, dim=1)
+    return (a.unsqueeze(-1) * x).sum(1)
+
+
+@case(r(2, 3, 5), r(2, 5, 4))
+def einsum_bmm(a, b):
+    return torch.einsum("bij,bjk->bik", a, b)
+
+
+@case(r(3, 4), r(3, 4), 0.3)
+def mixup(a, b, lam):
+    return lam * a + (1 - lam) * b
+
+
+@case(r(3, 5))
+def z_score(x):
+    return (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 1e-5)
+
+
+@case(r(3, 5))
+def entropy(logits):
+    p = logits.softmax(-1)
+    return -(p * logits.log_softmax(-1)).sum(-1)
+
+
+@case(r(3, 4))
+def gram(x):
+    return x @ x.t() / x.shape[1]
+
+
+@case(r(2, 3, 4))
+def alibi(scores):
+    T, S = scores.shape[-2:]
+    distance = torch.arange(S)[None, :] - torch.arange(T)[:, None]
+    return scores - 0.5 * distance.abs()
+
+
+@case(r(4, 5), r(4, 5))
+def contrastive(a, b, margin=1.0):
+    d = (a - b).pow(2).sum(1).sqrt()
+    return F.relu(margin - d).pow(2).mean()
+
+
+@case(r(3, 6))
+def swish_gate(x):
+    a, b = x.chunk(2, dim=-1)
+    return a * torch.sigmoid(1.702 * b)
+
+
+@case(r(3, 4), positive(3, 4))
+def log_cosh(x, t):
+    e = x - t
+    return (e + F.softplus(-2.0 * e) - math.log(2.0)).mean()
+
+
+@case(r(2, 3, 4))
+def channel_shuffle_mean(x):
+    return torch.stack([x.mean(1), x.amax(1)], dim=1)
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(4, 6)
+        self.fc2 = nn.Linear(6, 4)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x):
+        return x + self.fc2(F.gelu(self.fc1(self.norm(x))))
+
+
+add("Mlp", Mlp(), r(2, 3, 4))

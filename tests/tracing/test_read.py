@@ -1,0 +1,166 @@
+"""PyTorch code read as operations: what is right, what is refused, what is left untouched."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kit.command import derive as run
+
+import derive
+from derive.tracing import checked
+from derive.tracing.read import reading
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
+from functions import CORPUS
+
+QUICK = (
+    "gelu silu elu softmax log_softmax glu linear bilinear layer_norm normalize smooth_l1_loss "
+    "cross_entropy nll_loss cosine_similarity embedding causal_attention LayerNorm Embedding "
+    "Sequential GroupNorm pixel_shuffle llama_rms_norm swiglu_mlp rotary self_attention fused_qkv "
+    "focal_loss squeeze_excite group_norm_by_hand edge_scores alibi einsum_bmm"
+).split()
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_corpus_is_read(name):
+    function, example = CORPUS[name]
+    made = reading(function, *example(), comments=False)
+    assert derive.parse(made.text) == made.operation
+
+
+def rms(x, weight, eps=1e-6):
+    variance = x.pow(2).mean(-1, keepdim=True)
+    return weight * x * torch.rsqrt(variance + eps)
+
+
+def test_names_letters_numbers_and_places_are_those_of_the_code():
+    made = reading(rms, torch.randn(2, 3, 5), torch.randn(5), letters={"x": "btd"})
+    line = rms.__code__.co_firstlineno
+    assert made.text == (
+        "op rms(x[b,t,d], weight[d]; eps=1e-06) -> y\n"
+        f"# line {line + 1}: variance = x.pow(2).mean(-1, keepdim=True)\n"
+        "variance[b,t] = mean[d](x[b,t,d]**2)\n"
+        f"# line {line + 2}: return weight * x * torch.rsqrt(variance + eps)\n"
+        "y[b,t,d] = weight[d]*x[b,t,d]*rsqrt(variance[b,t] + eps)\n"
+    )
+
+
+def test_a_number_stays_one_where_it_is_not_asked_for():
+    op = derive.read_torch(rms, torch.randn(2, 3, 5), torch.randn(5), parameters=())
+    assert not op.parameters
+
+
+def test_sizes_that_are_equal_in_the_example_are_kept_apart():
+    op = derive.read_torch(lambda x, w: x @ w, torch.randn(4, 4), torch.randn(4, 4))
+    f = derive.load(op)
+    x, w = torch.randn(2, 3), torch.randn(3, 5)
+    torch.testing.assert_close(f(x, w), x @ w)
+
+
+def on_values(x):
+    return x * 2 if x.sum() > 0 else x
+
+
+def random(x):
+    return x * torch.rand_like(x)
+
+
+def truths(x):
+    return x > 0
+
+
+def of_a_mask(x):
+    return x[x > 0].sum()
+
+
+def part(x):
+    return x[:, 1:] - x[:, :-1]
+
+
+def held(x):
+    return x + torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (on_values, r"depends on the values of a tensor"),
+        (random, r"test_read.py:\d+: return x \* torch.rand_like\(x\)"),
+        (truths, r"returns truths"),
+        (of_a_mask, r"test_read.py:\d+: return x\[x > 0\]"),
+        (part, r"a part of an axis"),
+        (lambda x: None, r"returns NoneType"),
+        (lambda x: F.dropout(x, 0.5), r"random numbers"),
+        (3, r"neither a function nor a module"),
+    ],
+)
+def test_what_cannot_be_read_says_where_and_why(function, said):
+    with pytest.raises(derive.DeriveError, match=said):
+        derive.read_torch(function, torch.randn(4, 3))
+
+
+def test_wrong_arguments_are_an_error():
+    with pytest.raises(derive.DeriveError, match="not its arguments"):
+        derive.read_torch(rms, torch.randn(4, 3))
+    with pytest.raises(derive.DeriveError, match="given no tensor"):
+        derive.read_torch(lambda x: x, 3)
+
+
+def test_nothing_is_returned_that_differs(monkeypatch):
+    """A reading that is wrong in one number is an error."""
+
+    def wrong(op, *rest):
+        return check(derive.parse(str(op).replace("2", "3")), *rest)
+
+    check = checked.check
+    monkeypatch.setattr("derive.tracing.read.check", wrong)
+    with pytest.raises(derive.DeriveError, match="differs from the function"):
+        derive.read_torch(lambda x: x**2, torch.randn(4, 3))
+
+
+def test_lists_keywords_and_several_outputs():
+    def f(xs, *, scale=2.0, shift=None):
+        a, b = xs
+        return {"sum": (a + b) * scale, "product": a * b}
+
+    op = derive.read_torch(f, [torch.randn(2, 3), torch.randn(2, 3)], scale=3.0)
+    assert [t.name for t in op.inputs] == ["xs0", "xs1"] and len(op.outputs) == 2
+
+
+def test_a_model_is_left_as_it_is():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.LayerNorm(6), torch.nn.Dropout())
+    model.eval()
+    before = {
+        k: (t, t.clone(), t.requires_grad) for k, t in model.state_dict(keep_vars=True).items()
+    }
+    derive.read_torch(model, torch.randn(3, 4))
+    after = model.state_dict(keep_vars=True)
+    for k, (t, copy, wanted) in before.items():
+        assert after[k] is t and torch.equal(t, copy) and t.requires_grad == wanted
+        assert t.grad is None
+    assert not model.training and not any(m._forward_hooks for m in model.modules())
+    assert torch.nn.functional.relu(torch.ones(1)).item() == 1
+
+
+def test_the_command_prints_a_spec_that_is_read_back(tmp_path: Path):
+    (tmp_path / "code.py").write_text(
+        "import torch\n\n\ndef f(x, w):\n    h = torch.tanh(x @ w)\n    return h.sum(1)\n"
+    )
+    (tmp_path / "example.py").write_text(
+        "import torch\n\n\ndef examples():\n    return [[torch.ones(2, 3), torch.ones(3, 5)]]\n"
+    )
+    done = run("read", "code.py:f", "--example", "example.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "op f(x[n,c], w[c,k]) -> y\n"
+        "# line 5: h = torch.tanh(x @ w)\n"
+        "h[n,k] = tanh(sum[c](x[n,c]*w[c,k]))\n"
+        "# line 6: return h.sum(1)\n"
+        "y[n] = sum[k](h[n,k])\n"
+    )
+    done = run("read", "code.py:g", "--example", "example.py", cwd=tmp_path)
+    assert done.returncode == 2 and "has no g; it has" in done.stderr
