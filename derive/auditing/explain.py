@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 
@@ -49,10 +50,8 @@ def _raws(evidence: Evidence) -> list[Array | None]:
     """What backward returns at each point."""
     n = evidence.n
     raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    return [
-        np.asarray(r.detach().cpu().double().numpy()) if r is not None and is_tensor(r) else None
-        for r in raws
-    ]
+    tensors: list[Any] = [r if is_tensor(r) else None for r in raws]
+    return [None if t is None else np.asarray(t.detach().cpu().double()) for t in tensors]
 
 
 def _absent(evidence: Evidence) -> str:

@@ -100,6 +100,10 @@ class Subject:
                 return tensors_of(self.reference(*args))
             return self._own(args)
 
+    def traced(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """As `plain`, by nothing but the operations of the forward, as a tracer wants it."""
+        return self._own(args) if self.reference is None else tensors_of(self.reference(*args))
+
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of the person's forward."""
         import torch

@@ -73,7 +73,7 @@ def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operat
         return None
 
     def forward(*given: Any) -> Any:
-        made = subject.plain(given)
+        made = subject.traced(given)
         return made[0] if len(made) == 1 else made
 
     plain = [n.isidentifier() for n in names]

@@ -79,7 +79,7 @@ def test_fix_writes_the_derived_backward(folder):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("products", "names no class"),
+        ("products", "names nothing"),
         ("products:Missing", "has no Missing"),
         ("nowhere_at_all:Wrong", "cannot be imported"),
         ("products:torch", "no torch.autograd.Function"),

@@ -36,7 +36,7 @@ PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
 COMMANDS = [
     PACKAGE / name
-    for name in (f"command/{n}.py" for n in ("cli", "options", "verifying", "writing"))
+    for name in (f"command/{n}.py" for n in ("auditing", "cli", "options", "verifying", "writing"))
 ]
 EXAMPLES = [p for p in FILES if p.parent.name == "examples"]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]
@@ -152,6 +152,7 @@ def test_a_library_is_imported_where_it_belongs(library):
     torch |= {"calling.py", "detached.py", "verify.py", "derivatives.py", "batching.py"}
     torch |= {"strides.py", "wanted.py", "in_place.py", "rounding.py", "half.py", "tracing.py"}
     torch |= {"exporting.py", "distributed.py"}
+    torch |= {"conditions.py", "forward.py", "gradients.py", "judged.py", "points.py"}
     allowed = {"torch": torch, "jinja2": {"templating.py"}}[library]
     users = set()
     for path in FILES:
