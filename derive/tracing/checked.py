@@ -10,7 +10,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.tracing.sizes import Sizes
+from derive.tracing.sizes import Sizes, at
 from derive.tracing.values import Value
 
 _TOLERANCE = 1e-7
@@ -83,9 +83,7 @@ def _samples(
     ways = [hints, odd, dict.fromkeys(symbols, 4), {s: 2 * (n + 2) for n, s in enumerate(symbols)}]
     ways += [{s: 2 * h for s, h in hints.items()}, {s: 3 * h for s, h in hints.items()}]
     for seed, way in enumerate(ways):
-        if any(
-            int(a.xreplace(way)) % int(sympy.sympify(b).xreplace(way)) for a, b in sizes.divided
-        ):
+        if any(int(at(a, way)) % int(at(b, way)) for a, b in sizes.divided):
             continue
         yield {
             name: _tensor(tensors[name], v, way, sizes, 100 * seed + n)
@@ -118,10 +116,7 @@ def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) ->
 def _tensor(example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int) -> Any:
     import torch
 
-    shape = [
-        int(sympy.prod([sympy.sympify(sizes.plain(a.size)).xreplace(way) for a in axis]))
-        for axis in value.axes
-    ]
+    shape = [int(sympy.prod([at(sizes.plain(a.size), way) for a in axis])) for axis in value.axes]
     generator = torch.Generator().manual_seed(seed)
     if value.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.6

@@ -15,10 +15,13 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
+
+_READING: ContextVar[bool] = ContextVar("_READING", default=False)
 
 
 @dataclass(frozen=True)
@@ -180,11 +183,11 @@ def _run(
 
 
 def _traced(bound: inspect.BoundArguments) -> bool:
-    """Whether torch traces the call."""
+    """Whether torch traces the call, or it is part of what is being read."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _READING.get():
         return True
     return any(isinstance(t, FakeTensor) for t in bound.arguments.values())
 
@@ -225,7 +228,11 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
     from derive.pipeline import load
     from derive.tracing.read import reading_of
 
-    found = reading_of(function, bound)
+    reading = _READING.set(True)
+    try:
+        found = reading_of(function, bound)
+    finally:
+        _READING.reset(reading)
     numbers = _numbers(bound)
     return Made(
         function=load(found.operation),

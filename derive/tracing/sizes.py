@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -33,13 +33,13 @@ class Sizes:
         e = sympy.sympify(e)
         known = {**self.shapes.replacements, **self.alike}
         while True:
-            new = e.xreplace({s: known[s] for s in e.free_symbols if s in known})
+            new = at(e, {s: known[s] for s in e.free_symbols if s in known})
             if new == e:
                 break
             e = new
         e = _plain_numbers(e)
         e = e.replace(lambda x: isinstance(x, FloorDiv), self._quotient_of)
-        return sympy.simplify(e) if e.free_symbols else e
+        return e if e.is_Atom else sympy.simplify(e)
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """A whole division as a quotient, where it leaves no rest or is rounded up."""
@@ -67,11 +67,16 @@ class Sizes:
     def hint(self, e: sympy.Expr) -> Any:
         """The value in the examples."""
         values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
-        found = sympy.sympify(e).xreplace(values)
+        found = at(e, values)
         return int(found) if found.is_integer else found
 
     def equal(self, a: sympy.Expr, b: sympy.Expr) -> bool:
-        return bool(sympy.simplify(self.plain(a) - self.plain(b)) == 0)
+        a, b = self.plain(a), self.plain(b)
+        if a == b:
+            return True
+        if a.is_Atom and b.is_Atom:
+            return False
+        return bool(sympy.simplify(a - b) == 0)
 
     def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         """a/b where that is whole for all sizes."""
@@ -124,6 +129,11 @@ class Sizes:
         if a is not None or b is not None:
             return None
         return ours, theirs, pieces
+
+
+def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
+    """The expression for these values of its symbols, of which none is summed over."""
+    return sympy.sympify(e).xreplace(dict(values))
 
 
 def _plain_numbers(e: sympy.Expr) -> sympy.Expr:

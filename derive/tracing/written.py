@@ -10,7 +10,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.reader import Equation, Reader
-from derive.tracing.sizes import Sizes
+from derive.tracing.sizes import Sizes, at
 from derive.tracing.values import (
     Apply,
     Atom,
@@ -91,7 +91,7 @@ class Writer:
         parts: dict[sympy.Symbol, sympy.Symbol] = {}
         for s in e.free_symbols:
             parts[s] = sympy.Symbol(self._size_of(s), positive=True)
-        return str(e.xreplace(parts)).replace("floor", "floor")
+        return str(at(e, parts))
 
     def _size_of(self, symbol: sympy.Symbol) -> str:
         for known, letter in self.letters.known:
