@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.command import derive as run
+from kit.command import derive as command
 
 import derive
 from derive.tracing import checked
@@ -16,6 +16,7 @@ from derive.tracing.read import reading
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "corpus"))
 from functions import CORPUS
+from run import specs
 
 QUICK = (
     "gelu silu elu softmax log_softmax glu linear bilinear layer_norm normalize smooth_l1_loss "
@@ -30,6 +31,7 @@ def test_the_corpus_is_read(name):
     function, example = CORPUS[name]
     made = reading(function, *example(), comments=False)
     assert derive.parse(made.text) == made.operation
+    assert made.text == specs()[name]
 
 
 def rms(x, weight, eps=1e-6):
@@ -166,7 +168,7 @@ def test_the_command_prints_a_spec_that_is_read_back(tmp_path: Path):
     (tmp_path / "example.py").write_text(
         "import torch\n\n\ndef examples():\n    return [[torch.ones(2, 3), torch.ones(3, 5)]]\n"
     )
-    done = run("read", "code.py:f", "--example", "example.py", cwd=tmp_path)
+    done = command("read", "code.py:f", "--example", "example.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         "op f(x[n,c], w[c,k]) -> y\n"
@@ -175,5 +177,5 @@ def test_the_command_prints_a_spec_that_is_read_back(tmp_path: Path):
         "# line 6: return h.sum(1)\n"
         "y[n] = sum[k](h[n,k])\n"
     )
-    done = run("read", "code.py:g", "--example", "example.py", cwd=tmp_path)
+    done = command("read", "code.py:g", "--example", "example.py", cwd=tmp_path)
     assert done.returncode == 2 and "has no g; it has" in done.stderr
