@@ -20,9 +20,9 @@ from derive.report.result import Derivation
 
 torch = pytest.importorskip("torch")
 
-DEPTHS = (20, 24, 28)
+DEPTHS = (12, 16, 20)
 """Deep enough that each list of names has a line for each name."""
-DEEPER = {"elementwise": (16, 24, 32), "shared": (28, 32, 36)}
+DEEPER = {"elementwise": (16, 24, 32), "linear": (20, 24, 28), "shared": (28, 32, 36)}
 """Where a layer has so few lines that one more of them, which a long list or name takes, counts."""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
