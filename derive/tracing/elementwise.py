@@ -164,7 +164,7 @@ def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
 
 @operation("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "hardtanh_", "relu6")
 def clamp(reader: Reader, x: Value, low: Any = None, high: Any = None, **named: Any) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     low, high = named.get("min", low), named.get("max", high)
     if name == "relu6":
         low, high = 0, 6
@@ -234,7 +234,7 @@ def power(reader: Reader, a: Any, b: Any) -> Value:
 
 @operation("maximum", "minimum", "atan2", "hypot", "logaddexp")
 def two(reader: Reader, a: Any, b: Any) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     return reader.elementwise(call(name), a, b)
 
 
@@ -309,7 +309,7 @@ def _truth(reader: Reader, x: Value) -> Value:
     *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "half", "bfloat16"),
 )
 def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:

@@ -98,7 +98,7 @@ def arange(reader: Reader, *args: Any, **named: Any) -> Value:
     *("new_full", "scalar_tensor", "empty_like_"),
 )
 def full(reader: Reader, *args: Any, **named: Any) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     if "full" in name:
         value = args[-1] if len(args) > 1 else named["fill_value"]
         value = args[1] if name == "full" or name == "full_like" else args[2]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import sympy
+
 from derive.errors import DeriveError
-from derive.tracing.elementwise import op
+from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader, operation
 from derive.tracing.reductions import along
-from derive.tracing.values import Atom, Value, apply, reduced
+from derive.tracing.values import Atom, Position, Value, apply, reduced
 
 
 def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
@@ -117,11 +119,6 @@ def attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Value:
-    import sympy
-
-    from derive.tracing.elementwise import number
-    from derive.tracing.values import Position
-
     if dropout_p:
         raise DeriveError("it draws random numbers: dropout_p is above 0")
     if enable_gqa:

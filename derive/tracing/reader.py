@@ -146,6 +146,11 @@ class Reader:
             raise self.error(f"{name} with these arguments is not read: {error}") from error
         return made
 
+    @property
+    def called(self) -> str:
+        """The name of the operation at hand."""
+        return _name_of(self.node.target)
+
     def error(self, text: str) -> DeriveError:
         """An error that says where."""
         if "at line" in text or self.place is None or text.startswith("it cannot be read"):

@@ -10,7 +10,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader, operation
-from derive.tracing.values import Apply, Atom, Read, Reduce, Value, apply, reduced
+from derive.tracing.values import Apply, Atom, Position, Read, Reduce, Value, apply, reduced
 
 
 def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:
@@ -53,13 +53,13 @@ def mean(
 
 @operation("amax", "amin", "logsumexp")
 def named(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     return over(reader, name, x, dim, keepdim)
 
 
 @operation("max", "min")
 def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     if args and isinstance(args[0], Value):
         return reader.elementwise(lambda a, b: Apply(f"{name}imum", (a, b)), x, args[0])
     dim = args[0] if args else named.get("dim")
@@ -82,7 +82,7 @@ def product(
 def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     if dim is None:
         raise DeriveError("the place of an extremum of all axes together is not read; name one")
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     x, _ = reader.single(x, reader.place_of(x, dim))
     made = over(reader, name, x, dim, keepdim)
     return Value(made.axes, made.node, "int")
@@ -196,7 +196,6 @@ def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
     dim = reader.place_of(x, dim)
     x, atom = reader.single(x, dim)
     upto = Atom.new(atom.size)
-    from derive.tracing.values import Position
 
     body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))
     axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))

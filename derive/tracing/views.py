@@ -67,7 +67,7 @@ def movedim(reader: Reader, x: Value, source: Any, target: Any) -> Value:
 
 @operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
 def expand(reader: Reader, x: Value, *args: Any, **_: Any) -> Value:
-    name = str(getattr(reader.node.target, "overloadpacket", "")).rpartition(".")[2]
+    name = reader.called
     shape = reader.shape()
     axes = ((),) * (len(shape) - len(x.axes)) + x.axes
     if name == "repeat_interleave":
