@@ -12,6 +12,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.graph import Graph, Place
+from derive.tracing.naming import content, is_simple, leaves_out
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
@@ -21,10 +22,8 @@ from derive.tracing.values import (
     Number,
     Position,
     Read,
-    Reduce,
     Value,
     joined,
-    walk,
 )
 
 
@@ -133,6 +132,10 @@ class Reader:
             # A size, or what Python makes of sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
+        if _writes_into_a_view(node):
+            raise self.error(
+                "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
+            )
         try:
             if f is None:
                 return self._taken_apart(node)
@@ -216,7 +219,7 @@ class Reader:
 
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
         """The value by a name of its own, where it is used often or is a variable."""
-        if not isinstance(made, Value) or _is_simple(made.node) or _leaves_out(made.node):
+        if not isinstance(made, Value) or is_simple(made.node) or leaves_out(made.node):
             return made
         often = len([u for u in node.users if u.op != "output"]) > 1
         if name is None and not often:
@@ -229,7 +232,7 @@ class Reader:
 
     def named(self, value: Value, stem: str) -> Value:
         """An equation for the value, and the value as a read of it; the same each time."""
-        said = _content(value)
+        said = content(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
             self._said[said] = name
@@ -254,7 +257,7 @@ class Reader:
 
     def simple(self, value: Value) -> Value:
         """The value, by a name where it is more than a read: for what says it twice."""
-        return value if _is_simple(value.node) else self.named(value, "h")
+        return value if is_simple(value.node) else self.named(value, "h")
 
     # ---------------------------------------------------------------- axes
 
@@ -357,51 +360,8 @@ def _pieces_of(
     return splits, atoms
 
 
-def _content(value: Value) -> tuple[Any, ...]:
-    """The value, its indices numbered as they occur."""
-    numbers: dict[Atom, int] = {}
-
-    def number(a: Atom) -> int:
-        return numbers.setdefault(a, len(numbers))
-
-    def said(node: Node) -> tuple[Any, ...]:
-        match node:
-            case Position(atom):
-                return "at", number(atom)
-            case Reduce(kind, atoms, body):
-                return kind, tuple(map(number, atoms)), said(body)
-        own = [v for v in vars(node).values() if not isinstance(v, tuple)]
-        return type(node).__name__, *map(str, own), *map(said, node.parts())
-
-    axes = tuple(tuple((number(a), a.size) for a in axis) for axis in value.axes)
-    return axes, value.kind, said(value.node)
-
-
 def _own(value: Value) -> Value:
     return value.fresh()
-
-
-def _is_simple(node: Node) -> bool:
-    """Whether the expression is a read or a number, or little more."""
-    if isinstance(node, Read):
-        return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
-    return not _reads(node)
-
-
-def _leaves_out(node: Node) -> bool:
-    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
-    return (
-        isinstance(node, Apply)
-        and node.name == "where"
-        and any(
-            isinstance(x, Number) and x.value in (sympy.oo, -sympy.oo, float("inf"), float("-inf"))
-            for x in node.args
-        )
-    )
-
-
-def _reads(node: Node) -> bool:
-    return any(isinstance(x, Read) for x in walk(node))
 
 
 def _without_gradient(made: Any) -> Any:
@@ -424,6 +384,17 @@ def _flat(x: Any) -> list[Any]:
 def _name_of(target: Any) -> str:
     packet = getattr(target, "overloadpacket", None)
     return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+
+
+def _writes_into_a_view(node: Any) -> bool:
+    """Whether a node changes what an earlier one has shown a part of."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or not node.args:
+        return False
+    made = getattr(getattr(node.args[0], "target", None), "_schema", None)
+    return made is not None and any(
+        r.alias_info is not None and not r.alias_info.is_write for r in made.returns
+    )
 
 
 def _is_read(target: Any) -> bool:

@@ -83,8 +83,17 @@ def part(x):
     return x[:, 1:] - x[:, :-1]
 
 
-def held(x):
-    return x + torch.ones(3)
+def into_a_part(x):
+    y = x.clone()
+    y[:, 0] *= 2
+    return y
+
+
+def in_place(x):
+    y = x * 2
+    y += 1
+    y.mul_(x)
+    return y.relu_()
 
 
 @pytest.mark.parametrize(
@@ -95,6 +104,7 @@ def held(x):
         (truths, r"returns truths"),
         (of_a_mask, r"test_read.py:\d+: return x\[x > 0\]"),
         (part, r"a part of an axis"),
+        (into_a_part, r"test_read.py:\d+: y\[:, 0\] \*= 2: it writes into a part"),
         (lambda x: None, r"returns NoneType"),
         (lambda x: F.dropout(x, 0.5), r"random numbers"),
         (3, r"neither a function nor a module"),
@@ -135,6 +145,12 @@ def test_what_is_under_no_grad_has_no_gradient():
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     have, want = (torch.autograd.grad(g(x).sin().sum(), x) for g in (derive.load(op), f))
     torch.testing.assert_close(have, want)
+
+
+def test_what_is_written_over_a_tensor_is_what_it_is_then():
+    op = derive.read_torch(in_place, torch.randn(4, 3))
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(derive.load(op)(x), in_place(x))
 
 
 def test_lists_keywords_and_several_outputs():

@@ -1,0 +1,52 @@
+"""What has a name of its own: which values are worth one, and when two are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from derive.tracing.values import Apply, Atom, Node, Number, Position, Read, Reduce, Value, walk
+
+
+def is_simple(node: Node) -> bool:
+    """Whether the expression is a read or a number, or little more."""
+    if isinstance(node, Read):
+        return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
+    return not _reads(node)
+
+
+def leaves_out(node: Node) -> bool:
+    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
+    return (
+        isinstance(node, Apply)
+        and node.name == "where"
+        and any(
+            isinstance(x, Number) and x.value in (sympy.oo, -sympy.oo, float("inf"), float("-inf"))
+            for x in node.args
+        )
+    )
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(x, Read) for x in walk(node))
+
+
+def content(value: Value) -> tuple[Any, ...]:
+    """The value, its indices numbered as they occur."""
+    numbers: dict[Atom, int] = {}
+
+    def number(a: Atom) -> int:
+        return numbers.setdefault(a, len(numbers))
+
+    def said(node: Node) -> tuple[Any, ...]:
+        match node:
+            case Position(atom):
+                return "at", number(atom)
+            case Reduce(kind, atoms, body):
+                return kind, tuple(map(number, atoms)), said(body)
+        own = [v for v in vars(node).values() if not isinstance(v, tuple)]
+        return type(node).__name__, *map(str, own), *map(said, node.parts())
+
+    axes = tuple(tuple((number(a), a.size) for a in axis) for axis in value.axes)
+    return axes, value.kind, said(value.node)
