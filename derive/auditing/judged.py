@@ -77,14 +77,19 @@ def audit_all(
     names = Subject(function).names(len(first))
     subject = Subject(function, torch_function(reference, names))
     subject = _in_its_dtype(subject, first)
-    model = model_of(subject, first, names, reference)
+    found = model_of(subject, first, names, reference)
+    model, unread = (None, found) if isinstance(found, str) else (found, "")
     points = list(_points(subject, [tuple(e) for e in examples], model))
     if not points:
         raise DeriveError(
             f"{subject.name} cannot be judged: its forward does not give finite numbers for the "
             "example inputs, in float64 or in their own dtype; give inputs that it takes"
         )
-    return _Audit(subject, names, model, points).report()
+    made = _Audit(subject, names, model, points).report()
+    if made.right or not unread:
+        return made
+    remark = f"no term is named: the forward is not read: {unread}; give its operation as reference"
+    return replace(made, remarks=(*made.remarks, remark))
 
 
 def _in_its_dtype(subject: Subject, args: Sequence[Any]) -> Subject:

@@ -13,6 +13,7 @@ from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation
 from derive.notation.text_form import parse
+from derive.tracing.read import read_torch
 
 Reference = Operation | str | Callable[..., Any] | None
 
@@ -51,11 +52,11 @@ def _places(args: Sequence[Any]) -> tuple[int, ...]:
 
 def model_of(
     subject: Subject, args: Sequence[Any], names: tuple[str, ...], reference: Reference
-) -> Model | None:
-    """The operation with the person's names; None where the forward cannot be read."""
+) -> Model | str:
+    """The operation with the person's names; why not, where the forward cannot be read."""
     op = operation_of(reference) or _read(subject, args, names)
-    if op is None:
-        return None
+    if isinstance(op, str):
+        return op
     cotangents = subject.cotangents(len(op.outputs))
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     option = None
@@ -64,26 +65,21 @@ def model_of(
     return Model(op, names, cotangents, option, _places(args))
 
 
-def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | None:
-    """The operation that the forward, or the reference, is read as."""
-    import derive
-
-    read: Any = getattr(derive, "read_torch", None)
-    if read is None:
-        return None
+def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
+    """The operation that the forward, or the reference, is read as; else why it is not."""
 
     def forward(*given: Any) -> Any:
         made = subject.traced(given)
         return made[0] if len(made) == 1 else made
 
-    plain = [n.isidentifier() for n in names]
-    if all(plain):
+    if all(n.isidentifier() for n in names):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
         forward.__signature__ = signature  # type: ignore[attr-defined]
     forward.__name__ = subject.name
     try:
-        found = read(forward, *args)
-    except Exception:
-        return None
-    return found if isinstance(found, Operation) else None
+        return read_torch(forward, *args)
+    except DeriveError as error:
+        return str(error).partition("\n")[0]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,13 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
+from derive.tracing.branches import other_branches
 from derive.tracing.sizes import Sizes, at
 from derive.tracing.values import Value
 
 _TOLERANCE = 1e-7
+"""Some of torch's own kernels have a constant in single precision, such as 1/6."""
+_ENOUGH = 3
 
 
 def check(
@@ -45,15 +49,15 @@ def _held(
     inputs: Mapping[str, Value],
 ) -> None:
     held, silent = 0, None
-    for given in _samples(tensors, sizes, inputs):
+    for given, asked in _samples(tensors, sizes, inputs):
         silent = _without_gradient(function, given) if silent is None else silent
         for name in silent:
             given[name] = given[name].detach()
         try:
-            want = _results(function(**given), given)
-        except Exception as error:
-            if held == 0 and given is None:
-                raise DeriveError(f"it fails on its own examples: {error}") from error
+            with exact():
+                want = _results(function(**given), given)
+        except Exception:
+            # It does not take these sizes.
             continue
         names = [t.name for t in op.inputs]
         try:
@@ -62,33 +66,78 @@ def _held(
             raise DeriveError(
                 f"the reading fails where the function does not: {error}\n{op}"
             ) from error
-        _compare(op, want, have, given)
+        differs = _differs(want, have, given)
+        if differs and asked:
+            raise DeriveError(f"it does something else where not {asked}: {differs}")
+        if differs:
+            raise DeriveError(f"what was read differs from the function: {differs}\n{op}")
         held += 1
-    if held < 2:
+    if held < _ENOUGH:
         raise DeriveError(
-            "the function takes no other sizes than those of the examples, so that what was read "
-            f"cannot be checked\n{op}"
+            f"the function runs for {held} of the sets of sizes that it is held against, so that "
+            f"what was read cannot be checked\n{op}"
         )
 
 
 def _samples(
     tensors: Mapping[str, Any], sizes: Sizes, inputs: Mapping[str, Value]
-) -> Iterator[dict[str, Any]]:
-    """Inputs of the sizes of the examples, of odd ones, and of equal ones."""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Inputs of the sizes of the examples, of odd ones, of equal ones, and of other branches.
+
+    With the last, what was asked of sizes that is otherwise there.
+    """
     symbols = sorted(
         {s for v in inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
     )
     hints = {s: sizes.hint(s) for s in symbols}
     odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
-    ways = [hints, odd, dict.fromkeys(symbols, 4), {s: 2 * (n + 2) for n, s in enumerate(symbols)}]
-    ways += [{s: 2 * h for s, h in hints.items()}, {s: 3 * h for s, h in hints.items()}]
-    for seed, way in enumerate(ways):
-        if any(int(at(a, way)) % int(at(b, way)) for a, b in sizes.divided):
-            continue
-        yield {
-            name: _tensor(tensors[name], v, way, sizes, 100 * seed + n)
-            for n, (name, v) in enumerate(inputs.items())
-        }
+    even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
+    plain = [hints, odd, dict.fromkeys(symbols, 4), even]
+    plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
+    ways = [(way, "") for way in plain if sizes.divides(way)]
+    for seed, (way, asked) in enumerate([*ways, *other_branches(sizes, inputs, hints)]):
+        yield (
+            {
+                name: _tensor(tensors[name], v, way, sizes, 100 * seed + n)
+                for n, (name, v) in enumerate(inputs.items())
+            },
+            asked,
+        )
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Casts between floating-point dtypes leave tensors in float64, in which all is held."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    casts = {
+        torch.Tensor.float,
+        torch.Tensor.double,
+        torch.Tensor.half,
+        torch.Tensor.bfloat16,
+        torch.Tensor.type_as,
+        torch.Tensor.to,
+        torch.Tensor.type,
+    }
+
+    def wide(x: Any) -> Any:
+        return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
+
+    class Exact(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            args = tuple(map(wide, args))
+            kwargs = {k: wide(v) for k, v in (kwargs or {}).items()}
+            made = func(*args, **kwargs)
+            if func in casts and isinstance(made, torch.Tensor) and made.is_floating_point():
+                source = args[0]
+                return source if source.is_floating_point() else made.double()
+            return made
+
+    with Exact():
+        yield
 
 
 def _narrow(tensor: Any, value: Value) -> Any:
@@ -102,7 +151,8 @@ def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) ->
     def runs(silent: Sequence[str]) -> bool:
         try:
             own = {n: t.detach() if n in silent else t for n, t in given.items()}
-            _results(function(**own), own)
+            with exact():
+                _results(function(**own), own)
         except Exception:
             return False
         return True
@@ -148,21 +198,20 @@ def _results(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]
     return outputs, [torch.zeros_like(t) if g is None else g for g, t in pairs]
 
 
-def _compare(op: Operation, want: Any, have: Any, given: Mapping[str, Any]) -> None:
+def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
+    """What differs, and for which shapes."""
     import torch
 
-    kinds = ("value of output", "gradient of input")
-    for what, ours, theirs in zip(kinds, have, want, strict=True):
+    for what, ours, theirs in zip(
+        ("value of output", "gradient of input"), have, want, strict=True
+    ):
         if len(ours) != len(theirs):
-            raise DeriveError(f"the reading has {len(ours)} outputs, the function {len(theirs)}")
+            return f"{len(ours)} outputs were read of {len(theirs)}"
         for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             a = a.reshape(b.shape) if a.numel() == b.numel() else a
-            same = a.shape == b.shape and torch.allclose(
+            if a.shape != b.shape or not torch.allclose(
                 a.double(), b.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
-            )
-            if not same:
+            ):
                 shapes = ", ".join(f"{k}{tuple(t.shape)}" for k, t in given.items())
-                raise DeriveError(
-                    f"what was read differs from the function: {what} {n + 1}, at {shapes}; this "
-                    f"is a mistake of the reading\n{op}"
-                )
+                return f"{what} {n + 1}, at {shapes}"
+    return ""

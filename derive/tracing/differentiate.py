@@ -202,7 +202,7 @@ def _mode(function: Any) -> tuple[bool, ...]:
 
 
 def _key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
-    """What a reading depends on: ranks, sizes of 1, kinds of dtype, flags and whole numbers."""
+    """What a reading depends on: ranks, sizes of 0 and 1, kinds, flags and whole numbers."""
     return tuple((name, _kind(x)) for name, x in bound.arguments.items())
 
 
@@ -211,7 +211,7 @@ def _kind(x: Any) -> Any:
 
     if isinstance(x, torch.Tensor):
         kind = "float" if x.is_floating_point() else "bool" if x.dtype is torch.bool else "int"
-        return kind, tuple(n == 1 for n in x.shape)
+        return kind, tuple(min(n, 2) for n in x.shape)
     if isinstance(x, list | tuple):
         return tuple(map(_kind, x))
     if isinstance(x, dict):
@@ -233,6 +233,8 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
         found = reading_of(function, bound)
     finally:
         _READING.reset(reading)
+    if found.changed:
+        raise DeriveError(f"it sets {', '.join(found.changed)} on itself as it runs")
     numbers = _numbers(bound)
     return Made(
         function=load(found.operation),

@@ -93,6 +93,49 @@ def _near(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-12 * max(abs(a), abs(b))
 
 
+class Watched(float):
+    """A number that notes whether it was compared: then another may take another branch."""
+
+    asked: list[bool]
+
+    @staticmethod
+    def of(value: float, asked: list[bool]) -> Watched:
+        made = Watched(value)
+        made.asked = asked
+        return made
+
+
+def _watch() -> None:
+    """Comparisons are noted; what arithmetic makes is watched too."""
+
+    def compared(name: str) -> Any:
+        plain = getattr(float, name)
+
+        def method(self: Watched, *others: Any) -> Any:
+            self.asked.append(True)
+            return plain(self, *others)
+
+        return method
+
+    def computed(name: str) -> Any:
+        plain = getattr(float, name)
+
+        def method(self: Watched, *others: Any) -> Any:
+            made = plain(self, *others)
+            return Watched.of(made, self.asked) if type(made) is float else made
+
+        return method
+
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"):
+        setattr(Watched, name, compared(name))
+    for name in "add radd sub rsub mul rmul truediv rtruediv pow rpow neg abs".split():
+        setattr(Watched, f"__{name}__", computed(f"__{name}__"))
+    Watched.__hash__ = float.__hash__  # type: ignore[method-assign]
+
+
+_watch()
+
+
 def numbers_in(arguments: Mapping[str, Any]) -> dict[str, float]:
     """The arguments that are floats."""
     return {k: v for k, v in arguments.items() if type(v) is float and k.isidentifier()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,9 @@ from derive.notation.text_form import parse
 from derive.tracing import elementwise, indexing, norms, products, reductions, views
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
-from derive.tracing.parameters import moved, numbers_in, with_parameter
+from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
+from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
@@ -40,6 +41,8 @@ class Reading:
     """The same of each output."""
     structure: Any
     """That of what the function returns."""
+    changed: tuple[str, ...] = ()
+    """What a module sets on itself as it runs, which the operation does not."""
 
 
 def read_torch(
@@ -90,6 +93,19 @@ def reading_of(
     comments: bool = True,
 ) -> Reading:
     """The reading of a call."""
+    with left_as_it_is(function) as changed:
+        made = _reading(function, bound, name, letters, parameters, comments)
+    return replace(made, changed=tuple(changed()))
+
+
+def _reading(
+    function: Any,
+    bound: inspect.BoundArguments,
+    name: str | None,
+    letters: Mapping[str, str] | None,
+    parameters: Sequence[str] | None,
+    comments: bool,
+) -> Reading:
     call, tensors = as_function(function, bound)
     if not tensors:
         raise DeriveError("it is given no tensor: give examples of its arguments")
@@ -102,14 +118,16 @@ def reading_of(
     for own, value in wanted.items():
         if (parameters is not None and own not in parameters) or own in {*tensors, title}:
             continue
+        asked: list[bool] = []
         other = as_function(function, _with(bound, own, moved(value)))[0]
+        watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
         try:
             found = with_parameter(
-                reader.equations, _read(other, tensors, title)[0].equations, own, value
+                reader.equations, _read(watched, tensors, title)[0].equations, own, value
             )
         except DeriveError:
             found = None
-        if found is not None and own not in {e.name for e in found}:
+        if found is not None and not asked and own not in {e.name for e in found}:
             reader.equations = found
             numbers[own] = value
             others.append((other, {own: moved(value)}))

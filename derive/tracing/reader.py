@@ -68,6 +68,8 @@ class Reader:
         self.node: Any = None
         self.place: Place | None = None
         self._said: dict[tuple[Any, ...], str] = {}
+        self._is_whole = bool(inputs)
+        """Whether this is the person's function, and no operation of it."""
         self._held = False
         """Whether torch is told to keep no graph."""
 
@@ -132,7 +134,9 @@ class Reader:
             # A size, or what Python makes of sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
-        if _writes_into_a_view(node):
+        if self._is_whole and _writes_into(node, "placeholder"):
+            raise self.error("it changes an argument, parameter or buffer in place")
+        if _writes_into(node, "view"):
             raise self.error(
                 "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
             )
@@ -386,12 +390,15 @@ def _name_of(target: Any) -> str:
     return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
 
 
-def _writes_into_a_view(node: Any) -> bool:
-    """Whether a node changes what an earlier one has shown a part of."""
+def _writes_into(node: Any, what: str) -> bool:
+    """Whether a node changes an input ("placeholder"), or what is a "view" of a tensor."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or not node.args:
         return False
-    made = getattr(getattr(node.args[0], "target", None), "_schema", None)
+    source = node.args[0]
+    if what == "placeholder":
+        return bool(source.op == "placeholder")
+    made = getattr(getattr(source, "target", None), "_schema", None)
     return made is not None and any(
         r.alias_info is not None and not r.alias_info.is_write for r in made.returns
     )

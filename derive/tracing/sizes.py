@@ -30,16 +30,27 @@ class Sizes:
     def plain(self, e: sympy.Expr) -> sympy.Expr:
         from torch.utils._sympy.functions import FloorDiv
 
-        e = sympy.sympify(e)
+        e = _plain_numbers(self._resolved(sympy.sympify(e)))
+        e = e.replace(lambda x: isinstance(x, FloorDiv), self._quotient_of)
+        return e if e.is_Atom else sympy.simplify(e)
+
+    def _resolved(self, e: Any) -> Any:
+        """The expression in symbols that are no others."""
         known = {**self.shapes.replacements, **self.alike}
         while True:
             new = at(e, {s: known[s] for s in e.free_symbols if s in known})
             if new == e:
-                break
+                return e
             e = new
-        e = _plain_numbers(e)
-        e = e.replace(lambda x: isinstance(x, FloorDiv), self._quotient_of)
-        return e if e.is_Atom else sympy.simplify(e)
+
+    def asked(self) -> list[Any]:
+        """What the function, or torch, has asked of sizes, and was answered yes."""
+        found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
+        return [e for e in found if e.free_symbols]
+
+    def divides(self, way: Mapping[Any, int]) -> bool:
+        """Whether these sizes are multiples of what they are taken to be."""
+        return not any(int(at(a, way)) % int(at(b, way)) for a, b in self.divided)
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """A whole division as a quotient, where it leaves no rest or is rounded up."""

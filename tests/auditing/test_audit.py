@@ -235,3 +235,21 @@ def test_the_fixed_module_has_the_right_gradient(tmp_path):
     exec(compile(report.fixed, str(path), "exec"), names)
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(names["softmax"], (x,))
+
+
+def test_a_forward_that_is_not_read_says_why():
+    class Sorted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, order = x.sort(-1)
+            ctx.save_for_backward(order)
+            return values
+
+        @staticmethod
+        def backward(ctx, G):
+            (order,) = ctx.saved_tensors
+            return G.gather(-1, order)
+
+    report = derive.audit(Sorted, torch.randn(3, 5))
+    assert not report.right
+    assert any("the forward is not read: it cannot be read" in r for r in report.remarks)

@@ -195,3 +195,79 @@ def test_the_command_prints_a_spec_that_is_read_back(tmp_path: Path):
     )
     done = command("read", "code.py:g", "--example", "example.py", cwd=tmp_path)
     assert done.returncode == 2 and "has no g; it has" in done.stderr
+
+
+def by_size(x):
+    return x * 2 if x.shape[0] < 100 else x * 3
+
+
+def by_whole_number(x):
+    return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+
+def by_equality(x):
+    return x * 2 if x.shape[0] == x.shape[1] else x * 3
+
+
+def far(x):
+    return x * 2 if x.shape[0] < 10**9 else x * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (by_size, r"something else where not x.shape\[0\] < 100"),
+        (by_whole_number, r"differs from the function|something else"),
+        (by_equality, r"differs from the function|something else"),
+        (far, r"cannot be held against it"),
+    ],
+)
+def test_a_branch_on_sizes_is_seen(function, said):
+    with pytest.raises(derive.DeriveError, match=said):
+        derive.read_torch(function, torch.randn(4, 3))
+
+
+def test_a_branch_on_a_number_keeps_it_a_constant():
+    def f(x, p=1.0, q=2.0):
+        return x * p + q if p < 5 else x.exp() * p
+
+    op = derive.read_torch(f, torch.randn(4, 3))
+    assert [p.name for p in op.parameters] == ["q"]
+
+
+def test_casts_are_the_identity():
+    def f(x, w):
+        h = x.to(torch.float32)
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return w * h.to(x.dtype) * torch.softmax(x.half(), -1, dtype=torch.float32).type_as(x)
+
+    op = derive.read_torch(f, torch.randn(2, 3), torch.randn(3))
+    assert not any(word in str(op) for word in ("float", "half", "int("))
+
+
+class Keeps(torch.nn.Module):
+    def forward(self, x):
+        self.last = x * 2
+        return self.last.sum()
+
+
+class Moves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self, x):
+        self.average.mul_(0.9).add_(x.mean(0).detach())
+        return x - self.average
+
+
+def test_what_a_module_does_to_itself():
+    module = Keeps()
+    derive.read_torch(module, torch.randn(4, 3))
+    assert "last" not in vars(module)
+    replaced = derive.replace(module)
+    x = torch.randn(4, 3)
+    replaced(x)
+    torch.testing.assert_close(replaced.last, x * 2)
+    with pytest.raises(derive.DeriveError, match="changes an argument, parameter or buffer"):
+        derive.read_torch(Moves(), torch.randn(4, 3))

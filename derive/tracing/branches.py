@@ -1,0 +1,77 @@
+"""Other sizes at which a function may do something else: where it asked for sizes as it ran.
+
+A trace follows one branch of ``if x.shape[0] < 100``. What it asked is known; a reading is held
+against the function at sizes for which the answer is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice, product
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.sizes import Sizes, at
+from derive.tracing.values import Value
+
+_SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
+_TRIED = 5000
+_MOST = 4_000_000
+"""Elements of a tensor that is made to see the other branch."""
+
+
+def other_branches(
+    sizes: Sizes, inputs: Mapping[str, Value], hints: Mapping[Any, int]
+) -> Iterator[tuple[dict[Any, int], str]]:
+    """(sizes for which an answer is another, what was asked)."""
+    for asked in sizes.asked():
+        found = next(_falsified(asked, sizes, inputs, hints), None)
+        if found is not None:
+            yield found, said(asked, sizes, inputs)
+
+
+def _falsified(
+    asked: Any, sizes: Sizes, inputs: Mapping[str, Value], hints: Mapping[Any, int]
+) -> Iterator[dict[Any, int]]:
+    symbols = sorted(asked.free_symbols, key=str)
+    around = {int(c) + d for c in asked.atoms(sympy.Integer) for d in (-1, 0, 1)}
+    tried = [n for n in dict.fromkeys((*_SMALL, *sorted(around))) if n >= 2]
+    large = False
+    for values in islice(product(tried, repeat=len(symbols)), _TRIED):
+        way = {**hints, **dict(zip(symbols, values, strict=True))}
+        if _holds(asked, way) or not sizes.divides(way):
+            continue
+        if all(_elements(v, sizes, way) <= _MOST for v in inputs.values()):
+            yield way
+        large = True
+    if large:
+        raise DeriveError(
+            f"what it does where not {said(asked, sizes, inputs)} cannot be held against it: the "
+            "tensors would be too large; write the branch as a function of its own"
+        )
+
+
+def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
+    """Whether the answer is yes; where there is none, as where it divides by 0, it is not asked."""
+    try:
+        return bool(at(asked, way) != sympy.false)
+    except ZeroDivisionError:
+        return True
+
+
+def _elements(value: Value, sizes: Sizes, way: Mapping[Any, int]) -> int:
+    return int(sympy.prod([at(sizes.plain(a.size), way) for a in value.atoms]))
+
+
+def said(asked: Any, sizes: Sizes, inputs: Mapping[str, Value]) -> str:
+    """What was asked, of the shapes of inputs."""
+    names: dict[Any, Any] = {}
+    for name, value in inputs.items():
+        for n, axis in enumerate(value.axes):
+            for a in axis:
+                size = sizes.plain(a.size)
+                if size.is_Symbol:
+                    names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
+    return str(at(asked, names))
