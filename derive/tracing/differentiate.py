@@ -66,6 +66,10 @@ class Known:
 
     made: dict[Any, list[Made] | None] = field(default_factory=dict)
 
+    def __deepcopy__(self, memo: Any) -> Known:
+        """What a copy of a module knows: the code that was made has no tensors in it."""
+        return Known(dict(self.made))
+
     def find(
         self,
         function: Any,
@@ -131,27 +135,28 @@ def replace(model: Any) -> Any:
     is, with the modules in it that can.
     """
     for module in model.modules():
-        _replace_one(module)
+        if "forward" not in vars(module) and not hasattr(module, "_derived"):
+            module._derived = Known()
+            kind: Any = type(module)
+            module.__class__ = _derived_class(kind)
     return model
 
 
-def _replace_one(module: Any) -> None:
-    known, plain = Known(), module.forward
-    signature = inspect.signature(plain)
+@functools.cache
+def _derived_class(kind: Any) -> Any:
+    """The class of modules of this kind that run derived code; a copy of one is one."""
 
-    @functools.wraps(plain)
-    def forward(*args: Any, **named: Any) -> Any:
-        bound = signature.bind(*args, **named)
+    def forward(self: Any, *args: Any, **named: Any) -> Any:
+        plain = functools.partial(kind.forward, self)
+        bound = inspect.signature(plain).bind(*args, **named)
         bound.apply_defaults()
         if _traced(bound):
             return plain(*args, **named)
-        made = known.find(module, bound, type(module).__name__, warn=False)
-        if made is None:
-            return plain(*args, **named)
-        return _run(made, plain, bound, _held(module))
+        made = self._derived.find(self, bound, kind.__name__, warn=False)
+        return plain(*args, **named) if made is None else _run(made, plain, bound, _held(self))
 
-    forward.known = known  # type: ignore[attr-defined]
-    module.forward = forward
+    own = {"forward": functools.wraps(kind.forward)(forward), "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), own)
 
 
 def _held(module: Any) -> dict[str, Any]:

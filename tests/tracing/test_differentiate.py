@@ -120,5 +120,19 @@ def test_the_modules_of_a_model_are_replaced_and_its_state_is_not():
         want.sum().backward(), have.sum().backward()
         for p, q in zip(model.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
-    assert any(v is not None for v in other.forward.known.made.values())
+    assert any(v is not None for v in other._derived.made.values())
     model.load_state_dict(pickle.loads(pickle.dumps(other.state_dict())))
+
+
+def test_a_copy_of_a_replaced_model_has_its_own_parameters():
+    model = derive.replace(Block().eval())
+    x = torch.randn(3, 5, 4)
+    model(x)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.mul_(2)
+    plain = Block().eval()
+    plain.load_state_dict(other.state_dict())
+    torch.testing.assert_close(other(x), plain(x))
+    assert isinstance(other.up, nn.Linear) and derive.replace(other) is other
