@@ -104,7 +104,7 @@ def _alibi_attention_forward(query, key, value, slopes):
     return output, P
 
 
-def _alibi_attention_backward(ctx, G, _grad_P):
+def _alibi_attention_backward(ctx, G):
     query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -152,8 +152,8 @@ class _AlibiAttention(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _alibi_attention_backward(ctx, G, _grad_P)
-        query, key, value, slopes, P = ctx.saved_tensors
+            return _alibi_attention_backward(ctx, G)
+        query, key, value, slopes, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

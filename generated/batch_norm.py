@@ -183,7 +183,7 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
-def _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+def _batch_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     correction = ctx.correction
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
@@ -226,7 +226,7 @@ class _BatchNorm(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _batch_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+            return _batch_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         correction = ctx.correction

@@ -99,7 +99,7 @@ def _causal_attention_forward(query, key, value):
     return output, P
 
 
-def _causal_attention_backward(ctx, G, _grad_P):
+def _causal_attention_backward(ctx, G):
     query, key, value, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -146,8 +146,8 @@ class _CausalAttention(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _causal_attention_backward(ctx, G, _grad_P)
-        query, key, value, P = ctx.saved_tensors
+            return _causal_attention_backward(ctx, G)
+        query, key, value, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -139,7 +139,7 @@ def _causal_linear_attention_forward(query, key, value):
     return output, S, total
 
 
-def _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total):
+def _causal_linear_attention_backward(ctx, G):
     query, key, value, output, S, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -198,8 +198,8 @@ class _CausalLinearAttention(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _causal_linear_attention_backward(ctx, G, _grad_S, _grad_total)
-        query, key, value, output, S, total = ctx.saved_tensors
+            return _causal_linear_attention_backward(ctx, G)
+        query, key, value, output, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]

@@ -116,7 +116,7 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     return output, V, Q, K, P
 
 
-def _causal_self_attention_backward(ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P):
+def _causal_self_attention_backward(ctx, G):
     x, Wq, Wk, Wv, V, Q, K, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -175,10 +175,8 @@ class _CausalSelfAttention(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _causal_self_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P
-            )
-        x, Wq, Wk, Wv, V, Q, K, P = ctx.saved_tensors
+            return _causal_self_attention_backward(ctx, G)
+        x, Wq, Wk, Wv, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)

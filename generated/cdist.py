@@ -123,7 +123,7 @@ def _cdist_forward(x1, x2):
     return D, centre, squared
 
 
-def _cdist_backward(ctx, G, _grad_centre, _grad_squared):
+def _cdist_backward(ctx, G):
     x1, x2, D, centre, squared = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -165,8 +165,8 @@ class _Cdist(Function):
         if G is None:
             return (None,) * 2
         if _alone(G):
-            return _cdist_backward(ctx, G, _grad_centre, _grad_squared)
-        x1, x2, D, centre, squared = ctx.saved_tensors
+            return _cdist_backward(ctx, G)
+        x1, x2, D, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)

@@ -93,7 +93,7 @@ def _cdist_squared_forward(x1, x2):
     return D, centre
 
 
-def _cdist_squared_backward(ctx, G, _grad_centre):
+def _cdist_squared_backward(ctx, G):
     x1, x2, centre = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -131,8 +131,8 @@ class _CdistSquared(Function):
         if G is None:
             return (None,) * 2
         if _alone(G):
-            return _cdist_squared_backward(ctx, G, _grad_centre)
-        x1, x2, centre = ctx.saved_tensors
+            return _cdist_squared_backward(ctx, G)
+        x1, x2, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = _cast(wide, x1, x2, G)

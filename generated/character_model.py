@@ -160,7 +160,7 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     return loss, bndiff, bnvar_inv, logits
 
 
-def _character_model_backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
+def _character_model_backward(ctx, G):
     (
         C,
         W1,
@@ -264,23 +264,8 @@ class _CharacterModel(Function):
         if G is None:
             return (None,) * 10
         if _alone(G):
-            return _character_model_backward(
-                ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits
-            )
-        (
-            C,
-            W1,
-            b1,
-            W2,
-            b2,
-            bngain,
-            bnbias,
-            Xb,
-            Yb,
-            bndiff,
-            bnvar_inv,
-            logits,
-        ) = ctx.saved_tensors
+            return _character_model_backward(ctx, G)
+        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, _, _, _ = ctx.saved_tensors
         eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -156,9 +156,7 @@ def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     return average, square1, square2, cosine
 
 
-def _cosine_embedding_loss_mean_backward(
-    ctx, G, _grad_square1, _grad_square2, _grad_cosine
-):
+def _cosine_embedding_loss_mean_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
     given = _wide(input1, input2, target, square1, square2, cosine, G)
@@ -211,10 +209,8 @@ class _CosineEmbeddingLossMean(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _cosine_embedding_loss_mean_backward(
-                ctx, G, _grad_square1, _grad_square2, _grad_cosine
-            )
-        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+            return _cosine_embedding_loss_mean_backward(ctx, G)
+        input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
@@ -249,9 +245,7 @@ def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
     return total, square1, square2, cosine
 
 
-def _cosine_embedding_loss_sum_backward(
-    ctx, G, _grad_square1, _grad_square2, _grad_cosine
-):
+def _cosine_embedding_loss_sum_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
     given = _wide(input1, input2, target, square1, square2, cosine, G)
@@ -304,10 +298,8 @@ class _CosineEmbeddingLossSum(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _cosine_embedding_loss_sum_backward(
-                ctx, G, _grad_square1, _grad_square2, _grad_cosine
-            )
-        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+            return _cosine_embedding_loss_sum_backward(ctx, G)
+        input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
@@ -342,9 +334,7 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     return loss, square1, square2, cosine
 
 
-def _cosine_embedding_loss_none_backward(
-    ctx, G, _grad_square1, _grad_square2, _grad_cosine
-):
+def _cosine_embedding_loss_none_backward(ctx, G):
     input1, input2, target, square1, square2, cosine = ctx.saved_tensors
     margin = ctx.margin
     given = _wide(input1, input2, target, square1, square2, cosine, G)
@@ -397,10 +387,8 @@ class _CosineEmbeddingLossNone(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _cosine_embedding_loss_none_backward(
-                ctx, G, _grad_square1, _grad_square2, _grad_cosine
-            )
-        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+            return _cosine_embedding_loss_none_backward(ctx, G)
+        input1, input2, target, _, _, _ = ctx.saved_tensors
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None

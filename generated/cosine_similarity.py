@@ -138,7 +138,7 @@ def _cosine_similarity_forward(x1, x2, dim, eps):
     return output, norm1, norm2
 
 
-def _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2):
+def _cosine_similarity_backward(ctx, G):
     x1, x2, output, norm1, norm2 = ctx.saved_tensors
     dim = ctx.dim
     eps = ctx.eps
@@ -189,8 +189,8 @@ class _CosineSimilarity(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _cosine_similarity_backward(ctx, G, _grad_norm1, _grad_norm2)
-        x1, x2, output, norm1, norm2 = ctx.saved_tensors
+            return _cosine_similarity_backward(ctx, G)
+        x1, x2, output, _, _ = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
         x1, x2, output, G = _wide(x1, x2, output, G)

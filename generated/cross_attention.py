@@ -138,9 +138,7 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     return output, V, Q, K, P, context
 
 
-def _cross_attention_backward(
-    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
-):
+def _cross_attention_backward(ctx, G):
     x, memory, Wq, Wk, Wv, Wo, V, Q, K, P, context = ctx.saved_tensors
     b_shape = ctx.b_shape
     x_shape = ctx.x_shape
@@ -229,10 +227,8 @@ class _CrossAttention(Function):
         if G is None:
             return (None,) * 6
         if _alone(G):
-            return _cross_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
-            )
-        x, memory, Wq, Wk, Wv, Wo, V, Q, K, P, context = ctx.saved_tensors
+            return _cross_attention_backward(ctx, G)
+        x, memory, Wq, Wk, Wv, Wo, _, _, _, _, _ = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         memory_shape = ctx.memory_shape

@@ -132,7 +132,7 @@ def _dice_loss_mean_forward(input, target, smooth):
     return average, u, both
 
 
-def _dice_loss_mean_backward(ctx, G, _grad_u, _grad_both):
+def _dice_loss_mean_backward(ctx, G):
     input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
@@ -186,8 +186,8 @@ class _DiceLossMean(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _dice_loss_mean_backward(ctx, G, _grad_u, _grad_both)
-        input, target, _, both = ctx.saved_tensors
+            return _dice_loss_mean_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -230,7 +230,7 @@ def _dice_loss_sum_forward(input, target, smooth):
     return total, u, both
 
 
-def _dice_loss_sum_backward(ctx, G, _grad_u, _grad_both):
+def _dice_loss_sum_backward(ctx, G):
     input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
@@ -282,8 +282,8 @@ class _DiceLossSum(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _dice_loss_sum_backward(ctx, G, _grad_u, _grad_both)
-        input, target, _, both = ctx.saved_tensors
+            return _dice_loss_sum_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -325,7 +325,7 @@ def _dice_loss_none_forward(input, target, smooth):
     return loss, u, both
 
 
-def _dice_loss_none_backward(ctx, G, _grad_u, _grad_both):
+def _dice_loss_none_backward(ctx, G):
     input, target, u, both = ctx.saved_tensors
     smooth = ctx.smooth
     q_shape = ctx.q_shape
@@ -377,8 +377,8 @@ class _DiceLossNone(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _dice_loss_none_backward(ctx, G, _grad_u, _grad_both)
-        input, target, _, both = ctx.saved_tensors
+            return _dice_loss_none_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape

@@ -181,7 +181,7 @@ def _graph_attention_forward(
     return output, projected, scores
 
 
-def _graph_attention_backward(ctx, G, _grad_projected, _grad_scores):
+def _graph_attention_backward(ctx, G):
     (
         x,
         weight,
@@ -264,7 +264,7 @@ class _GraphAttention(Function):
         if G is None:
             return (None,) * 7
         if _alone(G):
-            return _graph_attention_backward(ctx, G, _grad_projected, _grad_scores)
+            return _graph_attention_backward(ctx, G)
         (
             x,
             weight,
@@ -273,8 +273,8 @@ class _GraphAttention(Function):
             source,
             target,
             output,
-            projected,
-            scores,
+            _,
+            _,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         low = ctx.low

@@ -239,7 +239,7 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     return _no_view(output.to(dtype))
 
 
-def _group_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+def _group_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     num_groups = ctx.num_groups
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
@@ -284,7 +284,7 @@ class _GroupNorm(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _group_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+            return _group_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         num_groups = ctx.num_groups
         eps = ctx.eps

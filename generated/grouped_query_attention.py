@@ -114,7 +114,7 @@ def _grouped_query_attention_forward(query, key, value):
     return output, P
 
 
-def _grouped_query_attention_backward(ctx, G, _grad_P):
+def _grouped_query_attention_backward(ctx, G):
     query, key, value, P = ctx.saved_tensors
     key_shape = ctx.key_shape
     query_shape = ctx.query_shape
@@ -172,8 +172,8 @@ class _GroupedQueryAttention(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _grouped_query_attention_backward(ctx, G, _grad_P)
-        query, key, value, P = ctx.saved_tensors
+            return _grouped_query_attention_backward(ctx, G)
+        query, key, value, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -119,7 +119,7 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     return h, a, s
 
 
-def _gru_cell_backward(ctx, G, _grad_a, _grad_s):
+def _gru_cell_backward(ctx, G):
     input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -182,8 +182,8 @@ class _GruCell(Function):
         if G is None:
             return (None,) * 6
         if _alone(G):
-            return _gru_cell_backward(ctx, G, _grad_a, _grad_s)
-        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+            return _gru_cell_backward(ctx, G)
+        input, hx, w_ih, w_hh, b_ih, b_hh, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)

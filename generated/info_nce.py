@@ -178,7 +178,7 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     return average, similarity
 
 
-def _info_nce_mean_backward(ctx, G, _grad_similarity):
+def _info_nce_mean_backward(ctx, G):
     query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
@@ -227,8 +227,8 @@ class _InfoNceMean(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _info_nce_mean_backward(ctx, G, _grad_similarity)
-        query, positive_key, similarity = ctx.saved_tensors
+            return _info_nce_mean_backward(ctx, G)
+        query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -316,7 +316,7 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     return total, similarity
 
 
-def _info_nce_sum_backward(ctx, G, _grad_similarity):
+def _info_nce_sum_backward(ctx, G):
     query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
@@ -364,8 +364,8 @@ class _InfoNceSum(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _info_nce_sum_backward(ctx, G, _grad_similarity)
-        query, positive_key, similarity = ctx.saved_tensors
+            return _info_nce_sum_backward(ctx, G)
+        query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -451,7 +451,7 @@ def _info_nce_none_forward(query, positive_key, temperature):
     return loss, similarity
 
 
-def _info_nce_none_backward(ctx, G, _grad_similarity):
+def _info_nce_none_backward(ctx, G):
     query, positive_key, similarity = ctx.saved_tensors
     temperature = ctx.temperature
     low = ctx.low
@@ -500,8 +500,8 @@ class _InfoNceNone(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _info_nce_none_backward(ctx, G, _grad_similarity)
-        query, positive_key, similarity = ctx.saved_tensors
+            return _info_nce_none_backward(ctx, G)
+        query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -197,7 +197,7 @@ def _instance_norm_composed(input, weight, bias, eps):
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
 
 
-def _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+def _instance_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
@@ -236,7 +236,7 @@ class _InstanceNorm(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _instance_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+            return _instance_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape

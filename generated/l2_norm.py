@@ -91,7 +91,7 @@ def _l2_norm_forward(A, dim, keepdim):
     return F, total
 
 
-def _l2_norm_backward(ctx, G, _grad_total):
+def _l2_norm_backward(ctx, G):
     A, F, total = ctx.saved_tensors
     dim = ctx.dim
     keepdim = ctx.keepdim
@@ -125,8 +125,8 @@ class _L2Norm(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _l2_norm_backward(ctx, G, _grad_total)
-        A, F, total = ctx.saved_tensors
+            return _l2_norm_backward(ctx, G)
+        A, F, _ = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A, F, G = _wide(A, F, G)

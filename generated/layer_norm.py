@@ -176,7 +176,7 @@ def _layer_norm_composed(input, weight, bias, eps):
     return _no_view(part.reshape((*p_shape, *s_shape)).to(dtype))
 
 
-def _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd):
+def _layer_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
@@ -219,7 +219,7 @@ class _LayerNorm(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _layer_norm_backward(ctx, G, _grad_mean, _grad_rstd)
+            return _layer_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
         s_shape = ctx.s_shape

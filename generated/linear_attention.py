@@ -129,7 +129,7 @@ def _linear_attention_forward(query, key, value):
     return output, state, total
 
 
-def _linear_attention_backward(ctx, G, _grad_state, _grad_total):
+def _linear_attention_backward(ctx, G):
     query, key, value, output, state, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -189,8 +189,8 @@ class _LinearAttention(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _linear_attention_backward(ctx, G, _grad_state, _grad_total)
-        query, key, value, output, state, total = ctx.saved_tensors
+            return _linear_attention_backward(ctx, G)
+        query, key, value, output, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]

@@ -163,7 +163,7 @@ def _linear_cross_entropy_mean_forward(
     return average, F
 
 
-def _linear_cross_entropy_mean_backward(ctx, G, _grad_F):
+def _linear_cross_entropy_mean_backward(ctx, G):
     input, linear_weight, target, _, weight, average, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
@@ -263,7 +263,7 @@ class _LinearCrossEntropyMean(Function):
         if G is None:
             return (None,) * 7
         if _alone(G):
-            return _linear_cross_entropy_mean_backward(ctx, G, _grad_F)
+            return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
             linear_weight,
@@ -271,7 +271,7 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average,
-            F,
+            _,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -370,7 +370,7 @@ def _linear_cross_entropy_sum_forward(
     return total, F
 
 
-def _linear_cross_entropy_sum_backward(ctx, G, _grad_F):
+def _linear_cross_entropy_sum_backward(ctx, G):
     input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
@@ -461,8 +461,8 @@ class _LinearCrossEntropySum(Function):
         if G is None:
             return (None,) * 7
         if _alone(G):
-            return _linear_cross_entropy_sum_backward(ctx, G, _grad_F)
-        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
+            return _linear_cross_entropy_sum_backward(ctx, G)
+        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape
@@ -555,7 +555,7 @@ def _linear_cross_entropy_none_forward(
     return loss, F
 
 
-def _linear_cross_entropy_none_backward(ctx, G, _grad_F):
+def _linear_cross_entropy_none_backward(ctx, G):
     input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
@@ -646,8 +646,8 @@ class _LinearCrossEntropyNone(Function):
         if G is None:
             return (None,) * 7
         if _alone(G):
-            return _linear_cross_entropy_none_backward(ctx, G, _grad_F)
-        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
+            return _linear_cross_entropy_none_backward(ctx, G)
+        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = ctx.weight_shape

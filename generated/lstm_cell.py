@@ -122,9 +122,7 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     return h, c, leave, forget, enter, new
 
 
-def _lstm_cell_backward(
-    ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new
-):
+def _lstm_cell_backward(ctx, G_h, G_c):
     input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -198,23 +196,8 @@ class _LstmCell(Function):
     @staticmethod
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
         if _alone(G_h, G_c):
-            return _lstm_cell_backward(
-                ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new
-            )
-        (
-            input,
-            hx,
-            cx,
-            w_ih,
-            w_hh,
-            b_ih,
-            b_hh,
-            c,
-            leave,
-            forget,
-            enter,
-            new,
-        ) = ctx.saved_tensors
+            return _lstm_cell_backward(ctx, G_h, G_c)
+        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)

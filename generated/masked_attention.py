@@ -90,7 +90,7 @@ def _masked_attention_forward(query, key, value, attn_mask):
     return output, P
 
 
-def _masked_attention_backward(ctx, G, _grad_P):
+def _masked_attention_backward(ctx, G):
     query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -138,8 +138,8 @@ class _MaskedAttention(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _masked_attention_backward(ctx, G, _grad_P)
-        query, key, value, attn_mask, P = ctx.saved_tensors
+            return _masked_attention_backward(ctx, G)
+        query, key, value, attn_mask, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

@@ -77,7 +77,7 @@ def _max_forward(A, dim, keepdim):
     return values, indices
 
 
-def _max_backward(ctx, G, _grad_indices):
+def _max_backward(ctx, G):
     (indices,) = ctx.saved_tensors
     dim = ctx.dim
     keepdim = ctx.keepdim
@@ -112,7 +112,7 @@ class _Max(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _max_backward(ctx, G, _grad_indices)
+            return _max_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim

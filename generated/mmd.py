@@ -125,7 +125,7 @@ def _mmd_forward(X, Y, gamma):
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
-def _mmd_backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
+def _mmd_backward(ctx, G):
     X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
     gamma = ctx.gamma
     given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
@@ -181,10 +181,8 @@ class _Mmd(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _mmd_backward(
-                ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy
-            )
-        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
+            return _mmd_backward(ctx, G)
+        X, Y, _, _, _, _, _ = ctx.saved_tensors
         gamma = ctx.gamma
         X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None

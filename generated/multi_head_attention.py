@@ -151,9 +151,7 @@ def _multi_head_attention_forward(
     return output, V, Q, K, P, context
 
 
-def _multi_head_attention_backward(
-    ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
-):
+def _multi_head_attention_backward(ctx, G):
     query, key, value, Wq, Wk, Wv, Wo, _, _, _, V, Q, K, P, context = ctx.saved_tensors
     num_heads = ctx.num_heads
     Wq_shape = ctx.Wq_shape
@@ -272,26 +270,8 @@ class _MultiHeadAttention(Function):
         if G is None:
             return (None,) * 12
         if _alone(G):
-            return _multi_head_attention_backward(
-                ctx, G, _grad_V, _grad_Q, _grad_K, _grad_P, _grad_context
-            )
-        (
-            query,
-            key,
-            value,
-            Wq,
-            Wk,
-            Wv,
-            Wo,
-            bq,
-            bk,
-            bv,
-            V,
-            Q,
-            K,
-            P,
-            context,
-        ) = ctx.saved_tensors
+            return _multi_head_attention_backward(ctx, G)
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, _, _, _, _ = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = ctx.Wq_shape
         low = ctx.low

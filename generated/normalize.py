@@ -123,7 +123,7 @@ def _normalize_forward(input, dim, eps):
     return output, norm
 
 
-def _normalize_backward(ctx, G, _grad_norm):
+def _normalize_backward(ctx, G):
     _, output, norm = ctx.saved_tensors
     dim = ctx.dim
     eps = ctx.eps
@@ -158,8 +158,8 @@ class _Normalize(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _normalize_backward(ctx, G, _grad_norm)
-        input, output, norm = ctx.saved_tensors
+            return _normalize_backward(ctx, G)
+        input, output, _ = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
         input, output, G = _wide(input, output, G)

@@ -131,7 +131,7 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     return K, centre, D
 
 
-def _rational_quadratic_kernel_backward(ctx, G, _grad_centre, _grad_D):
+def _rational_quadratic_kernel_backward(ctx, G):
     x1, x2, centre, D = ctx.saved_tensors
     gamma = ctx.gamma
     alpha = ctx.alpha
@@ -177,8 +177,8 @@ class _RationalQuadraticKernel(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _rational_quadratic_kernel_backward(ctx, G, _grad_centre, _grad_D)
-        x1, x2, centre, D = ctx.saved_tensors
+            return _rational_quadratic_kernel_backward(ctx, G)
+        x1, x2, _, _ = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
         low = ctx.low

@@ -106,7 +106,7 @@ def _rbf_kernel_forward(x1, x2, gamma):
     return K, centre
 
 
-def _rbf_kernel_backward(ctx, G, _grad_centre):
+def _rbf_kernel_backward(ctx, G):
     x1, x2, K, centre = ctx.saved_tensors
     gamma = ctx.gamma
     low = ctx.low
@@ -150,8 +150,8 @@ class _RbfKernel(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _rbf_kernel_backward(ctx, G, _grad_centre)
-        x1, x2, K, centre = ctx.saved_tensors
+            return _rbf_kernel_backward(ctx, G)
+        x1, x2, K, _ = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

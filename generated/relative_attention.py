@@ -95,7 +95,7 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     return output, P
 
 
-def _relative_attention_backward(ctx, G, _grad_P):
+def _relative_attention_backward(ctx, G):
     query, key, value, _, buckets, P = ctx.saved_tensors
     bias_shape = ctx.bias_shape
     low = ctx.low
@@ -144,8 +144,8 @@ class _RelativeAttention(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _relative_attention_backward(ctx, G, _grad_P)
-        query, key, value, bias, buckets, P = ctx.saved_tensors
+            return _relative_attention_backward(ctx, G)
+        query, key, value, bias, buckets, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)

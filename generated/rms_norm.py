@@ -112,7 +112,7 @@ def _rms_norm_forward(input, weight, eps):
     return output, rstd
 
 
-def _rms_norm_backward(ctx, G, _grad_rstd):
+def _rms_norm_backward(ctx, G):
     input, weight, output, rstd = ctx.saved_tensors
     s_shape = ctx.s_shape
     p_shape = ctx.p_shape
@@ -168,8 +168,8 @@ class _RmsNorm(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _rms_norm_backward(ctx, G, _grad_rstd)
-        input, weight, output, rstd = ctx.saved_tensors
+            return _rms_norm_backward(ctx, G)
+        input, weight, output, _ = ctx.saved_tensors
         eps = ctx.eps
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape

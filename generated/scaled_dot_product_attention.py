@@ -92,7 +92,7 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     return output, P
 
 
-def _scaled_dot_product_attention_backward(ctx, G, _grad_P):
+def _scaled_dot_product_attention_backward(ctx, G):
     query, key, value, _, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -136,8 +136,8 @@ class _ScaledDotProductAttention(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _scaled_dot_product_attention_backward(ctx, G, _grad_P)
-        query, key, value, attn_mask, P = ctx.saved_tensors
+            return _scaled_dot_product_attention_backward(ctx, G)
+        query, key, value, attn_mask, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)

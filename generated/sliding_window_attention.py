@@ -108,7 +108,7 @@ def _sliding_window_attention_forward(query, key, value, window):
     return output, P
 
 
-def _sliding_window_attention_backward(ctx, G, _grad_P):
+def _sliding_window_attention_backward(ctx, G):
     query, key, value, P = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
@@ -156,8 +156,8 @@ class _SlidingWindowAttention(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _sliding_window_attention_backward(ctx, G, _grad_P)
-        query, key, value, P = ctx.saved_tensors
+            return _sliding_window_attention_backward(ctx, G)
+        query, key, value, _ = ctx.saved_tensors
         window = ctx.window
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -108,7 +108,7 @@ def _std_forward(A, dim, correction, keepdim):
     return deviation, mu, variance
 
 
-def _std_backward(ctx, G, _grad_mu, _grad_variance):
+def _std_backward(ctx, G):
     A, deviation, mu, variance = ctx.saved_tensors
     dim = ctx.dim
     correction = ctx.correction
@@ -145,8 +145,8 @@ class _Std(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _std_backward(ctx, G, _grad_mu, _grad_variance)
-        A, deviation, mu, variance = ctx.saved_tensors
+            return _std_backward(ctx, G)
+        A, deviation, _, _ = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim

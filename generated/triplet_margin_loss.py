@@ -191,7 +191,7 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     return average, near, far
 
 
-def _triplet_margin_loss_mean_backward(ctx, G, _grad_near, _grad_far):
+def _triplet_margin_loss_mean_backward(ctx, G):
     anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
@@ -255,8 +255,8 @@ class _TripletMarginLossMean(Function):
         if G is None:
             return (None,) * 6
         if _alone(G):
-            return _triplet_margin_loss_mean_backward(ctx, G, _grad_near, _grad_far)
-        anchor, positive, negative, near, far = ctx.saved_tensors
+            return _triplet_margin_loss_mean_backward(ctx, G)
+        anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
@@ -367,7 +367,7 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
     return total, near, far
 
 
-def _triplet_margin_loss_sum_backward(ctx, G, _grad_near, _grad_far):
+def _triplet_margin_loss_sum_backward(ctx, G):
     anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
@@ -431,8 +431,8 @@ class _TripletMarginLossSum(Function):
         if G is None:
             return (None,) * 6
         if _alone(G):
-            return _triplet_margin_loss_sum_backward(ctx, G, _grad_near, _grad_far)
-        anchor, positive, negative, near, far = ctx.saved_tensors
+            return _triplet_margin_loss_sum_backward(ctx, G)
+        anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
@@ -540,7 +540,7 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
     return loss, near, far
 
 
-def _triplet_margin_loss_none_backward(ctx, G, _grad_near, _grad_far):
+def _triplet_margin_loss_none_backward(ctx, G):
     anchor, positive, negative, near, far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
@@ -603,8 +603,8 @@ class _TripletMarginLossNone(Function):
         if G is None:
             return (None,) * 6
         if _alone(G):
-            return _triplet_margin_loss_none_backward(ctx, G, _grad_near, _grad_far)
-        anchor, positive, negative, near, far = ctx.saved_tensors
+            return _triplet_margin_loss_none_backward(ctx, G)
+        anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps

@@ -136,7 +136,7 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     return average, u3, whole
 
 
-def _tversky_loss_mean_backward(ctx, G, _grad_u3, _grad_whole):
+def _tversky_loss_mean_backward(ctx, G):
     input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
@@ -204,8 +204,8 @@ class _TverskyLossMean(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _tversky_loss_mean_backward(ctx, G, _grad_u3, _grad_whole)
-        input, target, _, whole = ctx.saved_tensors
+            return _tversky_loss_mean_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -256,7 +256,7 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     return total, u3, whole
 
 
-def _tversky_loss_sum_backward(ctx, G, _grad_u3, _grad_whole):
+def _tversky_loss_sum_backward(ctx, G):
     input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
@@ -326,8 +326,8 @@ class _TverskyLossSum(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _tversky_loss_sum_backward(ctx, G, _grad_u3, _grad_whole)
-        input, target, _, whole = ctx.saved_tensors
+            return _tversky_loss_sum_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth
@@ -377,7 +377,7 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     return loss, u3, whole
 
 
-def _tversky_loss_none_backward(ctx, G, _grad_u3, _grad_whole):
+def _tversky_loss_none_backward(ctx, G):
     input, target, u3, whole = ctx.saved_tensors
     alpha = ctx.alpha
     beta = ctx.beta
@@ -445,8 +445,8 @@ class _TverskyLossNone(Function):
         if G is None:
             return (None,) * 5
         if _alone(G):
-            return _tversky_loss_none_backward(ctx, G, _grad_u3, _grad_whole)
-        input, target, _, whole = ctx.saved_tensors
+            return _tversky_loss_none_backward(ctx, G)
+        input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
         smooth = ctx.smooth

@@ -97,7 +97,7 @@ def _var_forward(A, dim, correction, keepdim):
     return variance, mu
 
 
-def _var_backward(ctx, G, _grad_mu):
+def _var_backward(ctx, G):
     A, mu = ctx.saved_tensors
     dim = ctx.dim
     correction = ctx.correction
@@ -131,8 +131,8 @@ class _Var(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _var_backward(ctx, G, _grad_mu)
-        A, mu = ctx.saved_tensors
+            return _var_backward(ctx, G)
+        A, _ = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim

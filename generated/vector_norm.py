@@ -126,7 +126,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     return F, total
 
 
-def _vector_norm_backward(ctx, G, _grad_total):
+def _vector_norm_backward(ctx, G):
     A, total = ctx.saved_tensors
     ord = ctx.ord
     dim = ctx.dim
@@ -165,8 +165,8 @@ class _VectorNorm(Function):
         if G is None:
             return (None,) * 4
         if _alone(G):
-            return _vector_norm_backward(ctx, G, _grad_total)
-        A, total = ctx.saved_tensors
+            return _vector_norm_backward(ctx, G)
+        A, _ = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim

@@ -109,7 +109,7 @@ def _weight_norm_forward(v, g, dim):
     return output, norm
 
 
-def _weight_norm_backward(ctx, G, _grad_norm):
+def _weight_norm_backward(ctx, G):
     v, g, output, norm = ctx.saved_tensors
     p_shape = ctx.p_shape
     q_shape = ctx.q_shape
@@ -161,8 +161,8 @@ class _WeightNorm(Function):
         if G is None:
             return (None,) * 3
         if _alone(G):
-            return _weight_norm_backward(ctx, G, _grad_norm)
-        v, g, output, norm = ctx.saved_tensors
+            return _weight_norm_backward(ctx, G)
+        v, g, output, _ = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape

@@ -56,10 +56,7 @@ class Offer:
     def without_maps_beside(self, kept: Collection[str]) -> Offer:
         """The offer without the maps among ``kept`` that are made of others among them."""
         doubled = {name for name in kept if not self.of.get(name, frozenset()).isdisjoint(kept)}
-        return self.without(doubled) if doubled else self
-
-    def without(self, names: Collection[str]) -> Offer:
-        values = {name: value for name, value in self.values.items() if name not in names}
+        values = {name: value for name, value in self.values.items() if name not in doubled}
         return Offer(values, {name: of for name, of in self.of.items() if name in values})
 
 

@@ -9,7 +9,7 @@ from derive.module.arguments import in_turn
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, Operation
 from derive.program.code import names_in
-from derive.program.needs import conditions
+from derive.program.needs import conditions, read_first
 from derive.program.precision import Precision
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.tidy import Line
@@ -171,7 +171,7 @@ def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
     if not program.first_order or program.rearranges:
         return ()
     name = _first_name(op, variant.option)
-    lines = called(f"def {name}(", ["ctx", *_cotangents(program)], "):", 0)
+    lines = called(f"def {name}(", ["ctx", *_given(program)], "):", 0)
     body = _body(op, program, program.first_order, program.first_order_precision, 4)
     return (*lines, *indented(body, 4), "", "")
 
@@ -202,6 +202,11 @@ def _cotangents(program: Program) -> list[str]:
     return [f"_grad_{output}" if cotangent is None else cotangent for output, cotangent in given]
 
 
+def _given(program: Program) -> list[str]:
+    """The names of the cotangents that there are."""
+    return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
+
+
 def returned(values: Sequence[str], indent: int) -> list[str]:
     """A return statement."""
     whole = f"return {', '.join(values)}"
@@ -215,8 +220,7 @@ def outcome_of(program: Program) -> str:
 
 def may_be_none(program: Program) -> bool:
     """Whether zeros would be made for the cotangents of what has none."""
-    given = [cotangent for _, cotangent in program.cotangents if cotangent is not None]
-    return len(given) == 1 and len(_cotangents(program)) > 1
+    return len(_given(program)) == 1 < len(_cotangents(program))
 
 
 def _setup(op: Operation, program: Program) -> list[str]:
@@ -291,13 +295,12 @@ def _backward(op: Operation, variant: Variant) -> list[str]:
     program = variant.program
     lines = []
     if may_be_none(program):
-        (cotangent,) = (c for _, c in program.cotangents if c is not None)
+        (cotangent,) = _given(program)
         lines += [f"if {cotangent} is None:", f"    {_no_gradient(op)}"]
     if program.first_order:
-        given = [c for _, c in program.cotangents if c is not None]
-        lines += called("if _alone(", given, "):", 8)
+        lines += called("if _alone(", _given(program), "):", 8)
         name = _first_name(op, variant.option)
-        made = called(f"return {name}(", ["ctx", *_cotangents(program)], ")", 12)
+        made = called(f"return {name}(", ["ctx", *_given(program)], ")", 12)
         lines += [f"    {line}" for line in made]
     return lines + _body(op, program, program.backward, program.backward_precision, 8)
 
@@ -311,7 +314,7 @@ def _body(
 ) -> list[str]:
     """What was kept, each gradient under its need, the results."""
     backward = [(entry.line, entry.needs) for entry in body]
-    read = {name for x, _ in backward for name in names_in(x.code)}
+    read = read_first([x for x, _ in backward])
     lines = []
     saved = [s.name for s in program.saved]
     if read.intersection(saved):
@@ -325,7 +328,8 @@ def _body(
         lines.append("low = ctx.low")
     lines += taken_in(precision, indent)
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    taken = {op.name, *places, *(line.name for line, _ in backward), *read}
+    every = {name for x, _ in backward for name in (x.name, *names_in(x.code))}
+    taken = {op.name, *places, *every}
     asked = conditions(backward, program.gradients, places, taken)
     for name, alternatives in asked.names:
         lines += _any_of(f"{name} = ", alternatives, "", indent)

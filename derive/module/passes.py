@@ -23,7 +23,7 @@ from derive.program.code import (
 )
 from derive.program.formed import Formed, shape_lines
 from derive.program.in_place import Writer
-from derive.program.needs import conditions
+from derive.program.needs import conditions, read_first
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
 from derive.program.program import BackwardLine, Program
 from derive.program.shapes import Shape
@@ -177,12 +177,8 @@ def _part(
     precision: Precision,
     totals: tuple[str, ...] = (),
 ) -> Part:
-    read = {*precision.narrow, *precision.broad}
-    made: set[str] = set()
-    for line in body:
-        read |= set(names_in(line.code)) - made
-        made.add(line.name)
-    read |= set(results) - made
+    made = {line.name for line in body}
+    read = {*precision.narrow, *precision.broad, *read_first(body), *(set(results) - made)}
     read |= {LOW.id} if precision.narrow else set()
     read |= {WIDE.id} if precision.broad else set()
     cotangents = [c for _, c in program.cotangents if c is not None]

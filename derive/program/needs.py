@@ -240,3 +240,13 @@ def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
     asked = Attribute(Name("ctx"), "needs_input_grad")
     each: list[Code] = [Subscript(asked, (literal(places[tensor]),)) for tensor in needs]
     return reduce(lambda a, b: Binary("or", a, b), each)
+
+
+def read_first(lines: Sequence[Line]) -> set[str]:
+    """The names that are read before a line makes them."""
+    read: set[str] = set()
+    made: set[str] = set()
+    for line in lines:
+        read |= set(names_in(line.code)) - made
+        made.add(line.name)
+    return read

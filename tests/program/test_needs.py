@@ -14,7 +14,7 @@ from kit.lowered import assert_code
 import derive
 from derive.pipeline import source
 from derive.program.code import Binary, Function, Method, Name, names_in
-from derive.program.needs import conditions, needed_by, ordered
+from derive.program.needs import conditions, needed_by, ordered, read_first
 from derive.program.tidy import Line
 
 CHECKED = settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -256,3 +256,13 @@ def test_a_softmax_beside_a_log_softmax_is_its_exponential():
 
 def test_one_alone_is_as_it_is():
     assert_code(SCORED, ["y = (w * torch.log_softmax(x, 1)).sum(1)"])
+
+
+def test_what_is_read_before_it_is_made():
+    a, b, c = map(Name, "abc")
+    lines = [
+        Line("b", Binary("*", a, a)),
+        Line("a", Binary("+", a, b)),
+        Line("d", Binary("*", b, c)),
+    ]
+    assert read_first(lines) == {"a", "c"}
