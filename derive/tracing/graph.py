@@ -190,8 +190,12 @@ def _place(file: str, line: int) -> Place | None:
     if not inside:
         return None
     statement = min(inside, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
-    text = " ".join(ast.unparse(statement).split())
-    return Place(file, statement.lineno, text, _variable(statement))
+    # Of several on one line it is not known which.
+    alike = [
+        s for s in inside if (s.lineno, s.end_lineno) == (statement.lineno, statement.end_lineno)
+    ]
+    text = "; ".join(" ".join(ast.unparse(s).split()) for s in alike)
+    return Place(file, statement.lineno, text, _variable(statement) if len(alike) == 1 else None)
 
 
 def _variable(statement: ast.stmt) -> str | None:

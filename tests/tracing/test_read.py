@@ -271,3 +271,13 @@ def test_what_a_module_does_to_itself():
     torch.testing.assert_close(replaced.last, x * 2)
     with pytest.raises(derive.DeriveError, match="changes an argument, parameter or buffer"):
         derive.read_torch(Moves(), torch.randn(4, 3))
+
+
+def test_two_statements_on_a_line_name_nothing():
+    def f(x):
+        a = x.exp(); b = a.sum(-1, keepdim=True)  # fmt: skip  # noqa: E702
+        return a / b
+
+    made = reading(f, torch.randn(3, 4))
+    assert "a = x.exp(); b = a.sum(-1, keepdim=True)" in made.text
+    assert "\na[" not in made.text and "\nb[" not in made.text
