@@ -72,7 +72,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -83,12 +84,23 @@ def _applied(function, *args):
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
+    if _alone(input, mat1, mat2):
+        return _addmm_forward_in_place(input, mat1, mat2, beta, alpha)
     low = _of_product(input, mat1, mat2)
     dtype = _promoted(input, mat1, mat2)
     wide = torch.promote_types(low, torch.float32)
     mat1, mat2 = _cast(low, mat1, mat2)
     input = _cast(wide, input)[0]
     return (beta * input + alpha * (mat1 @ mat2).to(wide)).to(dtype)
+
+
+def _addmm_forward_in_place(input, mat1, mat2, beta, alpha):
+    low = _of_product(input, mat1, mat2)
+    dtype = _promoted(input, mat1, mat2)
+    wide = torch.promote_types(low, torch.float32)
+    mat1, mat2 = _cast(low, mat1, mat2)
+    input = _cast(wide, input)[0]
+    return (beta * input).add_((mat1 @ mat2).to(wide).mul_(alpha)).to(dtype)
 
 
 def _addmm_backward(ctx, G):

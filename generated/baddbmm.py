@@ -72,7 +72,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -83,12 +84,24 @@ def _applied(function, *args):
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
+    if _alone(input, batch1, batch2):
+        return _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha)
     low = _of_product(input, batch1, batch2)
     dtype = _promoted(input, batch1, batch2)
     wide = torch.promote_types(low, torch.float32)
     batch1, batch2 = _cast(low, batch1, batch2)
     input = _cast(wide, input)[0]
     return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
+
+
+def _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha):
+    low = _of_product(input, batch1, batch2)
+    dtype = _promoted(input, batch1, batch2)
+    wide = torch.promote_types(low, torch.float32)
+    batch1, batch2 = _cast(low, batch1, batch2)
+    input = _cast(wide, input)[0]
+    part = (beta * input).add_((batch1 @ batch2).to(wide).mul_(alpha))
+    return part.to(dtype)
 
 
 def _baddbmm_backward(ctx, G):

@@ -91,7 +91,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -102,6 +103,10 @@ def _applied(function, *args):
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
+    if _alone(input, running_mean, running_var, weight, bias):
+        return _batch_norm_inference_forward_in_place(
+            input, running_mean, running_var, weight, bias, eps
+        )
     dtype = _of_float32(input, running_mean, running_var, weight, bias)
     given = _wide(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
@@ -113,6 +118,23 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
     added = part if bias is None else part + bias.unsqueeze(1)
     return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+
+
+def _batch_norm_inference_forward_in_place(
+    input, running_mean, running_var, weight, bias, eps
+):
+    dtype = _of_float32(input, running_mean, running_var, weight, bias)
+    given = _wide(input, running_mean, running_var, weight, bias)
+    input, running_mean, running_var, weight, bias = given
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
+    xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root)
+    part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
+    added = part if bias is None else part.add_(bias.unsqueeze(1))
+    part2 = added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype)
+    return _no_view(part2)
 
 
 def _batch_norm_inference_backward(ctx, G):

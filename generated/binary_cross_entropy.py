@@ -126,7 +126,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -137,11 +138,22 @@ def _applied(function, *args):
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
+    if _alone(input, target, weight):
+        return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     product = (1 - target) * (1 - input).log().clamp(min=-100)
     u = target * input.log().clamp(min=-100) + product
     loss = -u if weight is None else -weight * u
+    return loss.mean().to(dtype)
+
+
+def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
+    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
 
@@ -227,11 +239,22 @@ class _BinaryCrossEntropyMean(Function):
 
 
 def _binary_cross_entropy_sum_forward(input, target, weight):
+    if _alone(input, target, weight):
+        return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     product = (1 - target) * (1 - input).log().clamp(min=-100)
     u = target * input.log().clamp(min=-100) + product
     loss = -u if weight is None else -weight * u
+    return loss.sum().to(dtype)
+
+
+def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
+    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
 
@@ -310,11 +333,21 @@ class _BinaryCrossEntropySum(Function):
 
 
 def _binary_cross_entropy_none_forward(input, target, weight):
+    if _alone(input, target, weight):
+        return _binary_cross_entropy_none_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     product = (1 - target) * (1 - input).log().clamp(min=-100)
     u = target * input.log().clamp(min=-100) + product
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
+
+
+def _binary_cross_entropy_none_forward_in_place(input, target, weight):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
+    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
 def _binary_cross_entropy_none_backward(ctx, G):

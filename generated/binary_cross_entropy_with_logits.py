@@ -88,7 +88,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -99,12 +100,28 @@ def _applied(function, *args):
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
+    if _alone(input, target, weight, pos_weight):
+        return _binary_cross_entropy_with_logits_mean_forward_in_place(
+            input, target, weight, pos_weight
+        )
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
     product = part * torch.nn.functional.logsigmoid(input)
     u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
+    return loss.mean().to(dtype)
+
+
+def _binary_cross_entropy_with_logits_mean_forward_in_place(
+    input, target, weight, pos_weight
+):
+    dtype = _of_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    part = target if pos_weight is None else pos_weight * target
+    product = torch.nn.functional.logsigmoid(input).mul_(part)
+    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
 
@@ -203,12 +220,28 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
+    if _alone(input, target, weight, pos_weight):
+        return _binary_cross_entropy_with_logits_sum_forward_in_place(
+            input, target, weight, pos_weight
+        )
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
     product = part * torch.nn.functional.logsigmoid(input)
     u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
+    return loss.sum().to(dtype)
+
+
+def _binary_cross_entropy_with_logits_sum_forward_in_place(
+    input, target, weight, pos_weight
+):
+    dtype = _of_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    part = target if pos_weight is None else pos_weight * target
+    product = torch.nn.functional.logsigmoid(input).mul_(part)
+    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
 
@@ -305,12 +338,27 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
+    if _alone(input, target, weight, pos_weight):
+        return _binary_cross_entropy_with_logits_none_forward_in_place(
+            input, target, weight, pos_weight
+        )
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
     product = part * torch.nn.functional.logsigmoid(input)
     u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
+
+
+def _binary_cross_entropy_with_logits_none_forward_in_place(
+    input, target, weight, pos_weight
+):
+    dtype = _promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    part = target if pos_weight is None else pos_weight * target
+    product = torch.nn.functional.logsigmoid(input).mul_(part)
+    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
 def _binary_cross_entropy_with_logits_none_backward(ctx, G):

@@ -79,7 +79,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -90,6 +91,8 @@ def _applied(function, *args):
 
 
 def _cauchy_kernel_forward(x1, x2, gamma):
+    if _alone(x1, x2):
+        return _cauchy_kernel_forward_in_place(x1, x2, gamma)
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -103,6 +106,24 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     total = x1_centred.square().sum(-1, keepdim=True)
     difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
     K = (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
+    return K, centre
+
+
+def _cauchy_kernel_forward_in_place(x1, x2, gamma):
+    low = _of_product(x1, x2)
+    dtype = _of_float32(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(wide, x1, x2)
+    part = x2.detach()
+    mean = part.mean(-2)
+    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    x1_centred = x1 - centre.unsqueeze(-2)
+    x2_centred = x2 - centre.unsqueeze(-2)
+    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    total = x1_centred.square_().sum(-1, keepdim=True)
+    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
+    difference = added.sub_(product)
+    K = (1 / difference.clamp_min_(0).mul_(gamma).add_(1)).to(dtype)
     return K, centre
 
 

@@ -69,6 +69,14 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -76,7 +84,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -87,6 +96,8 @@ def _applied(function, *args):
 
 
 def _causal_attention_forward(query, key, value):
+    if _alone(query, key, value):
+        return _causal_attention_forward_in_place(query, key, value)
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
@@ -95,6 +106,20 @@ def _causal_attention_forward(query, key, value):
     mask = _positions(key.shape[-2], query) <= position
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
     P = torch.where(mask, p, 0)
+    output = P.to(low) @ value
+    return output, P
+
+
+def _causal_attention_forward_in_place(query, key, value):
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    position = _positions(query.shape[-2], query).unsqueeze(1)
+    mask = _positions(key.shape[-2], query) <= position
+    part = torch.where(mask, S, torch.finfo(wide).min)
+    p = torch.softmax(part, -1, out=part)
+    P = _masked_(p, mask)
     output = P.to(low) @ value
     return output, P
 

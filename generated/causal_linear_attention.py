@@ -113,7 +113,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -124,6 +125,8 @@ def _applied(function, *args):
 
 
 def _causal_linear_attention_forward(query, key, value):
+    if _alone(query, key, value):
+        return _causal_linear_attention_forward_in_place(query, key, value)
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -136,6 +139,22 @@ def _causal_linear_attention_forward(query, key, value):
     S = torch.where(mask, (phi.to(low) @ psi.mT.to(low)).to(wide), 0)
     total = S.sum(-1)
     output = ((S.to(low) @ value).to(wide) / total.unsqueeze(-1)).to(dtype)
+    return output, S, total
+
+
+def _causal_linear_attention_forward_in_place(query, key, value):
+    low = _of_product(query, key, value)
+    dtype = _of_float32(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    value = _cast(low, value)[0]
+    query, key = _cast(wide, query, key)
+    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
+    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+    position = _positions(query.shape[-2], query).unsqueeze(1)
+    mask = _positions(key.shape[-2], query) <= position
+    S = _masked_((phi.to(low) @ psi.mT.to(low)).to(wide), mask)
+    total = S.sum(-1)
+    output = (S.to(low) @ value).to(wide).div_(total.unsqueeze(-1)).to(dtype)
     return output, S, total
 
 

@@ -83,6 +83,14 @@ def _flatten(x, start, end):
     return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -90,7 +98,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -101,6 +110,8 @@ def _applied(function, *args):
 
 
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
+    if _alone(x, Wq, Wk, Wv):
+        return _causal_self_attention_forward_in_place(x, Wq, Wk, Wv)
     low = _of_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
     x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
@@ -112,6 +123,23 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     mask = position <= position.unsqueeze(1)
     p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2)
     P = torch.where(mask, p, 0)
+    output = P.to(low) @ V
+    return output, V, Q, K, P
+
+
+def _causal_self_attention_forward_in_place(x, Wq, Wk, Wv):
+    low = _of_product(x, Wq, Wk, Wv)
+    wide = torch.promote_types(low, torch.float32)
+    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
+    V = x @ Wv.mT
+    Q = x @ Wq.mT
+    K = x @ Wk.mT
+    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
+    position = _positions(x.shape[1], x)
+    mask = position <= position.unsqueeze(1)
+    part = torch.where(mask, S, torch.finfo(wide).min)
+    p = torch.softmax(part, 2, out=part)
+    P = _masked_(p, mask)
     output = P.to(low) @ V
     return output, V, Q, K, P
 

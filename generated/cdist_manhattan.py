@@ -67,7 +67,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -78,9 +79,17 @@ def _applied(function, *args):
 
 
 def _cdist_manhattan_forward(x1, x2):
+    if _alone(x1, x2):
+        return _cdist_manhattan_forward_in_place(x1, x2)
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
     return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2).to(dtype)
+
+
+def _cdist_manhattan_forward_in_place(x1, x2):
+    dtype = _of_float32(x1, x2)
+    x1, x2 = _wide(x1, x2)
+    return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs_().sum(-2).to(dtype)
 
 
 def _cdist_manhattan_backward(ctx, G):

@@ -60,6 +60,17 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -68,6 +79,27 @@ def _applied(function, *args):
 
 
 def _conv_transpose1d_forward(
+    input, weight, bias, stride, padding, output_padding, dilation
+):
+    if _alone(input, weight, bias):
+        return _conv_transpose1d_forward_in_place(
+            input, weight, bias, stride, padding, output_padding, dilation
+        )
+    low = _of_product(input, weight, bias)
+    dtype = _promoted(input, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    input, weight = _cast(low, input, weight)
+    bias = _cast(wide, bias)[0]
+    difference = output_padding - padding
+    part = torch.nn.functional.conv_transpose1d(
+        input, weight, stride=stride, dilation=dilation
+    )
+    part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
+    part3 = part2 if bias is None else bias.unsqueeze(1) + part2
+    return part3.to(dtype)
+
+
+def _conv_transpose1d_forward_in_place(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
     low = _of_product(input, weight, bias)
@@ -80,7 +112,7 @@ def _conv_transpose1d_forward(
         input, weight, stride=stride, dilation=dilation
     )
     part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
-    part3 = part2 if bias is None else bias.unsqueeze(1) + part2
+    part3 = part2 if bias is None else part2.add_(bias.unsqueeze(1))
     return part3.to(dtype)
 
 

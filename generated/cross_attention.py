@@ -108,7 +108,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -119,6 +120,8 @@ def _applied(function, *args):
 
 
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
+    if _alone(x, memory, Wq, Wk, Wv, Wo):
+        return _cross_attention_forward_in_place(x, memory, Wq, Wk, Wv, Wo)
     low = _of_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
     x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
@@ -135,6 +138,27 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     P = _softmax_of(S, 2)
     context = P.to(low) @ V
     output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    return output, V, Q, K, P, context
+
+
+def _cross_attention_forward_in_place(x, memory, Wq, Wk, Wv, Wo):
+    low = _of_product(x, memory, Wq, Wk, Wv, Wo)
+    wide = torch.promote_types(low, torch.float32)
+    x, memory, Wq, Wk, Wv, Wo = _cast(low, x, memory, Wq, Wk, Wv, Wo)
+    b_shape = x.shape[:-2]
+    x_shape = x.shape
+    memory_shape = memory.shape
+    size = math.prod(b_shape)
+    x = x.reshape((size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    V = memory @ Wv.mT
+    Q = x @ Wq.mT
+    K = memory @ Wk.mT
+    S = (Q @ K.mT).to(wide).div_(math.sqrt(Wq.shape[0]))
+    P = _softmax_of(S, 2)
+    context = P.to(low) @ V
+    product = (context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0]))
+    output = _no_view(product)
     return output, V, Q, K, P, context
 
 

@@ -134,7 +134,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -145,6 +146,10 @@ def _applied(function, *args):
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
+    if _alone(input, target, weight):
+        return _cross_entropy_probabilities_mean_forward_in_place(
+            input, target, weight, label_smoothing
+        )
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -157,6 +162,24 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     loss = -(part * u).sum(1)
+    return loss.mean().to(dtype)
+
+
+def _cross_entropy_probabilities_mean_forward_in_place(
+    input, target, weight, label_smoothing
+):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = ((1 - label_smoothing) * target).add_(ratio)
+    part = F if weight is None else F.mul_(weight.unsqueeze(1))
+    loss = -part.mul_(u).sum(1)
     return loss.mean().to(dtype)
 
 
@@ -261,6 +284,10 @@ class _CrossEntropyProbabilitiesMean(Function):
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
+    if _alone(input, target, weight):
+        return _cross_entropy_probabilities_sum_forward_in_place(
+            input, target, weight, label_smoothing
+        )
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -273,6 +300,24 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     loss = -(part * u).sum(1)
+    return loss.sum().to(dtype)
+
+
+def _cross_entropy_probabilities_sum_forward_in_place(
+    input, target, weight, label_smoothing
+):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = ((1 - label_smoothing) * target).add_(ratio)
+    part = F if weight is None else F.mul_(weight.unsqueeze(1))
+    loss = -part.mul_(u).sum(1)
     return loss.sum().to(dtype)
 
 
@@ -371,6 +416,10 @@ class _CrossEntropyProbabilitiesSum(Function):
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
+    if _alone(input, target, weight):
+        return _cross_entropy_probabilities_none_forward_in_place(
+            input, target, weight, label_smoothing
+        )
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -383,6 +432,24 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     part2 = -(part * u).sum(1)
+    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+
+
+def _cross_entropy_probabilities_none_forward_in_place(
+    input, target, weight, label_smoothing
+):
+    dtype = _of_float32(input, target, weight)
+    input, target, weight = _wide(input, target, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
+    F = _logsoftmax(input, 1)
+    ratio = label_smoothing / (input.shape[1] or math.nan)
+    u = ((1 - label_smoothing) * target).add_(ratio)
+    part = F if weight is None else F.mul_(weight.unsqueeze(1))
+    part2 = -part.mul_(u).sum(1)
     return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
 
 

@@ -125,7 +125,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -136,10 +137,21 @@ def _applied(function, *args):
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
+    if _alone(input, target, var):
+        return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
+    return loss.mean().to(dtype)
+
+
+def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
+    variance = var.clamp(min=eps)
+    part = (input - target).square_().div_(variance).add_(variance.log())
+    loss = part.mul_(0.5)
     return loss.mean().to(dtype)
 
 
@@ -204,10 +216,21 @@ class _GaussianNllLossMean(Function):
 
 
 def _gaussian_nll_loss_sum_forward(input, target, var, eps):
+    if _alone(input, target, var):
+        return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
+    return loss.sum().to(dtype)
+
+
+def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
+    variance = var.clamp(min=eps)
+    part = (input - target).square_().div_(variance).add_(variance.log())
+    loss = part.mul_(0.5)
     return loss.sum().to(dtype)
 
 
@@ -265,10 +288,21 @@ class _GaussianNllLossSum(Function):
 
 
 def _gaussian_nll_loss_none_forward(input, target, var, eps):
+    if _alone(input, target, var):
+        return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
+    return loss.to(dtype)
+
+
+def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
+    dtype = _of_float32(input, target, var)
+    input, target, var = _wide(input, target, var)
+    variance = var.clamp(min=eps)
+    part = (input - target).square_().div_(variance).add_(variance.log())
+    loss = part.mul_(0.5)
     return loss.to(dtype)
 
 

@@ -66,7 +66,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -77,9 +78,17 @@ def _applied(function, *args):
 
 
 def _geglu_forward(input, gate):
+    if _alone(input, gate):
+        return _geglu_forward_in_place(input, gate)
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
     return (input * torch.nn.functional.gelu(gate)).to(dtype)
+
+
+def _geglu_forward_in_place(input, gate):
+    dtype = _promoted(input, gate)
+    input, gate = _wide(input, gate)
+    return torch.nn.functional.gelu(gate).mul_(input).to(dtype)
 
 
 def _geglu_backward(ctx, G):

@@ -70,7 +70,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -81,6 +82,8 @@ def _applied(function, *args):
 
 
 def _glu_forward(input, dim):
+    if _alone(input):
+        return _glu_forward_in_place(input, dim)
     dtype = _promoted(input)
     input = _wide(input)[0]
     dim_axis = dim % input.dim()
@@ -91,6 +94,21 @@ def _glu_forward(input, dim):
     input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
     halves = input
     product = halves.select(1, 0) * halves.select(1, 1).sigmoid()
+    count2 = input_shape[len(p_shape)] // 2
+    return _no_view(product.reshape((*p_shape, count2, *q_shape)).to(dtype))
+
+
+def _glu_forward_in_place(input, dim):
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    count = input_shape[len(p_shape)] // 2
+    input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
+    halves = input
+    product = halves.select(1, 1).sigmoid().mul_(halves.select(1, 0))
     count2 = input_shape[len(p_shape)] // 2
     return _no_view(product.reshape((*p_shape, count2, *q_shape)).to(dtype))
 

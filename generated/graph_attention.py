@@ -143,7 +143,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -156,6 +157,10 @@ def _applied(function, *args):
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
+    if _alone(x, weight, att_source, att_target, source, target):
+        return _graph_attention_forward_in_place(
+            x, weight, att_source, att_target, source, target, negative_slope
+        )
     low = _of_product(x, weight, att_source, att_target)
     dtype = _of_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
@@ -178,6 +183,37 @@ def _graph_attention_forward(
     part5 = att_source.shape[0]
     zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
     output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
+    return output, projected, scores
+
+
+def _graph_attention_forward_in_place(
+    x, weight, att_source, att_target, source, target, negative_slope
+):
+    low = _of_product(x, weight, att_source, att_target)
+    dtype = _of_float32(x, weight, att_source, att_target)
+    wide = torch.promote_types(low, torch.float32)
+    x, weight = _cast(low, x, weight)
+    att_source, att_target = _cast(wide, att_source, att_target)
+    part = att_source.shape[0]
+    product = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
+    projected = _no_view(product)
+    picked = projected.index_select(0, source).to(wide)
+    total = projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
+    scores = (att_source * picked).sum(2) + total
+    part2 = torch.nn.functional.leaky_relu(scores, negative_slope)
+    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part4.scatter_reduce(0, part3, part2, "amax")
+    chosen = torch.where(placed.isfinite(), placed, 0)
+    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
+    e = (part2 - chosen.index_select(0, target)).exp()
+    lse = chosen + zeros.index_add(0, target, e).log()
+    e2 = (part2 - lse.index_select(0, target)).exp().unsqueeze(2)
+    product2 = picked.mul_(e2)
+    part5 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
+    placed2 = zeros2.index_add(0, target, product2).flatten(1, 2).to(dtype)
+    output = _no_view(placed2)
     return output, projected, scores
 
 

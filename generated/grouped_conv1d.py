@@ -80,6 +80,17 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -88,6 +99,10 @@ def _applied(function, *args):
 
 
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
+    if _alone(input, weight, bias):
+        return _grouped_conv1d_forward_in_place(
+            input, weight, bias, stride, padding, dilation, groups
+        )
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
     count = weight.shape[0] // groups
@@ -97,6 +112,21 @@ def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, grou
     )
     part3 = part2.unflatten(1, (groups, count))
     part4 = part3 if bias is None else part + part3
+    return _no_view(part4.flatten(1, 2))
+
+
+def _grouped_conv1d_forward_in_place(
+    input, weight, bias, stride, padding, dilation, groups
+):
+    low = _of_product(input, weight, bias)
+    input, weight, bias = _cast(low, input, weight, bias)
+    count = weight.shape[0] // groups
+    part = None if bias is None else bias.unflatten(0, (groups, count)).unsqueeze(2)
+    part2 = torch.nn.functional.conv1d(
+        input, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
+    part3 = part2.unflatten(1, (groups, count))
+    part4 = part3 if bias is None else part3.add_(part)
     return _no_view(part4.flatten(1, 2))
 
 

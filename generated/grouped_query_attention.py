@@ -87,7 +87,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -98,6 +99,8 @@ def _applied(function, *args):
 
 
 def _grouped_query_attention_forward(query, key, value):
+    if _alone(query, key, value):
+        return _grouped_query_attention_forward_in_place(query, key, value)
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
@@ -111,6 +114,24 @@ def _grouped_query_attention_forward(query, key, value):
     product3 = P.flatten(-3, -2).to(low) @ value
     count3 = query.shape[-3] // key.shape[-3]
     output = _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
+    return output, P
+
+
+def _grouped_query_attention_forward_in_place(query, key, value):
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    count = query.shape[-3] // key.shape[-3]
+    part = query.unflatten(-3, (key.shape[-3], count))
+    count2 = query.shape[-3] // key.shape[-3]
+    product = part.flatten(-3, -2) @ key.mT
+    product2 = product.unflatten(-2, (count2, query.shape[-2]))
+    S = product2.to(wide).div_(math.sqrt(query.shape[-1]))
+    P = torch.softmax(S, -1, out=S)
+    product3 = P.flatten(-3, -2).to(low) @ value
+    count3 = query.shape[-3] // key.shape[-3]
+    part2 = product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3)
+    output = _no_view(part2)
     return output, P
 
 

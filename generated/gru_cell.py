@@ -92,7 +92,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -103,6 +104,8 @@ def _applied(function, *args):
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
+    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
+        return _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -116,6 +119,24 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
     h = (hx * update + new * (1 - update)).to(dtype)
+    return h, a, s
+
+
+def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
+    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
+    hx = _cast(wide, hx)[0]
+    product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = product if b_ih is None else product.add_(b_ih.unflatten(0, (3, hx.shape[1])))
+    product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = product2 if b_hh is None else product2.add_(b_hh.unflatten(0, (3, hx.shape[1])))
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
+    part = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide))
+    new = part.tanh_()
+    h = (hx * update).addcmul_(new, 1 - update).to(dtype)
     return h, a, s
 
 

@@ -121,7 +121,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -132,9 +133,18 @@ def _applied(function, *args):
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
+    if _alone(input, target):
+        return _hinge_embedding_loss_mean_forward_in_place(input, target, margin)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
+    return loss.mean().to(dtype)
+
+
+def _hinge_embedding_loss_mean_forward_in_place(input, target, margin):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
     return loss.mean().to(dtype)
 
 
@@ -183,9 +193,18 @@ class _HingeEmbeddingLossMean(Function):
 
 
 def _hinge_embedding_loss_sum_forward(input, target, margin):
+    if _alone(input, target):
+        return _hinge_embedding_loss_sum_forward_in_place(input, target, margin)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
+    return loss.sum().to(dtype)
+
+
+def _hinge_embedding_loss_sum_forward_in_place(input, target, margin):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
     return loss.sum().to(dtype)
 
 
@@ -217,9 +236,18 @@ class _HingeEmbeddingLossSum(Function):
 
 
 def _hinge_embedding_loss_none_forward(input, target, margin):
+    if _alone(input, target):
+        return _hinge_embedding_loss_none_forward_in_place(input, target, margin)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
+    return loss.to(dtype)
+
+
+def _hinge_embedding_loss_none_forward_in_place(input, target, margin):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
     return loss.to(dtype)
 
 

@@ -82,7 +82,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -93,9 +94,18 @@ def _applied(function, *args):
 
 
 def _hinge_loss_mean_forward(input, target):
+    if _alone(input, target):
+        return _hinge_loss_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (1 - input * target).relu()
+    return loss.mean().to(dtype)
+
+
+def _hinge_loss_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (1 - input * target).relu_()
     return loss.mean().to(dtype)
 
 
@@ -149,9 +159,18 @@ class _HingeLossMean(Function):
 
 
 def _hinge_loss_sum_forward(input, target):
+    if _alone(input, target):
+        return _hinge_loss_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (1 - input * target).relu()
+    return loss.sum().to(dtype)
+
+
+def _hinge_loss_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (1 - input * target).relu_()
     return loss.sum().to(dtype)
 
 
@@ -203,9 +222,17 @@ class _HingeLossSum(Function):
 
 
 def _hinge_loss_none_forward(input, target):
+    if _alone(input, target):
+        return _hinge_loss_none_forward_in_place(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     return (1 - input * target).relu().to(dtype)
+
+
+def _hinge_loss_none_forward_in_place(input, target):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    return (1 - input * target).relu_().to(dtype)
 
 
 def _hinge_loss_none_backward(ctx, G):

@@ -80,6 +80,17 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -88,6 +99,8 @@ def _applied(function, *args):
 
 
 def _index_add_forward(input, index, source, dim, alpha):
+    if _alone(input, index, source):
+        return _index_add_forward_in_place(input, index, source, dim, alpha)
     dtype = _promoted(input, source)
     input, source = _wide(input, source)
     dim_axis = dim % input.dim()
@@ -105,6 +118,27 @@ def _index_add_forward(input, index, source, dim, alpha):
     zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
     placed = zeros.index_add(1, chosen, source).narrow(1, 0, input.shape[1])
     output = (input + alpha * placed).reshape((*p_shape, part, *q_shape))
+    return _no_view(output.to(dtype))
+
+
+def _index_add_forward_in_place(input, index, source, dim, alpha):
+    dtype = _promoted(input, source)
+    input, source = _wide(input, source)
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    source = source.reshape((size, index.shape[0], size2))
+    mask = (index >= 0) & (index < input.shape[1])
+    chosen = torch.where(mask, index, input.shape[1])
+    part = input_shape[len(p_shape)]
+    added = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
+    placed = zeros.index_add_(1, chosen, source).narrow(1, 0, input.shape[1])
+    output = (alpha * placed).add_(input).reshape((*p_shape, part, *q_shape))
     return _no_view(output.to(dtype))
 
 

@@ -144,7 +144,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -166,6 +167,8 @@ def _batched(forward, in_dims, given):
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
+    if _alone(query, positive_key):
+        return _info_nce_mean_forward_in_place(query, positive_key, temperature)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
@@ -173,6 +176,19 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    average = loss.mean().to(dtype)
+    return average, similarity
+
+
+def _info_nce_mean_forward_in_place(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     average = loss.mean().to(dtype)
     return average, similarity
@@ -304,6 +320,8 @@ class _InfoNceMeanDual(_InfoNceMean):
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
+    if _alone(query, positive_key):
+        return _info_nce_sum_forward_in_place(query, positive_key, temperature)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
@@ -311,6 +329,19 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    total = loss.sum().to(dtype)
+    return total, similarity
+
+
+def _info_nce_sum_forward_in_place(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     total = loss.sum().to(dtype)
     return total, similarity
@@ -439,6 +470,8 @@ class _InfoNceSumDual(_InfoNceSum):
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
+    if _alone(query, positive_key):
+        return _info_nce_none_forward_in_place(query, positive_key, temperature)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
@@ -446,6 +479,19 @@ def _info_nce_none_forward(query, positive_key, temperature):
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+    loss = loss.to(dtype)
+    return loss, similarity
+
+
+def _info_nce_none_forward_in_place(query, positive_key, temperature):
+    low = _of_product(query, positive_key)
+    dtype = _of_float32(query, positive_key)
+    wide = torch.promote_types(low, torch.float32)
+    query, positive_key = _cast(wide, query, positive_key)
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     loss = loss.to(dtype)
     return loss, similarity

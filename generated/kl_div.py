@@ -114,7 +114,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -125,9 +126,18 @@ def _applied(function, *args):
 
 
 def _kl_div_mean_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
+    return loss.mean().to(dtype)
+
+
+def _kl_div_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.mean().to(dtype)
 
 
@@ -175,9 +185,18 @@ class _KlDivMean(Function):
 
 
 def _kl_div_sum_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
+    return loss.sum().to(dtype)
+
+
+def _kl_div_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.sum().to(dtype)
 
 
@@ -223,9 +242,18 @@ class _KlDivSum(Function):
 
 
 def _kl_div_none_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_none_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
+    return loss.to(dtype)
+
+
+def _kl_div_none_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.to(dtype)
 
 
@@ -271,9 +299,18 @@ class _KlDivNone(Function):
 
 
 def _kl_div_batchmean_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_batchmean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
+    return (loss.sum() / input.shape[0]).to(dtype)
+
+
+def _kl_div_batchmean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return (loss.sum() / input.shape[0]).to(dtype)
 
 

@@ -88,7 +88,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -99,9 +100,18 @@ def _applied(function, *args):
 
 
 def _kl_div_log_target_mean_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_log_target_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (target - input) * target.exp()
+    return loss.mean().to(dtype)
+
+
+def _kl_div_log_target_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (target - input).mul_(target.exp())
     return loss.mean().to(dtype)
 
 
@@ -152,9 +162,18 @@ class _KlDivLogTargetMean(Function):
 
 
 def _kl_div_log_target_sum_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_log_target_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (target - input) * target.exp()
+    return loss.sum().to(dtype)
+
+
+def _kl_div_log_target_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (target - input).mul_(target.exp())
     return loss.sum().to(dtype)
 
 
@@ -203,9 +222,17 @@ class _KlDivLogTargetSum(Function):
 
 
 def _kl_div_log_target_none_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_log_target_none_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     return ((target - input) * target.exp()).to(dtype)
+
+
+def _kl_div_log_target_none_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    return (target - input).mul_(target.exp()).to(dtype)
 
 
 def _kl_div_log_target_none_backward(ctx, G):
@@ -249,9 +276,18 @@ class _KlDivLogTargetNone(Function):
 
 
 def _kl_div_log_target_batchmean_forward(input, target):
+    if _alone(input, target):
+        return _kl_div_log_target_batchmean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (target - input) * target.exp()
+    return (loss.sum() / input.shape[0]).to(dtype)
+
+
+def _kl_div_log_target_batchmean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (target - input).mul_(target.exp())
     return (loss.sum() / input.shape[0]).to(dtype)
 
 

@@ -82,7 +82,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -93,9 +94,18 @@ def _applied(function, *args):
 
 
 def _l1_loss_mean_forward(input, target):
+    if _alone(input, target):
+        return _l1_loss_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (input - target).abs()
+    return loss.mean().to(dtype)
+
+
+def _l1_loss_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (input - target).abs_()
     return loss.mean().to(dtype)
 
 
@@ -140,9 +150,18 @@ class _L1LossMean(Function):
 
 
 def _l1_loss_sum_forward(input, target):
+    if _alone(input, target):
+        return _l1_loss_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (input - target).abs()
+    return loss.sum().to(dtype)
+
+
+def _l1_loss_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (input - target).abs_()
     return loss.sum().to(dtype)
 
 
@@ -186,9 +205,17 @@ class _L1LossSum(Function):
 
 
 def _l1_loss_none_forward(input, target):
+    if _alone(input, target):
+        return _l1_loss_none_forward_in_place(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     return (input - target).abs().to(dtype)
+
+
+def _l1_loss_none_forward_in_place(input, target):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    return (input - target).abs_().to(dtype)
 
 
 def _l1_loss_none_backward(ctx, G):

@@ -59,6 +59,17 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -67,12 +78,24 @@ def _applied(function, *args):
 
 
 def _linear_forward(input, weight, bias):
+    if _alone(input, weight, bias):
+        return _linear_forward_in_place(input, weight, bias)
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
     part = input @ weight.mT if bias is None else input @ weight.mT + bias
+    return _no_view(part.reshape((*b_shape, weight.shape[0])))
+
+
+def _linear_forward_in_place(input, weight, bias):
+    low = _of_product(input, weight, bias)
+    input, weight, bias = _cast(low, input, weight, bias)
+    b_shape = input.shape[:-1]
+    input_shape = input.shape
+    input = input.reshape((math.prod(b_shape), input_shape[-1]))
+    part = input @ weight.mT if bias is None else (input @ weight.mT).add_(bias)
     return _no_view(part.reshape((*b_shape, weight.shape[0])))
 
 

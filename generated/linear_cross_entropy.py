@@ -121,7 +121,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -134,6 +135,16 @@ def _applied(function, *args):
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    if _alone(input, linear_weight, target, linear_bias, weight):
+        return _linear_cross_entropy_mean_forward_in_place(
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     wide = torch.promote_types(low, torch.float32)
@@ -160,6 +171,39 @@ def _linear_cross_entropy_mean_forward(
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
     average = (total / part4).to(dtype)
+    return average, F
+
+
+def _linear_cross_entropy_mean_forward_in_place(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight = _cast(wide, weight)[0]
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    part2 = X.to(wide)
+    F = torch.log_softmax(part2, 1, out=part2)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    picked = None if weight is None else weight.index_select(0, chosen)
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part3 = (
+        (label_smoothing - 1) * picked2
+        if weight is None
+        else (label_smoothing - 1) * picked * picked2
+    )
+    part4 = F.sum(-1) if weight is None else F @ weight
+    difference = part3 - ratio * part4
+    loss = torch.where(mask, difference, 0)
+    total = loss.sum()
+    part5 = (
+        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
+    )
+    average = (total / part5).to(dtype)
     return average, F
 
 
@@ -350,6 +394,16 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    if _alone(input, linear_weight, target, linear_bias, weight):
+        return _linear_cross_entropy_sum_forward_in_place(
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     wide = torch.promote_types(low, torch.float32)
@@ -366,6 +420,30 @@ def _linear_cross_entropy_sum_forward(
     product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = F.sum(-1) if weight is None else F @ weight
     loss = torch.where(mask, product2 - ratio * part3, 0)
+    total = loss.sum().to(dtype)
+    return total, F
+
+
+def _linear_cross_entropy_sum_forward_in_place(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight = _cast(wide, weight)[0]
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    part2 = X.to(wide)
+    F = torch.log_softmax(part2, 1, out=part2)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    part3 = label_smoothing - 1
+    product = part3 if weight is None else part3 * weight.index_select(0, chosen)
+    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part4 = F.sum(-1) if weight is None else F @ weight
+    loss = torch.where(mask, product2 - ratio * part4, 0)
     total = loss.sum().to(dtype)
     return total, F
 
@@ -536,6 +614,16 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
+    if _alone(input, linear_weight, target, linear_bias, weight):
+        return _linear_cross_entropy_none_forward_in_place(
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     wide = torch.promote_types(low, torch.float32)
@@ -552,6 +640,29 @@ def _linear_cross_entropy_none_forward(
     product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
     part3 = F.sum(-1) if weight is None else F @ weight
     loss = torch.where(mask, product2 - ratio * part3, 0).to(dtype)
+    return loss, F
+
+
+def _linear_cross_entropy_none_forward_in_place(
+    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+):
+    low = _of_product(input, linear_weight, linear_bias, weight)
+    dtype = _of_float32(input, linear_weight, linear_bias, weight)
+    wide = torch.promote_types(low, torch.float32)
+    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
+    weight = _cast(wide, weight)[0]
+    part = input @ linear_weight.mT
+    X = part if linear_bias is None else part.add_(linear_bias)
+    part2 = X.to(wide)
+    F = torch.log_softmax(part2, 1, out=part2)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    part3 = label_smoothing - 1
+    product = part3 if weight is None else part3 * weight.index_select(0, chosen)
+    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    part4 = F.sum(-1) if weight is None else F @ weight
+    loss = torch.where(mask, product2 - ratio * part4, 0).to(dtype)
     return loss, F
 
 

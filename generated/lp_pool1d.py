@@ -96,7 +96,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -118,10 +119,19 @@ def _batched(forward, in_dims, given):
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
+    if _alone(input):
+        return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
     dtype = _of_float32(input)
     input = _wide(input)[0]
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
     return (total ** _quotient(1, norm_type)).to(dtype)
+
+
+def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
+    dtype = _of_float32(input)
+    input = _wide(input)[0]
+    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
+    return total.pow_(_quotient(1, norm_type)).to(dtype)
 
 
 def _lp_pool1d_backward(ctx, G):

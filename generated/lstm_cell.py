@@ -91,7 +91,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -102,6 +103,8 @@ def _applied(function, *args):
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    if _alone(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+        return _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -118,6 +121,29 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     new = a.select(1, 2).tanh()
     c = cx * forget + enter * new
     h = (leave * c.tanh()).to(dtype)
+    c = c.to(dtype)
+    return h, c, leave, forget, enter, new
+
+
+def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    part2 = (
+        product.add_(product2) if b_ih is None else product.add_(product2).add_(part)
+    )
+    a = part2 if b_hh is None else part2.add_(b_hh.unflatten(0, (4, hx.shape[1])))
+    leave = a.select(1, 3).sigmoid()
+    forget = a.select(1, 1).sigmoid()
+    enter = a.select(1, 0).sigmoid()
+    new = a.select(1, 2).tanh()
+    c = (cx * forget).addcmul_(enter, new)
+    h = c.tanh().mul_(leave).to(dtype)
     c = c.to(dtype)
     return h, c, leave, forget, enter, new
 

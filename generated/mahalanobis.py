@@ -76,7 +76,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -87,6 +88,8 @@ def _applied(function, *args):
 
 
 def _mahalanobis_forward(u, v, VI):
+    if _alone(u, v, VI):
+        return _mahalanobis_forward_in_place(u, v, VI)
     low = _of_product(u, v, VI)
     dtype = _of_float32(u, v, VI)
     wide = torch.promote_types(low, torch.float32)
@@ -99,6 +102,22 @@ def _mahalanobis_forward(u, v, VI):
     v = v.reshape((size, u_shape[-1]))
     delta = u - v
     root = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
+    return _no_view(root.reshape((*b_shape,)).to(dtype))
+
+
+def _mahalanobis_forward_in_place(u, v, VI):
+    low = _of_product(u, v, VI)
+    dtype = _of_float32(u, v, VI)
+    wide = torch.promote_types(low, torch.float32)
+    VI = _cast(low, VI)[0]
+    u, v = _cast(wide, u, v)
+    b_shape = u.shape[:-1]
+    u_shape = u.shape
+    size = math.prod(b_shape)
+    u = u.reshape((size, u_shape[-1]))
+    v = v.reshape((size, u_shape[-1]))
+    delta = u - v
+    root = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
     return _no_view(root.reshape((*b_shape,)).to(dtype))
 
 

@@ -124,7 +124,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -135,9 +136,20 @@ def _applied(function, *args):
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
+    if _alone(input1, input2, target):
+        return _margin_ranking_loss_mean_forward_in_place(
+            input1, input2, target, margin
+        )
     dtype = _of_float32(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
+    return loss.mean().to(dtype)
+
+
+def _margin_ranking_loss_mean_forward_in_place(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
     return loss.mean().to(dtype)
 
 
@@ -174,9 +186,18 @@ class _MarginRankingLossMean(Function):
 
 
 def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
+    if _alone(input1, input2, target):
+        return _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin)
     dtype = _of_float32(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
+    return loss.sum().to(dtype)
+
+
+def _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin):
+    dtype = _of_float32(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
     return loss.sum().to(dtype)
 
 
@@ -213,9 +234,19 @@ class _MarginRankingLossSum(Function):
 
 
 def _margin_ranking_loss_none_forward(input1, input2, target, margin):
+    if _alone(input1, input2, target):
+        return _margin_ranking_loss_none_forward_in_place(
+            input1, input2, target, margin
+        )
     dtype = _promoted(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
     return (margin - target * (input1 - input2)).clamp(min=0).to(dtype)
+
+
+def _margin_ranking_loss_none_forward_in_place(input1, input2, target, margin):
+    dtype = _promoted(input1, input2, target)
+    input1, input2, target = _wide(input1, input2, target)
+    return (margin - (input1 - input2).mul_(target)).clamp_(min=0).to(dtype)
 
 
 class _MarginRankingLossNone(Function):

@@ -62,6 +62,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -69,7 +77,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -80,12 +89,26 @@ def _applied(function, *args):
 
 
 def _masked_attention_forward(query, key, value, attn_mask):
+    if _alone(query, key, value, attn_mask):
+        return _masked_attention_forward_in_place(query, key, value, attn_mask)
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
     P = torch.where(attn_mask, p, 0)
+    output = P.to(low) @ value
+    return output, P
+
+
+def _masked_attention_forward_in_place(query, key, value, attn_mask):
+    low = _of_product(query, key, value)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    part = torch.where(attn_mask, S, torch.finfo(wide).min)
+    p = torch.softmax(part, -1, out=part)
+    P = _masked_(p, attn_mask)
     output = P.to(low) @ value
     return output, P
 

@@ -85,7 +85,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -96,6 +97,8 @@ def _applied(function, *args):
 
 
 def _mmd_forward(X, Y, gamma):
+    if _alone(X, Y):
+        return _mmd_forward_in_place(X, Y, gamma)
     dtype = _of_float32(X, Y)
     X, Y = _wide(X, Y)
     part = X.detach()
@@ -120,6 +123,39 @@ def _mmd_forward(X, Y, gamma):
     added3 = Y_centred_squared.sum(1, keepdim=True) + total
     part6 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
     Kyy = (part2 * part6).exp()
+    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
+    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    return distance, centre, Kxx, centre2, Kxy, Kyy
+
+
+def _mmd_forward_in_place(X, Y, gamma):
+    dtype = _of_float32(X, Y)
+    X, Y = _wide(X, Y)
+    part = X.detach()
+    mean = part.mean(0)
+    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    X_centred = X - centre
+    part2 = -gamma
+    X_centred_squared = X_centred.square()
+    added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
+    part4 = part3.clamp_min_(0)
+    Kxx = part4.mul_(part2).exp_()
+    part5 = Y.detach()
+    mean2 = part5.mean(0)
+    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
+    X_centred2 = X - centre2
+    Y_centred = Y - centre2
+    Y_centred_squared = Y_centred.square()
+    total = Y_centred_squared.sum(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total
+    part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
+    part7 = part6.clamp_min_(0)
+    Kxy = part7.mul_(part2).exp_()
+    added3 = Y_centred_squared.sum(1, keepdim=True) + total
+    part8 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2, out=added3)
+    part9 = part8.clamp_min_(0)
+    Kyy = part9.mul_(part2).exp_()
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
     distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy

@@ -82,7 +82,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -93,9 +94,18 @@ def _applied(function, *args):
 
 
 def _mse_loss_mean_forward(input, target):
+    if _alone(input, target):
+        return _mse_loss_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (input - target).square()
+    return loss.mean().to(dtype)
+
+
+def _mse_loss_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (input - target).square_()
     return loss.mean().to(dtype)
 
 
@@ -140,9 +150,18 @@ class _MseLossMean(Function):
 
 
 def _mse_loss_sum_forward(input, target):
+    if _alone(input, target):
+        return _mse_loss_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = (input - target).square()
+    return loss.sum().to(dtype)
+
+
+def _mse_loss_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = (input - target).square_()
     return loss.sum().to(dtype)
 
 
@@ -187,9 +206,17 @@ class _MseLossSum(Function):
 
 
 def _mse_loss_none_forward(input, target):
+    if _alone(input, target):
+        return _mse_loss_none_forward_in_place(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     return (input - target).square().to(dtype)
+
+
+def _mse_loss_none_forward_in_place(input, target):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    return (input - target).square_().to(dtype)
 
 
 def _mse_loss_none_backward(ctx, G):

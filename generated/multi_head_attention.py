@@ -111,7 +111,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -124,6 +125,10 @@ def _applied(function, *args):
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
+    if _alone(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo):
+        return _multi_head_attention_forward_in_place(
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+        )
     low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     wide = torch.promote_types(low, torch.float32)
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
@@ -147,6 +152,37 @@ def _multi_head_attention_forward(
     S = (Q @ K.mT).to(wide) / math.sqrt(count)
     P = torch.softmax(S, 3)
     context = _no_view(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3))
+    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
+    return output, V, Q, K, P, context
+
+
+def _multi_head_attention_forward_in_place(
+    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+):
+    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    wide = torch.promote_types(low, torch.float32)
+    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
+    count = Wq.shape[0] // num_heads
+    part = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part2 = Wv.unflatten(0, (num_heads, count))
+    part3 = torch.einsum("ikl,jml->ijkm", value, part2)
+    V = part3 if bv is None else part + part3
+    part4 = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
+    part5 = Wq.unflatten(0, (num_heads, count))
+    part6 = torch.einsum("ikl,jml->ijkm", query, part5)
+    Q = part6 if bq is None else part4 + part6
+    part7 = Wk.unflatten(0, (num_heads, count))
+    product = torch.einsum("ikl,jml->ijkm", key, part7)
+    K = (
+        product
+        if bk is None
+        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
+    )
+    S = (Q @ K.mT).to(wide).div_(math.sqrt(count))
+    P = torch.softmax(S, 3, out=S)
+    product2 = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
+    context = _no_view(product2)
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
     return output, V, Q, K, P, context
 

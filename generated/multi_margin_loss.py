@@ -156,7 +156,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -178,12 +179,29 @@ def _batched(forward, in_dims, given):
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
+    if _alone(input, target, weight):
+        return _multi_margin_loss_mean_forward_in_place(
+            input, target, weight, p, margin
+        )
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
+    return loss.mean().to(dtype)
+
+
+def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    position = _positions(input.shape[1], input)
+    mask = target.unsqueeze(1) != position
+    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
@@ -321,12 +339,27 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
+    if _alone(input, target, weight):
+        return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
+    return loss.sum().to(dtype)
+
+
+def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    position = _positions(input.shape[1], input)
+    mask = target.unsqueeze(1) != position
+    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
@@ -460,12 +493,29 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
+    if _alone(input, target, weight):
+        return _multi_margin_loss_none_forward_in_place(
+            input, target, weight, p, margin
+        )
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
     chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    part = chosen.sum(1)
+    part2 = part if weight is None else weight.index_select(0, target) * part
+    loss = part2 / input.shape[1]
+    return loss.to(dtype)
+
+
+def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    position = _positions(input.shape[1], input)
+    mask = target.unsqueeze(1) != position
+    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]

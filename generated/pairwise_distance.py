@@ -79,7 +79,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -90,10 +91,20 @@ def _applied(function, *args):
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
+    if _alone(x1, x2):
+        return _pairwise_distance_forward_in_place(x1, x2, eps, keepdim)
     dtype = _promoted(x1, x2)
     x1, x2 = _wide(x1, x2)
     delta = x1 - x2 + eps
     output = delta.square().sum(-1).sqrt()
+    return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
+
+
+def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
+    dtype = _promoted(x1, x2)
+    x1, x2 = _wide(x1, x2)
+    delta = (x1 - x2).add_(eps)
+    output = delta.square_().sum(-1).sqrt()
     return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 

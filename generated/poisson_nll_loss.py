@@ -82,7 +82,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -93,9 +94,18 @@ def _applied(function, *args):
 
 
 def _poisson_nll_loss_mean_forward(input, target):
+    if _alone(input, target):
+        return _poisson_nll_loss_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = input.exp() - input * target
+    return loss.mean().to(dtype)
+
+
+def _poisson_nll_loss_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = input.exp().addcmul_(input, target, value=-1)
     return loss.mean().to(dtype)
 
 
@@ -137,9 +147,18 @@ class _PoissonNllLossMean(Function):
 
 
 def _poisson_nll_loss_sum_forward(input, target):
+    if _alone(input, target):
+        return _poisson_nll_loss_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = input.exp() - input * target
+    return loss.sum().to(dtype)
+
+
+def _poisson_nll_loss_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = input.exp().addcmul_(input, target, value=-1)
     return loss.sum().to(dtype)
 
 
@@ -181,9 +200,17 @@ class _PoissonNllLossSum(Function):
 
 
 def _poisson_nll_loss_none_forward(input, target):
+    if _alone(input, target):
+        return _poisson_nll_loss_none_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     return (input.exp() - input * target).to(dtype)
+
+
+def _poisson_nll_loss_none_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    return input.exp().addcmul_(input, target, value=-1).to(dtype)
 
 
 def _poisson_nll_loss_none_backward(ctx, G):

@@ -92,7 +92,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -103,12 +104,25 @@ def _applied(function, *args):
 
 
 def _prelu_forward(input, weight):
+    if _alone(input, weight):
+        return _prelu_forward_in_place(input, weight)
     dtype = _promoted(input, weight)
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     product = input * _where(input > 0, 1, weight.unsqueeze(1))
+    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
+
+
+def _prelu_forward_in_place(input, weight):
+    dtype = _promoted(input, weight)
+    input, weight = _wide(input, weight)
+    q_shape = input.shape[2:]
+    input_shape = input.shape
+    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    product = _where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
     output = product.reshape((input_shape[0], input_shape[1], *q_shape))
     return _no_view(output.to(dtype))
 

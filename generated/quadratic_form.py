@@ -66,6 +66,17 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -74,6 +85,8 @@ def _applied(function, *args):
 
 
 def _quadratic_form_forward(x, A):
+    if _alone(x, A):
+        return _quadratic_form_forward_in_place(x, A)
     low = _of_product(x, A)
     dtype = _of_float32(x, A)
     wide = torch.promote_types(low, torch.float32)
@@ -83,6 +96,19 @@ def _quadratic_form_forward(x, A):
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
     output = ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,))
+    return _no_view(output.to(dtype))
+
+
+def _quadratic_form_forward_in_place(x, A):
+    low = _of_product(x, A)
+    dtype = _of_float32(x, A)
+    wide = torch.promote_types(low, torch.float32)
+    A = _cast(low, A)[0]
+    x = _cast(wide, x)[0]
+    b_shape = x.shape[:-1]
+    x_shape = x.shape
+    x = x.reshape((math.prod(b_shape), x_shape[-1]))
+    output = (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,))
     return _no_view(output.to(dtype))
 
 

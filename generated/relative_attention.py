@@ -74,7 +74,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -85,12 +86,26 @@ def _applied(function, *args):
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
+    if _alone(query, key, value, bias, buckets):
+        return _relative_attention_forward_in_place(query, key, value, bias, buckets)
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = _cast(low, query, key, value, bias)
     picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
     S = query @ key.mT + picked.permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
+    output = P.to(low) @ value
+    return output, P
+
+
+def _relative_attention_forward_in_place(query, key, value, bias, buckets):
+    low = _of_product(query, key, value, bias)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value, bias = _cast(low, query, key, value, bias)
+    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
+    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
+    part = S.to(wide)
+    P = torch.softmax(part, -1, out=part)
     output = P.to(low) @ value
     return output, P
 

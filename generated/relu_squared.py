@@ -49,7 +49,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -60,9 +61,17 @@ def _applied(function, *args):
 
 
 def _relu_squared_forward(input):
+    if _alone(input):
+        return _relu_squared_forward_in_place(input)
     dtype = _promoted(input)
     input = _wide(input)[0]
     return input.relu().square().to(dtype)
+
+
+def _relu_squared_forward_in_place(input):
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    return input.relu().square_().to(dtype)
 
 
 def _relu_squared_backward(ctx, G):

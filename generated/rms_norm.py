@@ -88,7 +88,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -99,6 +100,8 @@ def _applied(function, *args):
 
 
 def _rms_norm_forward(input, weight, eps):
+    if _alone(input, weight):
+        return _rms_norm_forward_in_place(input, weight, eps)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     s_shape = weight.shape
@@ -108,6 +111,21 @@ def _rms_norm_forward(input, weight, eps):
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
+    output = _no_view(output.to(dtype))
+    return output, rstd
+
+
+def _rms_norm_forward_in_place(input, weight, eps):
+    dtype = _of_float32(input, weight)
+    input, weight = _wide(input, weight)
+    s_shape = weight.shape
+    p_shape = input.shape[: input.dim() - len(s_shape)]
+    size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), size))
+    weight = weight.reshape((size,))
+    rstd = (eps + input.square().mean(1)).rsqrt()
+    part = (weight * rstd.unsqueeze(1)).mul_(input)
+    output = part.reshape((*p_shape, *s_shape))
     output = _no_view(output.to(dtype))
     return output, rstd
 

@@ -66,7 +66,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -77,6 +78,8 @@ def _applied(function, *args):
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
+    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
+        return _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
@@ -84,6 +87,16 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     part2 = part if b_ih is None else part + b_ih
     part3 = part2 if b_hh is None else part2 + b_hh
     return part3.to(wide).tanh().to(low)
+
+
+def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
+    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    wide = torch.promote_types(low, torch.float32)
+    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    part = (input @ w_ih.mT).add_(hx @ w_hh.mT)
+    part2 = part if b_ih is None else part.add_(b_ih)
+    part3 = part2 if b_hh is None else part2.add_(b_hh)
+    return part3.to(wide).tanh_().to(low)
 
 
 def _rnn_tanh_cell_backward(ctx, G):

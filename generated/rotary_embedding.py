@@ -99,7 +99,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -110,6 +111,8 @@ def _applied(function, *args):
 
 
 def _rotary_embedding_forward(x, base):
+    if _alone(x):
+        return _rotary_embedding_forward_in_place(x, base)
     dtype = _of_float32(x)
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
@@ -119,6 +122,19 @@ def _rotary_embedding_forward(x, base):
     u = (2 * _positions(2, x) - 1).to(x.dtype)
     product = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
     output = (angle.cos().unsqueeze(1) * pair + product).flatten(-2, -1)
+    return _no_view(output.to(dtype))
+
+
+def _rotary_embedding_forward_in_place(x, base):
+    dtype = _of_float32(x)
+    x = _wide(x)[0]
+    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
+    part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
+    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
+    u = (2 * _positions(2, x) - 1).to(x.dtype)
+    product = pair.flip(-2).mul_(u.unsqueeze(1) * angle.sin().unsqueeze(1))
+    output = product.addcmul_(angle.cos().unsqueeze(1), pair).flatten(-2, -1)
     return _no_view(output.to(dtype))
 
 

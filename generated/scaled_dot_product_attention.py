@@ -70,7 +70,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -81,6 +82,10 @@ def _applied(function, *args):
 
 
 def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
+    if _alone(query, key, value, attn_mask):
+        return _scaled_dot_product_attention_forward_in_place(
+            query, key, value, attn_mask
+        )
     low = _of_product(query, key, value, attn_mask)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
@@ -88,6 +93,18 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = part if attn_mask is None else attn_mask + part
     P = torch.softmax(S, -1)
+    output = P.to(low) @ value
+    return output, P
+
+
+def _scaled_dot_product_attention_forward_in_place(query, key, value, attn_mask):
+    low = _of_product(query, key, value, attn_mask)
+    wide = torch.promote_types(low, torch.float32)
+    query, key, value = _cast(low, query, key, value)
+    attn_mask = _cast(wide, attn_mask)[0]
+    part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    S = part if attn_mask is None else part.add_(attn_mask)
+    P = torch.softmax(S, -1, out=S)
     output = P.to(low) @ value
     return output, P
 

@@ -97,6 +97,26 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_, which is slow along an axis that is the last but for axes of size 1."""
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -105,6 +125,8 @@ def _applied(function, *args):
 
 
 def _scatter_add_forward(input, index, src, dim):
+    if _alone(input, index, src):
+        return _scatter_add_forward_in_place(input, index, src, dim)
     dtype = _promoted(input, src)
     input, src = _wide(input, src)
     dim_axis = dim % input.dim()
@@ -124,6 +146,29 @@ def _scatter_add_forward(input, index, src, dim):
     zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
     placed = _scatter_added(zeros, 1, chosen, src).narrow(1, 0, input.shape[1])
     return _no_view((input + placed).reshape((*p_shape, part, *q_shape)).to(dtype))
+
+
+def _scatter_add_forward_in_place(input, index, src, dim):
+    dtype = _promoted(input, src)
+    input, src = _wide(input, src)
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    index_shape = index.shape
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    input = input.reshape((size, input_shape[len(p_shape)], size2))
+    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    src = src.reshape((size, index_shape[len(p_shape)], size2))
+    mask = (index >= 0) & (index < input.shape[1])
+    chosen = torch.where(mask, index, input.shape[1])
+    part = input_shape[len(p_shape)]
+    added = input.shape[1] + 1
+    zeros = input.new_zeros((input.shape[0], added, input.shape[2]))
+    placed = _scatter_added_(zeros, 1, chosen, src).narrow(1, 0, input.shape[1])
+    added2 = (input + placed).reshape((*p_shape, part, *q_shape)).to(dtype)
+    return _no_view(added2)
 
 
 class _ScatterAdd(Function):

@@ -81,7 +81,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -92,6 +93,8 @@ def _applied(function, *args):
 
 
 def _segment_max_forward(data, segment_ids, num_segments):
+    if _alone(data, segment_ids):
+        return _segment_max_forward_in_place(data, segment_ids, num_segments)
     dtype = _promoted(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -101,6 +104,20 @@ def _segment_max_forward(data, segment_ids, num_segments):
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
     placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+    output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
+    return _no_view(output.to(dtype))
+
+
+def _segment_max_forward_in_place(data, segment_ids, num_segments):
+    dtype = _promoted(data)
+    data = _wide(data)[0]
+    q_shape = data.shape[1:]
+    data_shape = data.shape
+    data = data.reshape((data_shape[0], math.prod(q_shape)))
+    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
+    placed = part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
     output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 

@@ -81,7 +81,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -92,6 +93,8 @@ def _applied(function, *args):
 
 
 def _segment_mean_forward(data, segment_ids, num_segments):
+    if _alone(data, segment_ids):
+        return _segment_mean_forward_in_place(data, segment_ids, num_segments)
     dtype = _promoted(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -105,6 +108,23 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     placed2 = chosen.new_zeros((added,)).index_add(0, chosen, part)
     part2 = placed2.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
     ratio = placed.narrow(0, 0, num_segments) / part2
+    return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
+
+
+def _segment_mean_forward_in_place(data, segment_ids, num_segments):
+    dtype = _promoted(data)
+    data = _wide(data)[0]
+    q_shape = data.shape[1:]
+    data_shape = data.shape
+    data = data.reshape((data_shape[0], math.prod(q_shape)))
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, num_segments)
+    added = num_segments + 1
+    part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
+    placed = chosen.new_zeros((added,)).index_add(0, chosen, part)
+    part2 = placed.narrow(0, 0, num_segments).to(data.dtype).unsqueeze(1)
+    placed2 = data.new_zeros((added, data.shape[1])).index_add_(0, chosen, data)
+    ratio = placed2.narrow(0, 0, num_segments) / part2
     return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
 
 

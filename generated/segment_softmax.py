@@ -87,7 +87,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -98,6 +99,8 @@ def _applied(function, *args):
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
+    if _alone(data, segment_ids):
+        return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
     dtype = _of_float32(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -111,6 +114,23 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen + zeros.index_add(0, segment_ids, e).log()
     e2 = (data - lse.index_select(0, segment_ids)).exp()
+    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
+
+
+def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
+    dtype = _of_float32(data)
+    data = _wide(data)[0]
+    q_shape = data.shape[1:]
+    data_shape = data.shape
+    data = data.reshape((data_shape[0], math.prod(q_shape)))
+    part = data.new_full((num_segments, data.shape[1]), -math.inf)
+    part2 = segment_ids.unsqueeze(1).expand(data.shape)
+    placed = part.scatter_reduce_(0, part2, data, "amax")
+    chosen = torch.where(placed.isfinite(), placed, 0)
+    e = (data - chosen.index_select(0, segment_ids)).exp_()
+    zeros = data.new_zeros((num_segments, data.shape[1]))
+    lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
+    e2 = (data - lse.index_select(0, segment_ids)).exp_()
     return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
 
 

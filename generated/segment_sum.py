@@ -64,6 +64,17 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -72,12 +83,24 @@ def _applied(function, *args):
 
 
 def _segment_sum_forward(data, segment_ids, num_segments):
+    if _alone(data, segment_ids):
+        return _segment_sum_forward_in_place(data, segment_ids, num_segments)
     dtype = _promoted(data)
     data = _wide(data)[0]
     zeros = data.new_zeros((num_segments + 1, *data.shape[1:]))
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments)
     output = zeros.index_add(0, chosen, data).narrow(0, 0, num_segments)
+    return _no_view(output.to(dtype))
+
+
+def _segment_sum_forward_in_place(data, segment_ids, num_segments):
+    dtype = _promoted(data)
+    data = _wide(data)[0]
+    zeros = data.new_zeros((num_segments + 1, *data.shape[1:]))
+    mask = (segment_ids >= 0) & (segment_ids < num_segments)
+    chosen = torch.where(mask, segment_ids, num_segments)
+    output = zeros.index_add_(0, chosen, data).narrow(0, 0, num_segments)
     return _no_view(output.to(dtype))
 
 

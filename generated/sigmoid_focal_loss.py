@@ -115,7 +115,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -137,6 +138,8 @@ def _batched(forward, in_dims, given):
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
+    if _alone(input, target):
+        return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u2 = 1 - target
@@ -146,6 +149,19 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     return (balance * entropy * wrong**gamma).to(dtype)
+
+
+def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    u = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * u)
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
+    entropy = part.neg_()
+    probability = input.sigmoid()
+    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
 
 
 def _sigmoid_focal_loss_none_backward(ctx, G):
@@ -281,6 +297,8 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
+    if _alone(input, target):
+        return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u2 = 1 - target
@@ -290,6 +308,20 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
+    return loss.mean().to(dtype)
+
+
+def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    u = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * u)
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
+    entropy = part.neg_()
+    probability = input.sigmoid()
+    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.mean().to(dtype)
 
 
@@ -429,6 +461,8 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
 
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
+    if _alone(input, target):
+        return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u2 = 1 - target
@@ -438,6 +472,20 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
+    return loss.sum().to(dtype)
+
+
+def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    u = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * u)
+    product = torch.nn.functional.logsigmoid(input).mul_(target)
+    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
+    entropy = part.neg_()
+    probability = input.sigmoid()
+    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.sum().to(dtype)
 
 

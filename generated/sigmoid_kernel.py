@@ -75,7 +75,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -86,10 +87,19 @@ def _applied(function, *args):
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
+    if _alone(x1, x2):
+        return _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0)
     low = _of_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
     return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
+
+
+def _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0):
+    low = _of_product(x1, x2)
+    wide = torch.promote_types(low, torch.float32)
+    x1, x2 = _cast(low, x1, x2)
+    return (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).tanh_().to(low)
 
 
 def _sigmoid_kernel_backward(ctx, G):

@@ -82,7 +82,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -93,9 +94,18 @@ def _applied(function, *args):
 
 
 def _soft_margin_loss_mean_forward(input, target):
+    if _alone(input, target):
+        return _soft_margin_loss_mean_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = -torch.nn.functional.logsigmoid(input * target)
+    return loss.mean().to(dtype)
+
+
+def _soft_margin_loss_mean_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.nn.functional.logsigmoid(input * target).neg_()
     return loss.mean().to(dtype)
 
 
@@ -141,9 +151,18 @@ class _SoftMarginLossMean(Function):
 
 
 def _soft_margin_loss_sum_forward(input, target):
+    if _alone(input, target):
+        return _soft_margin_loss_sum_forward_in_place(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = -torch.nn.functional.logsigmoid(input * target)
+    return loss.sum().to(dtype)
+
+
+def _soft_margin_loss_sum_forward_in_place(input, target):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    loss = torch.nn.functional.logsigmoid(input * target).neg_()
     return loss.sum().to(dtype)
 
 
@@ -189,9 +208,17 @@ class _SoftMarginLossSum(Function):
 
 
 def _soft_margin_loss_none_forward(input, target):
+    if _alone(input, target):
+        return _soft_margin_loss_none_forward_in_place(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     return (-torch.nn.functional.logsigmoid(input * target)).to(dtype)
+
+
+def _soft_margin_loss_none_forward_in_place(input, target):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    return torch.nn.functional.logsigmoid(input * target).neg_().to(dtype)
 
 
 def _soft_margin_loss_none_backward(ctx, G):

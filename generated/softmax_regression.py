@@ -70,7 +70,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -81,11 +82,24 @@ def _applied(function, *args):
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
+    if _alone(features, weight, bias, targets):
+        return _softmax_regression_forward_in_place(features, weight, bias, targets)
     low = _of_product(features, weight, bias)
     dtype = _of_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
     features, weight, bias = _cast(low, features, weight, bias)
     logits = features @ weight.mT + bias
+    F = torch.log_softmax(logits.to(wide), 1)
+    cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
+    return cost, logits
+
+
+def _softmax_regression_forward_in_place(features, weight, bias, targets):
+    low = _of_product(features, weight, bias)
+    dtype = _of_float32(features, weight, bias)
+    wide = torch.promote_types(low, torch.float32)
+    features, weight, bias = _cast(low, features, weight, bias)
+    logits = (features @ weight.mT).add_(bias)
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits

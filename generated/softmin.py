@@ -69,7 +69,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -80,9 +81,18 @@ def _applied(function, *args):
 
 
 def _softmin_forward(A, dim):
+    if _alone(A):
+        return _softmin_forward_in_place(A, dim)
     dtype = _of_float32(A)
     A = _wide(A)[0]
     return torch.softmax(-A, dim).to(dtype)
+
+
+def _softmin_forward_in_place(A, dim):
+    dtype = _of_float32(A)
+    A = _wide(A)[0]
+    part = -A
+    return torch.softmax(part, dim, out=part).to(dtype)
 
 
 def _softmin_backward(ctx, G):

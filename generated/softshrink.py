@@ -67,7 +67,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -78,9 +79,25 @@ def _applied(function, *args):
 
 
 def _softshrink_forward(input, lambd):
+    if _alone(input):
+        return _softshrink_forward_in_place(input, lambd)
     dtype = _promoted(input)
     input = _wide(input)[0]
     difference = input - lambd * input.sign() if not 0 <= lambd else None
+    part = not 0 <= lambd
+    chosen = (
+        torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
+        if part
+        else None
+    )
+    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else chosen
+    return output.to(dtype)
+
+
+def _softshrink_forward_in_place(input, lambd):
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    difference = input - input.sign().mul_(lambd) if not 0 <= lambd else None
     part = not 0 <= lambd
     chosen = (
         torch.ops.aten.threshold_backward(difference, input.abs(), lambd)

@@ -49,7 +49,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -60,9 +61,17 @@ def _applied(function, *args):
 
 
 def _softsign_forward(input):
+    if _alone(input):
+        return _softsign_forward_in_place(input)
     dtype = _promoted(input)
     input = _wide(input)[0]
     return (input / (1 + input.abs())).to(dtype)
+
+
+def _softsign_forward_in_place(input):
+    dtype = _promoted(input)
+    input = _wide(input)[0]
+    return (input / input.abs().add_(1)).to(dtype)
 
 
 def _softsign_backward(ctx, G):

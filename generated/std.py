@@ -85,7 +85,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -96,10 +97,25 @@ def _applied(function, *args):
 
 
 def _std_forward(A, dim, correction, keepdim):
+    if _alone(A):
+        return _std_forward_in_place(A, dim, correction, keepdim)
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
+    variance = total / (A.shape[dim] - correction)
+    mask = variance != 0
+    deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
+    deviation = deviation.unsqueeze(dim) if keepdim else deviation
+    deviation = _no_view(deviation.to(dtype))
+    return deviation, mu, variance
+
+
+def _std_forward_in_place(A, dim, correction, keepdim):
+    dtype = _promoted(A)
+    A = _wide(A)[0]
+    mu = A.mean(dim)
+    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
     variance = total / (A.shape[dim] - correction)
     mask = variance != 0
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)

@@ -64,7 +64,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -75,9 +76,17 @@ def _applied(function, *args):
 
 
 def _swiglu_forward(input, gate):
+    if _alone(input, gate):
+        return _swiglu_forward_in_place(input, gate)
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
     return (input * torch.nn.functional.silu(gate)).to(dtype)
+
+
+def _swiglu_forward_in_place(input, gate):
+    dtype = _promoted(input, gate)
+    input, gate = _wide(input, gate)
+    return torch.nn.functional.silu(gate).mul_(input).to(dtype)
 
 
 def _swiglu_backward(ctx, G):

@@ -158,7 +158,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -180,12 +181,30 @@ def _batched(forward, in_dims, given):
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
+    if _alone(anchor, positive, negative):
+        return _triplet_margin_loss_mean_forward_in_place(
+            anchor, positive, negative, margin, p, eps
+        )
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    loss = (near - far + margin).clamp(min=0)
+    average = loss.mean().to(dtype)
+    return average, near, far
+
+
+def _triplet_margin_loss_mean_forward_in_place(
+    anchor, positive, negative, margin, p, eps
+):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = (anchor - positive).add_(eps)
+    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, near, far
@@ -356,12 +375,30 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
+    if _alone(anchor, positive, negative):
+        return _triplet_margin_loss_sum_forward_in_place(
+            anchor, positive, negative, margin, p, eps
+        )
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    loss = (near - far + margin).clamp(min=0)
+    total = loss.sum().to(dtype)
+    return total, near, far
+
+
+def _triplet_margin_loss_sum_forward_in_place(
+    anchor, positive, negative, margin, p, eps
+):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = (anchor - positive).add_(eps)
+    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, near, far
@@ -530,12 +567,29 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
+    if _alone(anchor, positive, negative):
+        return _triplet_margin_loss_none_forward_in_place(
+            anchor, positive, negative, margin, p, eps
+        )
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
     near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
     away = anchor - negative + eps
     far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    loss = (near - far + margin).clamp(min=0).to(dtype)
+    return loss, near, far
+
+
+def _triplet_margin_loss_none_forward_in_place(
+    anchor, positive, negative, margin, p, eps
+):
+    dtype = _of_float32(anchor, positive, negative)
+    anchor, positive, negative = _wide(anchor, positive, negative)
+    towards = (anchor - positive).add_(eps)
+    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    away = (anchor - negative).add_(eps)
+    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, near, far
 

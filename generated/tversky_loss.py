@@ -107,7 +107,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -118,6 +119,8 @@ def _applied(function, *args):
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
+    if _alone(input, target):
+        return _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -130,6 +133,25 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    loss = 1 - u3 / whole
+    average = loss.mean().to(dtype)
+    return average, u3, whole
+
+
+def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    u3 = found + smooth
+    wrong = (1 - target).mul_(probability).sum(1)
+    missed = (1 - probability).mul_(target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - u3 / whole
     average = loss.mean().to(dtype)
@@ -238,6 +260,8 @@ class _TverskyLossMean(Function):
 
 
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
+    if _alone(input, target):
+        return _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -250,6 +274,25 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    loss = 1 - u3 / whole
+    total = loss.sum().to(dtype)
+    return total, u3, whole
+
+
+def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    u3 = found + smooth
+    wrong = (1 - target).mul_(probability).sum(1)
+    missed = (1 - probability).mul_(target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
@@ -360,6 +403,8 @@ class _TverskyLossSum(Function):
 
 
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
+    if _alone(input, target):
+        return _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -372,6 +417,24 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     u3 = found + smooth
     wrong = (probability * (1 - target)).sum(1)
     missed = (target * (1 - probability)).sum(1)
+    whole = found + alpha * wrong + beta * missed + smooth
+    loss = (1 - u3 / whole).to(dtype)
+    return loss, u3, whole
+
+
+def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    q_shape = input.shape[1:]
+    input_shape = input.shape
+    size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], size))
+    target = target.reshape((input_shape[0], size))
+    probability = input.sigmoid()
+    found = (target * probability).sum(1)
+    u3 = found + smooth
+    wrong = (1 - target).mul_(probability).sum(1)
+    missed = (1 - probability).mul_(target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = (1 - u3 / whole).to(dtype)
     return loss, u3, whole

@@ -76,7 +76,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -87,10 +88,23 @@ def _applied(function, *args):
 
 
 def _var_forward(A, dim, correction, keepdim):
+    if _alone(A):
+        return _var_forward_in_place(A, dim, correction, keepdim)
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
     total = (A - mu.unsqueeze(dim)).square().sum(dim)
+    variance = total / (A.shape[dim] - correction)
+    variance = variance.unsqueeze(dim) if keepdim else variance
+    variance = _no_view(variance.to(dtype))
+    return variance, mu
+
+
+def _var_forward_in_place(A, dim, correction, keepdim):
+    dtype = _promoted(A)
+    A = _wide(A)[0]
+    mu = A.mean(dim)
+    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
     variance = total / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     variance = _no_view(variance.to(dtype))

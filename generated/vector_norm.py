@@ -95,7 +95,8 @@ def _alone(*tensors):
         return False
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
-    return plain and all(type(x) is torch.Tensor and not batched(x) for x in tensors)
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
 
 
 def _applied(function, *args):
@@ -117,9 +118,21 @@ def _batched(forward, in_dims, given):
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
+    if _alone(A):
+        return _vector_norm_forward_in_place(A, ord, dim, keepdim)
     dtype = _promoted(A)
     A = _wide(A)[0]
     total = (A.abs() ** ord).sum(dim)
+    mask = total != 0
+    F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
+    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    return F, total
+
+
+def _vector_norm_forward_in_place(A, ord, dim, keepdim):
+    dtype = _promoted(A)
+    A = _wide(A)[0]
+    total = A.abs().pow_(ord).sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
     F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)

@@ -88,6 +88,7 @@ class _Lines:
     forward: tuple[str, ...]
     classes: tuple[_Class, ...]
     composed: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
     first_order: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:

@@ -46,13 +46,15 @@ class Lines:
     forward: tuple[str, ...]
     composed: tuple[str, ...]
     """The function of the forward that torch itself differentiates, if that is another."""
+    in_place: tuple[str, ...]
+    """The function of the forward where what it makes may be changed, if that is another."""
     first_order: tuple[str, ...]
     """The function of the backward where no graph of it is wanted, if that is another."""
     classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
         """All that is computed."""
-        yield from (*self.forward, *self.composed, *self.first_order)
+        yield from (*self.forward, *self.composed, *self.in_place, *self.first_order)
         for c in self.classes:
             yield from (*c.setup, *c.backward)
 
@@ -78,9 +80,19 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     results = (*program.outputs, *program.statistics)
     _, name = names_of(op, variant.option)
     forward = _forward(op, program.forward, program.forward_precision, results)
+    in_place: tuple[str, ...] = ()
+    if program.forward_in_place:
+        other = f"{name}_in_place"
+        start = called(f"def {other}(", arguments(op), "):", 0)
+        own = _forward(op, program.forward_in_place, program.forward_precision, results)
+        in_place = (*start, *own, "", "")
+        test = called("if _alone(", [t.name for t in op.inputs], "):", 4)
+        handed = called(f"return {other}(", arguments(op), ")", 8)
+        forward = (*indented([*test, *(f"    {line}" for line in handed)], 4), *forward)
     return Lines(
         signature=tuple(called(f"def {name}(", arguments(op), "):", 0)),
         forward=forward,
+        in_place=in_place,
         composed=_composed(op, variant),
         first_order=_first_order(op, variant),
         classes=() if program.rearranges else (_class(op, variant),),

@@ -1,24 +1,25 @@
-"""The backward of which no graph is wanted, written over tensors that it made itself.
+"""Forward and backward of which no graph is wanted, written over tensors that they made themselves.
 
-It is a body of its own where it is another anyway, or where it saves what a pass over the largest
-tensor takes: two results that need no new memory.
+Such a backward is a body of its own where it is another anyway, or where it saves what a pass over
+the largest tensor takes: two results that need no new memory. A forward has fewer results than
+that, and is one where it saves any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 from derive.cost.amount import degree
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.trace import ABSENT
+from derive.cost.trace import ABSENT, Tensor, Trace
 from derive.notation.operation import Operation
 from derive.program.code import names_in
-from derive.program.in_place import Writer
+from derive.program.in_place import Entry, Writer
 from derive.program.program import BackwardLine, Program
 from derive.program.shapes import Shape, elements
-from derive.program.tidy import renumbered
+from derive.program.tidy import Line, renumbered
 
 WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
@@ -31,57 +32,95 @@ _OPTIONAL = 4
 
 
 def with_in_place(op: Operation, program: Program) -> Program:
-    """The program with a first-order body that is written in place, where that is worth it."""
-    body = program.first_order or program.backward
+    """The program with bodies that are written in place, where that is worth it."""
     optional = [t.name for t in op.inputs if t.default is not None]
-    if program.rearranges or not body or len(optional) > _OPTIONAL:
+    if program.rearranges or len(optional) > _OPTIONAL:
         return program
-    written, entries = _written(op, program, body, optional)
-    if program.first_order:
-        return replace(program, first_order=entries)
-    if written < _WORTH:
-        return program
-    return replace(program, first_order=entries, first_order_precision=program.backward_precision)
+    body = program.first_order or program.backward
+    own = _Own(op, program, optional)
+    if body:
+        written, entries = own.backward(body)
+        if program.first_order:
+            program = replace(program, first_order=entries)
+        elif written >= _WORTH:
+            precision = program.backward_precision
+            program = replace(program, first_order=entries, first_order_precision=precision)
+    written, lines = own.forward()
+    return replace(program, forward_in_place=lines) if written else program
 
 
-def _written(
-    op: Operation, program: Program, body: Sequence[BackwardLine], optional: Sequence[str]
-) -> tuple[int, tuple[BackwardLine, ...]]:
-    """How many results need no new memory, and the body."""
-    inputs, equations = shapes_of(op)
-    forward = forward_trace(op)
-    forward.run(program.forward, equations)
-    outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
-    gradients = {name: inputs[t] for t, name in program.gradients.items()}
-    worlds = []
-    for absent in product((False, True), repeat=len(optional)):
-        world = backward_trace(op, program, outputs)
-        missing = (name for name, gone in zip(optional, absent, strict=True) if gone)
-        world.values.update(dict.fromkeys(missing, ABSENT))
-        worlds.append(world)
-    full = max(map(_axes, (*inputs.values(), *(x.shape for x in outputs.values()))))
-    made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-    cotangents = [name for _, name in program.cotangents if name is not None]
-    given = [*cotangents, *(t.name for t in op.inputs if t.kind == "float"), *made]
-    entries = [(x.line, x.needs) for x in body]
-    lines = [line for line, _ in entries]
-    reserved = {x.name for x in (*op.inputs, *op.parameters)}
-    reserved |= {name for line in lines for name in names_in(line.code)}
-    writer = Writer(
-        floats=dict.fromkeys(given),
-        results=tuple(program.gradients.values()),
-        known=gradients,
-        places={t.name: n for n, t in enumerate(op.inputs)},
-        taken={*reserved, *(line.name for line in lines)},
-        is_large=lambda shape: _axes(shape) >= full,
-        width=WIDTH,
-    )
-    found = list(writer.write(entries, worlds))
-    own = [line for line in lines if line.kept]
-    reserved -= {line.name for line in lines if not line.kept}
-    named = renumbered([line for line, _ in found], own, reserved)
-    needs = [needs for _, needs in found]
-    return writer.written, tuple(map(BackwardLine, named, needs))
+class _Own:
+    """The bodies of one program, each of its optional tensors being None or not."""
+
+    def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
+        self.op, self.program, self.optional = op, program, optional
+        self.inputs, self.equations = shapes_of(op)
+        forward = forward_trace(op)
+        forward.run(program.forward, self.equations)
+        names = (*program.outputs, *program.statistics)
+        self.outputs: dict[str, Tensor] = {name: forward.values[name] for name in names}
+        shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
+        self.full = max(map(_axes, shapes))
+        self.floats = [t.name for t in op.inputs if t.kind == "float"]
+
+    def backward(self, body: Sequence[BackwardLine]) -> tuple[int, tuple[BackwardLine, ...]]:
+        """How many results need no new memory, and the body."""
+        op, program = self.op, self.program
+        made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
+        cotangents = [name for _, name in program.cotangents if name is not None]
+        known = {name: self.inputs[t] for t, name in program.gradients.items()}
+        results = tuple(program.gradients.values())
+        written, entries = self._written(
+            [(x.line, x.needs) for x in body],
+            lambda: backward_trace(op, program, self.outputs),
+            (*cotangents, *self.floats, *made),
+            (results, known),
+        )
+        return written, tuple(BackwardLine(line, needs) for line, needs in entries)
+
+    def forward(self) -> tuple[int, tuple[Line, ...]]:
+        """How many results need no new memory, and the body."""
+        all_of_it = tuple(t.name for t in self.op.inputs)
+        written, entries = self._written(
+            [(line, all_of_it) for line in self.program.forward],
+            lambda: forward_trace(self.op),
+            self.floats,
+            ((*self.program.outputs, *self.program.statistics), self.equations),
+        )
+        return written, tuple(line for line, _ in entries)
+
+    def _written(
+        self,
+        entries: Sequence[Entry],
+        trace: Callable[[], Trace],
+        floats: Sequence[str],
+        ends: tuple[Sequence[str], Mapping[str, Shape]],
+    ) -> tuple[int, list[Entry]]:
+        """How many results need no new memory, and the lines; ``ends``: results, known shapes."""
+        results, known = ends
+        worlds = []
+        for absent in product((False, True), repeat=len(self.optional)):
+            world = trace()
+            missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
+            world.values.update(dict.fromkeys(missing, ABSENT))
+            worlds.append(world)
+        lines = [line for line, _ in entries]
+        reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
+        reserved |= {name for line in lines for name in names_in(line.code)}
+        writer = Writer(
+            floats=dict.fromkeys(floats),
+            results=results,
+            known=known,
+            places={t.name: n for n, t in enumerate(self.op.inputs)},
+            taken={*reserved, *(line.name for line in lines)},
+            is_large=lambda shape: _axes(shape) >= self.full,
+            width=WIDTH,
+        )
+        found = list(writer.write(entries, worlds))
+        own = [line for line in lines if line.kept]
+        reserved -= {line.name for line in lines if not line.kept}
+        named = renumbered([line for line, _ in found], own, reserved)
+        return writer.written, list(zip(named, (needs for _, needs in found), strict=True))
 
 
 def _axes(shape: Shape) -> int:

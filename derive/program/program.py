@@ -69,6 +69,8 @@ class Program:
     composed: tuple[Line, ...] = ()
     """The forward that torch itself differentiates, if that is another."""
     composed_precision: Precision = PLAIN
+    forward_in_place: tuple[Line, ...] = ()
+    """The forward where what it makes may be changed, if that is another."""
     rearranges: bool = False
     """Whether each output is a view of an input, as it is with such operations of torch."""
 

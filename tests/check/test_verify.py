@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kit.conditioned import TEXTS
 from kit.mutants import mutants, wrong_at_second_order
+from kit.unwritten import without_in_place
 
 import derive
 from derive.algebra.functions import FUNCTIONS
@@ -37,7 +38,7 @@ def failed(text: str, source: str) -> set[str]:
 
 
 def edited(text: str, old: str, new: str) -> str:
-    source = derive.source(derive.parse(text))
+    source = without_in_place(derive.source(derive.parse(text)))
     assert old in source, source
     return source.replace(old, new)
 

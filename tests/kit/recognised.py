@@ -22,7 +22,8 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     """
     defined = {n.name: n for n in ast.walk(plain_tree(text)) if isinstance(n, ast.FunctionDef)}
     forward = next(f.body for name, f in defined.items() if name.endswith("_forward"))
-    made = [ast.unparse(s) for s in forward[:-1]]
+    # The bodies of all orders: the others are written in place, or have kernels.
+    made = [code for s in forward[:-1] if "_alone(" not in (code := ast.unparse(s))]
     last = forward[-1]
     assert isinstance(last, ast.Return)
     if not (made and made[-1].startswith(f"{ast.unparse(last.value)} = ")):
@@ -30,7 +31,6 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     if "backward" not in defined:
         return made, None
     *body, _ = defined["backward"].body
-    # The body of all orders: the other one is written in place, or has kernels.
     body = [b for b in body if "_alone(" not in ast.unparse(b)]
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
     return made, [t for t in backward if "ctx." not in t and "= None" not in t]
