@@ -62,12 +62,30 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
 def _alone(*tensors):
@@ -95,8 +113,8 @@ def _masked_attention_forward(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(attn_mask, p, 0)
+    p = torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1)
+    P = _where(attn_mask, p, 0)
     output = P.to(low) @ value
     return output, P
 
@@ -106,9 +124,9 @@ def _masked_attention_forward_in_place(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    part = torch.where(attn_mask, S, torch.finfo(wide).min)
+    part = _where(attn_mask, S, torch.finfo(wide).min)
     p = torch.softmax(part, -1, out=part)
-    P = _masked_(p, attn_mask)
+    P = _where(attn_mask, p, 0)
     output = P.to(low) @ value
     return output, P
 
@@ -168,8 +186,8 @@ class _MaskedAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        p = torch.softmax(torch.where(attn_mask, S, torch.finfo(wide).min), -1)
-        P = torch.where(attn_mask, p, 0)
+        p = torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1)
+        P = _where(attn_mask, p, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
             part = grad_P.to(wide)

@@ -52,6 +52,43 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _where(mask, x, y):
+    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
+    short = mask.numel() < 4096 or mask.device.type != "cpu"
+    if short or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -62,7 +99,7 @@ def _applied(function, *args):
 def _where_forward(condition, input, other):
     dtype = _promoted(input, other)
     input, other = _wide(input, other)
-    return torch.where(condition, input, other).to(dtype)
+    return _where(condition, input, other).to(dtype)
 
 
 class _Where(Function):
@@ -82,9 +119,9 @@ class _Where(Function):
         (condition,) = ctx.saved_tensors
         grad_input = grad_other = None
         if ctx.needs_input_grad[1]:
-            grad_input = torch.where(condition, G, 0)
+            grad_input = _where(condition, G, 0)
         if ctx.needs_input_grad[2]:
-            grad_other = torch.where(~condition, G, 0)
+            grad_other = _where(~condition, G, 0)
         return None, grad_input, grad_other
 
 

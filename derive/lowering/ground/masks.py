@@ -37,8 +37,10 @@ def above(x: Code, t: Code, value: Code) -> Code:
 
 
 def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
-    """Whether the mask compares floating-point numbers that tensors have."""
+    """Whether the mask compares floating-point numbers that tensors have, or is given."""
     match mask:
+        case Name(name) if name in tensors and tensors[name].kind == "bool":
+            return True
         case Binary("<" | "<=" | ">" | ">=", left, right):
             return any(n in tensors and tensors[n].kind == "float" for n in _read((left, right)))
     return any(follows_data(part, tensors) for part in mask.parts())
