@@ -89,7 +89,8 @@ def _alone(*tensors):
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
     own = (torch.Tensor, torch.nn.Parameter)
-    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
 
 
 def _applied(function, *args):
@@ -199,15 +200,17 @@ def _embedding_bag_max_forward(input, weight):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.max(1).values.to(dtype)
+    part = picked.max(1)
+    largest = part.values.to(dtype)
+    winner = part.indices
+    return largest, winner
 
 
 def _embedding_bag_max_backward(ctx, G):
-    input, weight = ctx.saved_tensors
-    weight, G = _wide(weight, G)
-    picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
-    winner = picked.max(1).indices
-    zeros = G.new_zeros(weight.shape)
+    input, _, winner = ctx.saved_tensors
+    weight_shape = ctx.weight_shape
+    G = _wide(G)[0]
+    zeros = G.new_zeros(weight_shape)
     grad_weight = zeros.scatter_add_(0, input.gather(1, winner), G)
     return None, grad_weight
 
@@ -222,13 +225,19 @@ class _EmbeddingBagMax(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, weight = inputs
-        ctx.save_for_backward(input, weight)
+        _, winner = output
+        ctx.mark_non_differentiable(winner)
+        ctx.set_materialize_grads(False)
+        ctx.weight_shape = weight.shape
+        ctx.save_for_backward(input, weight, winner)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_winner):
+        if G is None:
+            return (None,) * 2
         if _alone(G):
             return _embedding_bag_max_backward(ctx, G)
-        input, weight = ctx.saved_tensors
+        input, weight, _ = ctx.saved_tensors
         weight, G = _wide(weight, G)
         picked = _unflatten(weight.index_select(0, input.flatten()), 0, input.shape)
         winner = picked.max(1).indices
@@ -296,5 +305,7 @@ def embedding_bag(
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, weight)
-    return _applied(function, input, weight)
+        result = forward(input, weight)
+        return result[0] if isinstance(result, tuple) else result
+    result = _applied(function, input, weight)
+    return result[0] if isinstance(result, tuple) else result

@@ -97,7 +97,8 @@ def _alone(*tensors):
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
     own = (torch.Tensor, torch.nn.Parameter)
-    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
 
 
 def _applied(function, *args):

@@ -69,7 +69,8 @@ def _alone(*tensors):
     batched = torch._C._functorch.is_legacy_batchedtensor
     plain = not torch._C._are_functorch_transforms_active()
     own = (torch.Tensor, torch.nn.Parameter)
-    return plain and all(x is None or (type(x) in own and not batched(x)) for x in tensors)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
 
 
 def _applied(function, *args):
@@ -82,17 +83,19 @@ def _applied(function, *args):
 def _max_pool1d_forward(input, kernel_size, stride):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return input.unfold(2, kernel_size, stride).max(3).values.to(dtype)
+    part = input.unfold(2, kernel_size, stride).max(3)
+    output = part.values.to(dtype)
+    winner = part.indices
+    return output, winner
 
 
 def _max_pool1d_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    kernel_size = ctx.kernel_size
+    _, winner = ctx.saved_tensors
     stride = ctx.stride
-    input, G = _wide(input, G)
-    winner = input.unfold(2, kernel_size, stride).max(3).indices
+    input_shape = ctx.input_shape
+    G = _wide(G)[0]
     added = winner + stride * _positions(G.shape[2], G)
-    grad_input = G.new_zeros(input.shape).scatter_add_(2, added, G)
+    grad_input = G.new_zeros(input_shape).scatter_add_(2, added, G)
     return grad_input, None, None
 
 
@@ -106,15 +109,21 @@ class _MaxPool1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, kernel_size, stride = inputs
+        _, winner = result
+        ctx.mark_non_differentiable(winner)
+        ctx.set_materialize_grads(False)
         ctx.kernel_size = kernel_size
         ctx.stride = stride
-        ctx.save_for_backward(input)
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(input, winner)
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_winner):
+        if G is None:
+            return (None,) * 3
         if _alone(G):
             return _max_pool1d_backward(ctx, G)
-        (input,) = ctx.saved_tensors
+        input, _ = ctx.saved_tensors
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = _wide(input, G)
@@ -158,5 +167,5 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _max_pool1d_forward(input, kernel_size, stride)
-    return _applied(_MaxPool1d, input, kernel_size, stride)
+        return _max_pool1d_forward(input, kernel_size, stride)[0]
+    return _applied(_MaxPool1d, input, kernel_size, stride)[0]

@@ -270,6 +270,13 @@ class Lets:
             self._shared[key] = name
         return atom(Access(name, formals))
 
+    def winner_of(self, let: Let) -> str | None:
+        """What the position of an extremum is called, if anything asked for it."""
+        if let.reduction.part != "values":
+            return None
+        key, _ = _shape(f"arg{let.kind}", let.binders, let.body, let.condition)
+        return self._shared.get(key)
+
     def apart(self) -> Lets:
         """The same definitions, to which others may be added."""
         made = copy(self)

@@ -193,7 +193,8 @@ def _backward(
     known = {say(name) for name in outputs_at_hand}
     outer = [name for name in float_outputs(border.op) if name in known]
     kept = [say(name) for name in statistics]
-    taken_in = [*floats, *outer, *kept, *map(say, cotangents.values())]
+    taken_in = [*floats, *outer, *(say(n) for n, v in statistics.items() if v.kind == "float")]
+    taken_in += map(say, cotangents.values())
     if products:
         lines, precision = in_precision(lines, taken_in, vectors=vectors_of(border.op))
     else:

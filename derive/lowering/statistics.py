@@ -1,7 +1,8 @@
 """What a forward computes and a backward reads: statistics of rows, and matrix products.
 
-A statistic (a mean, a norm, the logarithm of a sum) has fewer axes than what it is a reduction of,
-so that keeping it costs little memory and saves a pass over what is large. A contraction of two
+A statistic (a mean, a norm, the logarithm of a sum, the position of the largest) has fewer axes
+than what it is a reduction of, so that keeping it costs little memory and saves a pass over what is
+large. A contraction of two
 tensors takes more work than memory; a map of it is kept in its stead where that is all that the
 backward reads. None has a gradient of its own: where the backward is itself differentiated, it is
 computed again.
@@ -64,8 +65,10 @@ def offered(given: Given, scope: Scope) -> Offer:
     """The statistics, contractions and maps of these among what a forward has computed."""
     found, of = dict(scope.results), dict[str, frozenset[str]]()
     whole = {as_atom(given.lets[name].body) for name in given.op.outputs}
-    for s in scope.statements:
+    for s in list(scope.statements):
         let = given.lets.get(s.name)
+        if let is not None and (winner := given.lets.winner_of(let)) is not None:
+            found[winner] = scope.tensor(winner)
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
         kept, border = _is_kept(let), given.border
@@ -81,14 +84,14 @@ def offered(given: Given, scope: Scope) -> Offer:
 
 def _is_kept(let: Let) -> bool:
     """Whether to compute it again costs more than to keep it."""
-    if let.dtype != "float" or let.compared:
+    if let.dtype == "bool" or let.compared:
         return False
-    return _is_statistic(let) or _is_contraction(let)
+    return _is_statistic(let) or (let.dtype == "float" and _is_contraction(let))
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:
     """Whether the definition has as many axes as what is kept, and reads nothing else as large."""
-    if let.dtype != "float" or let.kind != "sum" or not sources:
+    if let.dtype == "bool" or let.kind != "sum" or not sources:
         return False
     return all(
         a.tensor in sources or len(free_indices(a)) < len(let.formals) for a in accesses(let.body)

@@ -4,9 +4,9 @@
     def rms_norm(x, weight, eps=1e-6): ...
 
 The function is read at the first call with new ranks, kinds of dtype, flags or whole numbers; what
-was made is kept. Where it cannot be read, it is called itself, after one warning that says why; so
-it is under torch.compile, which differentiates what it traces, and within a transform of
-torch.func that comes before the first plain call.
+was made is kept, and torch.compile and the transforms of torch.func run that. Where the function
+cannot be read, it is called itself, after one warning that says why; so it is under torch.compile
+and within a transform before the first plain call.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Known:
         for made in found:
             if all(numbers[n] == value for n, value in made.constants.items()):
                 return made
-        if torch._C._are_functorch_transforms_active():
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return None
         try:
             new = _read(function, bound)
@@ -188,11 +188,13 @@ def _run(
 
 
 def _traced(bound: inspect.BoundArguments) -> bool:
-    """Whether torch traces the call, or it is part of what is being read."""
+    """Whether torch traces the call without compiling, or it is part of what is being read."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    if torch.compiler.is_compiling() or _READING.get():
+    if torch.compiler.is_compiling():
+        return False
+    if _READING.get():
         return True
     return any(isinstance(t, FakeTensor) for t in bound.arguments.values())
 

@@ -26,7 +26,8 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     made = [code for s in forward[:-1] if "_alone(" not in (code := ast.unparse(s))]
     last = forward[-1]
     assert isinstance(last, ast.Return)
-    if not (made and made[-1].startswith(f"{ast.unparse(last.value)} = ")):
+    several = isinstance(last.value, ast.Tuple)
+    if not several and not (made and made[-1].startswith(f"{ast.unparse(last.value)} = ")):
         made.append(f"y = {ast.unparse(last.value)}")
     if "backward" not in defined:
         return made, None

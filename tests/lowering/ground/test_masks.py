@@ -42,10 +42,10 @@ def test_above_a_number(line):
     assert_right(HEAD + line)
 
 
-def test_a_mask_of_positions_or_of_bools_is_chosen_by():
-    for condition in ("i <= t", "m[i] and i > t"):
-        text = f"op f(x[i], m[i]: bool; t=2) -> y\ny[i] = where({condition} or m[i], x[i], 0)"
-        assert "_where(" not in derive.pipeline.source(made(text))
+@pytest.mark.parametrize(("condition", "slow"), [("i <= t", False), ("i > t or m[i]", True)])
+def test_the_branches_of_positions_are_foreseen_and_those_of_what_is_given_are_not(condition, slow):
+    text = f"op f(x[i], m[i]: bool; t=2) -> y, n\ny[i] = where({condition}, x[i], 0)\nn[i] = [m[i]]"
+    assert ("_where(" in derive.pipeline.source(made(text))) == slow
 
 
 @pytest.mark.parametrize("line", LEVELS)

@@ -42,14 +42,25 @@ UP = "op f(x[n,t]; size(u)=2*size(t)) -> y\ny[n,u] = sum[t]([u == 2*t]*x[n,t])"
 
 CODE = {
     MAX: (
-        ["y = x.unfold(2, kernel, stride).max(3).values"],
+        [
+            "part = x.unfold(2, kernel, stride).max(3)",
+            "y = part.values",
+            "winner = part.indices",
+        ],
         [
             "winner = x.unfold(2, kernel, stride).max(3).indices",
             "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
             "grad_x = G.new_zeros(x.shape).scatter_add(2, added, G)",
         ],
     ),
-    DILATED: (["y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3).values"], None),
+    DILATED: (
+        [
+            "part = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3)",
+            "y = part.values",
+            "winner = part.indices",
+        ],
+        None,
+    ),
     AVERAGE: (["y = torch.nn.functional.avg_pool2d(x, kernel, stride)"], None),
     BLOCKS: (["y = torch.nn.functional.avg_pool1d(x.square().mT, kernel).mT"], None),
     SPREAD: (["y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].mean(3)"], None),

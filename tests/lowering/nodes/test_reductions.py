@@ -10,7 +10,7 @@ from kit.lowered import assert_right
 from derive import load, parse, source
 
 FORMS = {
-    "y[i] = max[j](x[i,j])": ".max(1).values",
+    "y[i] = max[j](x[i,j])": ".max(1)",
     "y[j] = amin[i](x[i,j])": ".amin(0)",
     "y[i] = logsumexp[j](x[i,j])": "torch.logsumexp(x, 1)",
     "y[i] = prod[j](x[i,j])": ".prod(1)",

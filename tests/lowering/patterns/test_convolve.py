@@ -147,7 +147,7 @@ CODE = {
     ),
     MASKED: (
         [
-            "chosen = torch.where(m, x, 0)",
+            "chosen = _where(m, x, 0)",
             "y = torch.nn.functional.conv1d(chosen, w.unsqueeze(0), padding=1).squeeze(0)",
         ],
         None,

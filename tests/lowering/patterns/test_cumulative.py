@@ -33,8 +33,8 @@ CODE = {
     ),
     "op f(A[n,k,d]) -> y\ny[k] = sum[l,n,d | l<=k and d<2](A[n,l,d])": (None, None),
     "op f(A[n,k], m[k]: bool) -> y\ny[n,k] = sum[l | l<=k and m[l]](A[n,l]**2)": (
-        ["y = torch.where(m, A.square(), 0).cumsum(1)"],
-        ["grad_A = torch.where(m, 2 * A * G.flip(1).cumsum(1).flip(1), 0)"],
+        ["y = _where(m, A.square(), 0).cumsum(1)"],
+        ["grad_A = _where(m, 2 * A * G.flip(1).cumsum(1).flip(1), 0)"],
     ),
     "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l<=k](A[n,l])": (["y = A.logcumsumexp(1)"], None),
     "op f(A[k,n]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[l,n])": (

@@ -38,5 +38,6 @@ def test_the_gap_of_a_condition_is_at_least_0_where_it_holds():
 
 def test_a_maximum_over_windows_reads_a_view():
     text = "op f(x[n,u]; size(k)=3) -> y\ny[n,t] = max[k](x[n,t+k])"
-    assert_code(text, ["y = x.unfold(1, 3, 1).max(2).values"])
+    largest = ["part = x.unfold(1, 3, 1).max(2)", "y = part.values", "winner = part.indices"]
+    assert_code(text, largest)
     assert_right(text)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from kit.race.row import Row
-from kit.race.rows import elementwise, indexing, losses, normalizations, products, reductions
+from kit.race.rows import (
+    elementwise,
+    indexing,
+    losses,
+    normalizations,
+    products,
+    read,
+    reductions,
+)
 
-FAMILIES = (elementwise, reductions, normalizations, losses, products, indexing)
+FAMILIES = (elementwise, reductions, normalizations, losses, products, indexing, read)
 ROWS: tuple[Row, ...] = tuple(row for family in FAMILIES for row in family.ROWS)
 EXTRA: tuple[Row, ...] = losses.EXTRA
 """Of a size of their own, and long: run when they are asked for."""

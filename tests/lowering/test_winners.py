@@ -1,0 +1,30 @@
+"""The positions of the largest, kept by the forward for the first derivative."""
+
+from __future__ import annotations
+
+import pytest
+
+import derive
+
+torch = pytest.importorskip("torch")
+
+LARGEST = "op f(x[n,c,t], w[k]) -> y\ny[n,c,k] = w[k]*max[t](x[n,c,t]*x[n,c,0])"
+
+
+def test_the_backward_looks_for_no_winner_again():
+    source = derive.source(derive.parse("op f(x[n,t]) -> y\ny[n] = max[t](sin(x[n,t]))"))
+    first = source.partition("def _f_backward(")[2].partition("\n\n\n")[0]
+    assert "winner" in first
+    assert ".max(" not in first
+
+
+def test_winners_are_kept_in_their_own_dtype_and_have_no_gradient():
+    f = derive.load(derive.parse(LARGEST))
+    x = torch.randn(2, 3, 5, dtype=torch.float16, requires_grad=True)
+    w = torch.randn(4, dtype=torch.float16, requires_grad=True)
+    found = torch.autograd.grad(f(x, w).sum(), (x, w))
+    y = w * (x * x[..., :1]).max(2, keepdim=True).values
+    for one, other in zip(found, torch.autograd.grad(y.sum(), (x, w)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
+    x, w = x.detach().double().requires_grad_(), w.detach().double().requires_grad_()
+    assert torch.autograd.gradgradcheck(f, (x, w))
