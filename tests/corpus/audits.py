@@ -103,6 +103,7 @@ AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
         (r(2, 3, 4), ints(3, 2, 1, 4), ints(2, 2, 1, 4).bool()),
         None,
     ),
+    "kornia.geometry.epipolar.essential._NullSpaceBasis": ("other", (r(2, 6, 9),), None),
     # torch-geometric
     "torch_geometric.utils.cross_entropy.SparseCrossEntropy": (
         "wrong",

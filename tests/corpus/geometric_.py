@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from functions import add, ints, positive, r
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.nn import (
     DenseGCNConv,
     DenseSAGEConv,
@@ -62,11 +62,8 @@ pyg(DenseSAGEConv(4, 6), r(2, 5, 4), r(2, 5, 5))
 # -------------------------------------------------------------------- messages
 
 
-def gcn_message(x_j: Tensor, edge_weight: Tensor) -> Tensor:
-    return GCNConv(4, 6).message(x_j, edge_weight)
-
-
-pyg(gcn_message, r(8, 4), r(8))
+add("pyg.GCNConv.message", GCNConv(4, 6).message, r(8, 4), r(8))
+add("pyg.SAGEConv.message", SAGEConv(4, 6).message, r(8, 4))
 add("pyg.scatter_sum", lambda x, i: scatter(x, i, dim=0, dim_size=5), r(8, 4), ints(5, 8))
 add("pyg.scatter_mean", lambda x, i: scatter(x, i, 0, 5, "mean"), r(8, 4), ints(5, 8))
 add("pyg.scatter_max", lambda x, i: scatter(x, i, 0, 5, "max"), r(8, 4), ints(5, 8))

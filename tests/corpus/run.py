@@ -101,16 +101,16 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 def totals(rows: Sequence[dict[str, Any]]) -> str:
     """The table in a paragraph."""
-    counts = {stage: sum(row[stage] for row in rows) for stage in STAGES}
-    found = [f"{counts[stage]} {stage}" for stage in STAGES]
+    found = [f"{sum(row[stage] for row in rows)} {stage}" for stage in STAGES]
     right = [row for row in rows if row["right"]]
-    if not right:
-        return f"{len(rows)} functions: {', '.join(found)}"
-    return (
-        f"{len(rows)} functions: {', '.join(found)} ({100 * len(right) / len(rows):.1f} %), "
-        f"{sum(row['wrong'] for row in rows)} WRONG; of those that are right, at the median "
-        f"{median(r['lines'] for r in right):g} lines, {median(r['seconds'] for r in right):.2f} s"
+    told = (
+        f"{len(rows)} functions: {', '.join(found)} ({len(right) / max(1, len(rows)):.1%}), "
+        f"{sum(row['wrong'] for row in rows)} WRONG"
     )
+    if not right:
+        return told
+    lines, seconds = (median(row[column] for row in right) for column in ("lines", "seconds"))
+    return f"{told}; of those that are right, at the median {lines:g} lines, {seconds:.2f} s"
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
