@@ -142,7 +142,7 @@ def main() -> None:
     printed(rows)
     if given.write:
         known = specs() | {row["function"]: row["text"] for row in rows}
-        texts = ((name, known.get(name)) for name in CORPUS)
+        texts = ((name, known.get(name)) for name in {**CORPUS, **known})
         SPECS.write_text("".join(f"## {name}\n{text}\n" for name, text in texts if text))
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
