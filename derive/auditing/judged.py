@@ -274,6 +274,11 @@ class _Audit:
     def _unexplained(self, n: int) -> str:
         import torch
 
+        if not any(bool(made.right[n].any()) for made in self.outcomes):
+            return (
+                "it is 0 everywhere, as forward does not change with it or only jumps, and backward"
+                " gives another (a straight-through estimator does so on purpose)"
+            )
         for made in self.outcomes:
             if n not in self._wrong(made):
                 continue

@@ -164,3 +164,17 @@ def test_a_mistake_in_such_a_function_is_found():
     assert not derive.audit(Wrong, torch.randn(3, 4), torch.rand(3, 4) < 0.3).right
     example = torch.randn(2, 4), PLACES, PLACES
     assert not derive.audit(Reorder, *example).right
+
+
+def test_a_straight_through_estimator_is_told_from_other_mistakes():
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.clone()
+
+    (row,) = derive.audit(Rounded, torch.randn(3, 4)).rows
+    assert not row.right and "straight-through" in row.wrong
