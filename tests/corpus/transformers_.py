@@ -53,6 +53,9 @@ from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward, rwkv_linear_
 from transformers.models.siglip.modeling_siglip import SiglipAttention
 from transformers.models.swin.modeling_swin import window_partition, window_reverse
 from transformers.models.t5.modeling_t5 import T5DenseGatedActDense, T5LayerNorm
+from transformers.utils import logging
+
+logging.set_verbosity_error()
 
 LLAMA = LlamaConfig(
     hidden_size=8, intermediate_size=10, num_attention_heads=4, num_key_value_heads=2, head_dim=6
