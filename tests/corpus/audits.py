@@ -177,6 +177,7 @@ def main() -> None:
         Table("Function", "judgement", "expected", "reason"),
         Counter(),
     )
+    console.width = max(console.width, 160)
     for name, expected, judgement, reason, report in rows(given.only):
         counts[judgement, expected] += 1
         table.add_row(*map(escape, (name, judgement, expected, " ".join(reason.split()))))

@@ -121,10 +121,12 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def printed(rows: Sequence[dict[str, Any]]) -> None:
+    console = Console()
+    console.width = max(console.width, 160)
     table = Table(*COLUMNS)
+    table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*map(escape, cells(row)))
-    console = Console()
     console.print(table)
     console.print(totals(rows), highlight=False)
 
