@@ -9,6 +9,7 @@ from typing import Any
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, near, outcome, right_gradients, slope
 from derive.auditing.points import Point, broadcasts, edges, flags, is_float, is_tensor, layouts
+from derive.errors import DeriveError
 
 _FAR = 1e-3
 
@@ -227,6 +228,8 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
             for o, g in zip(run(call), given, strict=False)
             if g is not None and is_tensor(o) and o.requires_grad
         ]
+        if not pairs:
+            raise DeriveError("autograd sees nothing of it")
         first = torch.autograd.grad(
             [o for o, _ in pairs],
             list(leaves.values()),

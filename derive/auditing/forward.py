@@ -98,19 +98,20 @@ class Subject:
             torch.manual_seed(0)
             if self.reference is not None:
                 return tensors_of(self.reference(*args))
-            return self._own(args)
+            return self._cast_back(self._own(self._cast(args)))
 
     def traced(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """As `plain`, by nothing but the operations of the forward, as a tracer wants it."""
         return self._own(args) if self.reference is None else tensors_of(self.reference(*args))
 
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of the person's forward."""
+        """The outputs of the person's forward, which may write into copies of its arguments."""
         import torch
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self._cast_back(self._own(self._cast(args)))
+            copies = [a.clone() if _is_float(a) else a for a in args]
+            return self._cast_back(self._own(self._cast(copies)))
 
     def _cast(self, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments in the one dtype that is taken."""

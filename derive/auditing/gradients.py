@@ -87,7 +87,24 @@ def cotangents_of(
 def right_gradients(
     subject: Subject, args: Sequence[Any], cotangents: Sequence[Any], copied: bool = True
 ) -> dict[int, Any]:
-    """autograd's through the forward; differences where the forward is opaque to autograd."""
+    """autograd's through the forward; differences where the forward is opaque to autograd.
+
+    It is so where it writes over what autograd needs, which a Function may.
+    """
+    try:
+        return _by_autograd(subject, args, cotangents, copied)
+    except RuntimeError as error:
+        if not any(said in str(error) for said in _OVERWRITES):
+            raise
+        return differences(subject, args, cotangents)
+
+
+_OVERWRITES = ("modified by an inplace operation", "don't support automatic differentiation")
+
+
+def _by_autograd(
+    subject: Subject, args: Sequence[Any], cotangents: Sequence[Any], copied: bool
+) -> dict[int, Any]:
     import torch
 
     leaves = leaves_of(args)
@@ -210,7 +227,6 @@ def outcome(
 
 
 def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: bool) -> None:
-    import torch
 
     leaves = leaves_of(made.args, wanted)
     before = {n: a.clone() for n, a in enumerate(made.args) if is_float(a)}
@@ -224,14 +240,7 @@ def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: 
         made.given = {n: None for n in leaves}
         return
     given = [_as_given(g) for _, g in pairs]
-    found = torch.autograd.grad(
-        [o for o, _ in pairs],
-        list(leaves.values()),
-        given,
-        allow_unused=True,
-        retain_graph=True,
-    )
-    made.given = dict(zip(leaves, found, strict=True))
+    made.given = _asked(leaves, [o for o, _ in pairs], given)
     changed = []
     names = subject.cotangents(len(made.cotangents))
     numbers = [n for n, g in enumerate(made.cotangents) if g is not None]
@@ -248,17 +257,41 @@ def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: 
         made.changed = _again(subject, made, outputs, pairs[0][0].grad_fn)
 
 
+def _asked(
+    leaves: Mapping[int, Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+) -> dict[int, Any]:
+    """The gradients by the engine, which some Functions let be called by backward() alone."""
+    import torch
+
+    try:
+        found = torch.autograd.grad(
+            outputs, list(leaves.values()), cotangents, allow_unused=True, retain_graph=True
+        )
+        return dict(zip(leaves, found, strict=True))
+    except RuntimeError as error:
+        if ".grad()" not in str(error):
+            raise
+    torch.autograd.backward(outputs, cotangents, retain_graph=True)
+    return {n: leaf.grad for n, leaf in leaves.items()}
+
+
 def _again(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> tuple[str, ...]:
     """Calls backward itself once more: what it returns, and whether that is the same."""
     returned = _returned(subject, made, outputs, node)
     if isinstance(returned, str):
+        if "through the graph a second time" in returned:
+            # It holds a graph of its own, which torch lets be run once.
+            return ()
         return (f"a second call of backward on what was saved fails: {returned}",)
     made.raw = returned
     for n, first in made.given.items():
         if returned is None or first is None or n >= len(returned):
             continue
         again = returned[n]
-        if is_tensor(again) and again.shape == first.shape and not near(again, first, 1e-3):
+        if not is_tensor(again) or again.shape != first.shape:
+            continue
+        # The engine gives a gradient the dtype of its input.
+        if not near(again.to(first.dtype), first, 1e-3):
             names = subject.names(len(made.args))
             return (
                 f"a second call of backward gives another gradient of {names[n]}: it changes what "

@@ -22,7 +22,7 @@ from derive.auditing.gradients import (
 )
 from derive.auditing.model import Model
 from derive.auditing.operation import model_of, torch_function
-from derive.auditing.points import Classes, by_size, classes, is_float, is_tensor, resized
+from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
 from derive.auditing.report import Report, Row
 from derive.auditing.smallest import counterexample
 from derive.errors import DeriveError
@@ -147,8 +147,11 @@ def _points(
 
 
 def _classes(args: Sequence[Any], model: Model | None) -> Iterator[Classes]:
-    """How axes hang together: by the letters of the operation, else by their sizes."""
-    if model is not None:
+    """How axes hang together: by the letters of the operation, else by their sizes.
+
+    What a permutation orders has its size, of which the operation does not know.
+    """
+    if model is not None and not any(inverses(args)):
         letters = model.axis_class(args)
         if letters:
 
@@ -271,6 +274,11 @@ class _Audit:
     def _unexplained(self, n: int) -> str:
         import torch
 
+        if not any(bool(made.right[n].any()) for made in self.outcomes):
+            return (
+                "it is 0 everywhere, as forward does not change with it or only jumps, and backward"
+                " gives another (a straight-through estimator does so on purpose)"
+            )
         for made in self.outcomes:
             if n not in self._wrong(made):
                 continue

@@ -2,13 +2,15 @@
 
 An axis is resized with all the axes of its class: those of one letter where the operation is
 known, those of one size where it is not. New values are old ones, moved a little, so that they
-stay in the domain; an integer stays an index that is in bounds.
+stay in the domain; an integer stays an index that is in bounds, and two permutations of which one
+undoes the other stay so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 Classes = Callable[[int, int, int], Hashable]
@@ -90,7 +92,30 @@ def resized(
             if bool((taken == 0).all()):
                 taken = torch.randn(count, generator=random, dtype=torch.float64)
         made.append(taken.reshape(shape).to(arg.device))
+    for n, m, axis in inverses(args):
+        order = torch.rand(made[n].shape, generator=random).argsort(axis)
+        made[n] = order.to(made[n])
+        made[m] = order.argsort(axis).to(made[m])
     return tuple(made)
+
+
+def inverses(args: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
+    """Pairs of integer arguments, each of which orders along an axis what the other disorders."""
+    whole = [n for n, a in enumerate(args) if is_tensor(a) and a.ndim and not _has_fraction(a)]
+    for n, m in combinations(whole, 2):
+        a, b = args[n].long(), args[m].long()
+        if a.shape != b.shape or bool((a == b).all()):
+            continue
+        for axis, size in enumerate(a.shape):
+            places = [size if k == axis else 1 for k in range(a.ndim)]
+            if bool((a.sort(axis).values == a.new_tensor(range(size)).reshape(places)).all()):
+                if bool((a.argsort(axis) == b).all()):
+                    yield n, m, axis
+                    break
+
+
+def _has_fraction(tensor: Any) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex() or "bool" in str(tensor.dtype)
 
 
 def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:

@@ -12,7 +12,7 @@ from derive.cost.amount import covers, size_of
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.module.arguments import Check, in_turn, refused, steps
 from derive.module.at_hand import Scheduled
-from derive.module.bodies import names_of, unpacked_call
+from derive.module.bodies import name_of_all, names_of, one_by_one, unpacked_call
 from derive.module.document import Doc
 from derive.module.driver import Driver
 from derive.module.naming import Coded, with_own_meanings
@@ -188,11 +188,15 @@ def _class(op: Operation, v: BlockedVariant) -> _Class:
         name=name,
         signature=indented(called("def forward(", [*given, *more], "):", 4), 4),
         call=indented(call, 8),
-        outcome="result" if "output" in driver.plan.operation.outputs else "output",
+        outcome=_outcome(driver),
         setup=indented(_setup(driver), 8),
         backward_signature=indented(called("def backward(", ["ctx", *cotangents], "):", 4), 4),
         backward=indented(_backward(driver), 8),
     )
+
+
+def _outcome(driver: Driver) -> str:
+    return name_of_all({*driver.inputs, *driver.parameters, *driver.plan.operation.outputs})
 
 
 def _setup(driver: Driver) -> list[str]:
@@ -201,10 +205,10 @@ def _setup(driver: Driver) -> list[str]:
     saved, parameters = driver.saved()
     parameters = driver.parameters if driver.is_formed else parameters
     read = {*saved, *parameters, *driver.floats, "block", "formed"}
-    lines = unpacked([n if n in read else "_" for n in given], "inputs", 8)
-    if len(lines) > 1:
-        lines = [f"{n} = inputs[{at}]" for at, n in enumerate(given) if n in read]
-    outcome = "result" if "output" in op.outputs else "output"
+    wanted = [n if n in read else "_" for n in given]
+    lines = unpacked(wanted, "inputs", 8)
+    lines = one_by_one(wanted, "inputs") if len(lines) > 1 else lines
+    outcome = _outcome(driver)
     silent = [o for o, c in driver.whole.cotangents if c is None]
     if len(op.outputs) == 1:
         lines += [f"{n} = {outcome}" for n in op.outputs if n in (*saved, *silent)]

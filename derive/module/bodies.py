@@ -201,7 +201,7 @@ def _class(op: Operation, variant: Variant) -> _Class:
         name=name,
         signature=indented(called("def forward(", arguments(op), "):", 4), 4),
         call=indented(called(f"return {forward}(", arguments(op), ")", 8), 8),
-        outcome=outcome_of(program),
+        outcome=outcome_of(op, program),
         setup=indented(_setup(op, program), 8),
         backward_signature=indented(backward, 4),
         backward=indented(_backward(op, variant), 8),
@@ -225,9 +225,14 @@ def returned(values: Sequence[str], indent: int) -> list[str]:
     return [whole] if len(whole) + indent <= COLUMNS else called("return (", values, ")", indent)
 
 
-def outcome_of(program: Program) -> str:
-    """What setup_context calls the outputs all together: no output has the name."""
-    return "result" if "output" in (*program.outputs, *program.statistics) else "output"
+def outcome_of(op: Operation, program: Program) -> str:
+    """What setup_context calls the outputs all together."""
+    return name_of_all({*arguments(op), *program.outputs, *program.statistics})
+
+
+def name_of_all(taken: set[str]) -> str:
+    """A name for all outputs together; those that begin with _ are nobody's."""
+    return next(name for name in ("output", "result", "_output") if name not in taken)
 
 
 def may_be_none(program: Program) -> bool:
@@ -248,9 +253,9 @@ def _setup(op: Operation, program: Program) -> list[str]:
     lines = unpacked(arguments(op), read, "inputs")
     wanted = {*saved, *silent}
     if len(results) > 1:
-        lines += unpacked(results, wanted, outcome_of(program))
+        lines += unpacked(results, wanted, outcome_of(op, program))
     elif wanted.intersection(program.outputs):
-        lines.append(f"{program.outputs[0]} = {outcome_of(program)}")
+        lines.append(f"{program.outputs[0]} = {outcome_of(op, program)}")
     if silent:
         lines += called("ctx.mark_non_differentiable(", silent, ")", 8)
     if may_be_none(program):
@@ -284,9 +289,15 @@ def _entries(op: Operation, program: Program) -> list[str]:
 
 def unpacked(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
     """The names that are wanted, from a tuple; ``_`` stands for one that is not."""
-    found = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name in wanted]
+    found = one_by_one([name if name in wanted else "_" for name in names], source)
     whole = _unpack([name if name in wanted else "_" for name in names], source)
     return [whole] if found and len(whole) + 8 <= COLUMNS else found
+
+
+def one_by_one(names: Sequence[str], source: str) -> list[str]:
+    """A line for each name; that which is the tuple's own comes last."""
+    lines = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
+    return sorted(lines, key=lambda line: line.startswith(f"{source} = "))
 
 
 def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:

@@ -65,7 +65,7 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     read = {name for line in tangent.lines for name in names_in(line.code)}
     read |= _read_before(op, tangent)
     given = [n for n in (*arguments(op), *program.outputs, *tangent.given.values()) if n in read]
-    outcome = outcome_of(program)
+    outcome = outcome_of(op, program)
     every = ["ctx", *(tangent.given.get(n, f"_{n}") for n in arguments(op))]
     return (
         Dual(
@@ -137,9 +137,9 @@ def _setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) ->
     lines = unpacked(arguments(op), {*tensors, *new}, "inputs")
     results = (*program.outputs, *program.statistics)
     if len(results) > 1:
-        lines += unpacked(results, set(outputs), outcome_of(program))
+        lines += unpacked(results, set(outputs), outcome_of(op, program))
     elif outputs:
-        lines.append(f"{outputs[0]} = {outcome_of(program)}")
+        lines.append(f"{outputs[0]} = {outcome_of(op, program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
     if may_be_none(program):
         # A tangent that is not there is zeros.

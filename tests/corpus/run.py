@@ -1,27 +1,45 @@
 """PyTorch functions read into specs, as a table.
 
-python tests/corpus/run.py                  # right or not, lines, seconds, why not
-python tests/corpus/run.py --only '*loss'
-python tests/corpus/run.py --out FOLDER     # the table as JSON too
+python tests/corpus/run.py                  # torch's functions and those of installed packages
+python tests/corpus/run.py --only 'timm.*'
+python tests/corpus/run.py --out FOLDER     # the table as corpus.md and as corpus.json too
 python tests/corpus/run.py --write          # the specs to tests/corpus/specs.txt
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from functions import CORPUS
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from derive import DeriveError
+from derive.tracing import checked
 from derive.tracing.read import reading
+from derive.tracing.reader import Reader
 
 SPECS = Path(__file__).with_name("specs.txt")
 """The specs of all functions that are read."""
+
+PACKAGES = ("transformers", "timm", "torchvision", "kornia", "geometric", "segmentation")
+"""Each has a file of its functions."""
+
+STAGES = ("traced", "read", "derived", "right")
+"""torch's graph is recorded, a spec is made of it, it is differentiated, it is the function."""
+
+COLUMNS = ("function", *STAGES, "lines", "seconds", "reason")
 
 
 def specs() -> dict[str, str]:
@@ -30,19 +48,87 @@ def specs() -> dict[str, str]:
     return {name: text[:-1] for name, _, text in (e.partition("\n") for e in entries)}
 
 
+def add_packages() -> Iterator[str]:
+    """Adds the functions of each package; says which of them is not installed."""
+    for package in PACKAGES:
+        try:
+            importlib.import_module(f"{package}_")
+        except ModuleNotFoundError as error:
+            yield f"without {package}_.py, as there is no {error.name}: pip install '.[corpus]'"
+
+
+def stages(error: BaseException) -> int:
+    """How many of the stages came before an error."""
+    ran = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+    if checked._held.__code__ in ran:
+        return 3
+    if checked.check.__code__ in ran:
+        return 2
+    return int(Reader.read.__code__ in ran or "what was read:" in str(error))
+
+
 def entry(name: str) -> dict[str, Any]:
     """What came of one function."""
     function, example = CORPUS[name]
     start = time.perf_counter()
-    found: dict[str, Any] = {"name": name, "right": False, "lines": 0, "reason": ""}
+    reason, text, reached, wrong = "", "", len(STAGES), False
     try:
-        made = reading(function, *example(), comments=False)
-        found |= {"right": True, "lines": len(made.text.splitlines()), "text": made.text}
-    except DeriveError as error:
-        found["reason"] = str(error)
+        text = reading(function, *example(), comments=False).text
     except Exception as error:
-        found["reason"] = f"crash: {type(error).__name__}: {error}"
-    return {**found, "seconds": round(time.perf_counter() - start, 2)}
+        reached = stages(error)
+        crash = "" if isinstance(error, DeriveError) else f"crash: {type(error).__name__}: "
+        reason = f"{crash}{error}"
+        wrong = reached == 3 and reason.startswith(("what was read differs", "the reading fails"))
+    return {
+        "function": name,
+        **{stage: n < reached for n, stage in enumerate(STAGES)},
+        "lines": len(text.splitlines()),
+        "seconds": round(time.perf_counter() - start, 2),
+        "reason": reason,
+        "wrong": wrong,
+        "text": text,
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row as the table has it."""
+    marks = ["yes" if row[stage] else "" for stage in STAGES]
+    if row["wrong"]:
+        marks[-1] = "WRONG"
+    reason = " ".join(row["reason"].partition("\n")[0].split())
+    return [row["function"], *marks, str(row["lines"] or ""), f"{row['seconds']:.2f}", reason]
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> str:
+    """The table in a paragraph."""
+    found = [f"{sum(row[stage] for row in rows)} {stage}" for stage in STAGES]
+    right = [row for row in rows if row["right"]]
+    told = (
+        f"{len(rows)} functions: {', '.join(found)} ({len(right) / max(1, len(rows)):.1%}), "
+        f"{sum(row['wrong'] for row in rows)} WRONG"
+    )
+    if not right:
+        return told
+    lines, seconds = (median(row[column] for row in right) for column in ("lines", "seconds"))
+    return f"{told}; of those that are right, at the median {lines:g} lines, {seconds:.2f} s"
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The table and its totals."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS)]
+    lines += [[c.replace("|", "\\|") for c in cells(row)] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{totals(rows)}\n"
+
+
+def printed(rows: Sequence[dict[str, Any]]) -> None:
+    console = Console()
+    console.width = max(console.width, 160)
+    table = Table(*COLUMNS)
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*map(escape, cells(row)))
+    console.print(table)
+    console.print(totals(rows), highlight=False)
 
 
 def main() -> None:
@@ -51,16 +137,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for missing in add_packages():
+        print(missing)
     rows = [entry(name) for name in CORPUS if fnmatchcase(name, given.only)]
-    for row in rows:
-        mark = "right" if row["right"] else "     "
-        print(f"{mark} {row['name']:24} {row['lines']:3} {row['seconds']:5} {row['reason'][:400]}")
-    print(f"{sum(r['right'] for r in rows)} of {len(rows)} right")
+    printed(rows)
     if given.write:
-        SPECS.write_text("".join(f"## {r['name']}\n{r['text']}\n" for r in rows if r["right"]))
+        known = specs() | {row["function"]: row["text"] for row in rows}
+        texts = ((name, known.get(name)) for name in {**CORPUS, **known})
+        SPECS.write_text("".join(f"## {name}\n{text}\n" for name, text in texts if text))
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "corpus.json").write_text(json.dumps(rows, indent=1))
+        (given.out / "corpus.md").write_text(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -125,3 +125,14 @@ def test_outputs_and_gradients_by_the_names_that_were_given():
     assert list(gradients) == ["math", "max"]
     torch.testing.assert_close(gradients["math"], G * x.sum(0))
     torch.testing.assert_close(gradients["max"], G * w)
+
+
+@pytest.mark.parametrize("name", ["output", "inputs", "result"])
+def test_an_input_of_a_name_that_setup_context_has(name):
+    more = [f"a_tensor_with_a_long_name_{n}" for n in range(4)]
+    given = ", ".join(f"{n}[i]" for n in (name, *more, "silent"))
+    op = parse(
+        f"op f({given}) -> y, z\ns = sum[i](abs({name}[i]))\n"
+        f"y[i] = exp({'*'.join(f'{n}[i]' for n in (name, *more))})*s + silent[i]\nz = s**2"
+    )
+    verify_source(op, source(op))

@@ -1,0 +1,180 @@
+"""Right Functions whose forwards are not plain torch code of any inputs."""
+
+import pytest
+import torch
+
+import derive
+
+PLACES = torch.tensor([[3, 0, 1, 2], [1, 3, 2, 0]])
+
+
+class MaskedSoftmax(torch.autograd.Function):
+    """Writes over what autograd would need."""
+
+    @staticmethod
+    def forward(ctx, x, mask):
+        y = torch.softmax(x, -1)
+        y.masked_fill_(mask, 0)
+        ctx.save_for_backward(x, mask)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, mask = ctx.saved_tensors
+        y, g = torch.softmax(x, -1), g.masked_fill(mask, 0)
+        return y * (g - (g * y).sum(-1, keepdim=True)), None
+
+
+class Reciprocal(torch.autograd.Function):
+    """Writes into a tensor by out=."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.reciprocal(x, out=torch.empty_like(x))
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return -g / x**2
+
+
+class Single(torch.autograd.Function):
+    """Takes float32 alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32")
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos()
+
+
+class Reorder(torch.autograd.Function):
+    """Is given the inverse of an order beside it."""
+
+    @staticmethod
+    def forward(ctx, x, order, undone):
+        ctx.save_for_backward(undone)
+        return x.gather(-1, order)
+
+    @staticmethod
+    def backward(ctx, g):
+        (undone,) = ctx.saved_tensors
+        return g.gather(-1, undone), None, None
+
+
+class OwnGraph(torch.autograd.Function):
+    """Holds a graph, which runs once."""
+
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            held = x.detach().requires_grad_()
+            y = held.sin() * held
+        ctx.save_for_backward(held, y)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        held, y = ctx.saved_tensors
+        return torch.autograd.grad(y, held, g)[0]
+
+
+class ByBackward(torch.autograd.Function):
+    """Refuses torch.autograd.grad, as reentrant checkpoints do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError("incompatible with .grad()")
+        (x,) = ctx.saved_tensors
+        return g * x.cos()
+
+
+class Wide(torch.autograd.Function):
+    """Computes in float32 whatever it is given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.float() / 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / 3
+
+
+@pytest.mark.parametrize(
+    ("function", "example"),
+    [
+        (MaskedSoftmax, (torch.randn(3, 4), torch.rand(3, 4) < 0.3)),
+        (Reciprocal, (torch.rand(3, 4) + 0.5,)),
+        (Single, (torch.randn(3, 4),)),
+        (Reorder, (torch.randn(2, 4), PLACES, PLACES.argsort(-1))),
+        (OwnGraph, (torch.randn(3, 4),)),
+        (ByBackward, (torch.randn(3, 4),)),
+        (Wide, (torch.randn(3, 4),)),
+    ],
+    ids=lambda x: x.__name__ if isinstance(x, type) else "",
+)
+def test_it_is_right(function, example):
+    report = derive.audit(function, *example)
+    assert report.right, str(report)
+
+
+class InPlace(torch.autograd.Function):
+    """Changes its input where autograd does not see it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.numpy()[...] = x.exp().numpy()
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y
+
+
+def test_a_reference_is_held_against_the_inputs_as_they_were():
+    assert derive.audit(InPlace, torch.randn(3, 4), reference=torch.exp).right
+
+
+def test_a_mistake_in_such_a_function_is_found():
+    class Wrong(MaskedSoftmax):
+        @staticmethod
+        def backward(ctx, g):
+            x, _ = ctx.saved_tensors
+            y = torch.softmax(x, -1)
+            return y * (g - (g * y).sum(-1, keepdim=True)), None
+
+    assert not derive.audit(Wrong, torch.randn(3, 4), torch.rand(3, 4) < 0.3).right
+    example = torch.randn(2, 4), PLACES, PLACES
+    assert not derive.audit(Reorder, *example).right
+
+
+def test_a_straight_through_estimator_is_told_from_other_mistakes():
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g.clone()
+
+    (row,) = derive.audit(Rounded, torch.randn(3, 4)).rows
+    assert not row.right and "straight-through" in row.wrong

@@ -1,0 +1,192 @@
+"""Hand-written autograd.Functions of installed packages, audited, as a table.
+
+python tests/corpus/audits.py
+python tests/corpus/audits.py --only '*Swish*' --full   # the whole reports
+
+What is expected was found by hand: ``right``, ``wrong``, or ``other`` where the backward is another
+function's on purpose, such as a straight-through estimator's, which an audit cannot tell from a
+mistake.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import Any
+
+import torch
+import torchvision_schemas  # noqa: F401
+from functions import ints, positive, r
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import derive
+
+ORDER = torch.stack([torch.randperm(5, generator=torch.Generator().manual_seed(n)) for n in (0, 1)])
+UNDONE = ORDER.argsort(-1)
+
+EDGES = torch.tensor([[0, 0, 1, 2, 3], [1, 2, 0, 1, 2]])
+"""None of them twice."""
+
+
+def mul(x: Any, y: Any) -> Any:
+    return x * y
+
+
+def cube(x: Any) -> Any:
+    return x**3, 3 * x**2
+
+
+def unsorted(x: Any, dim: int) -> Any:
+    """What NumpySort computes: it makes the order, and returns x as it is."""
+    order = x.argsort(dim)
+    return x * 1, order, order.argsort(dim)
+
+
+def take(x: Any, order: Any, undone: Any, dim: int) -> Any:
+    return torch.take_along_dim(x, order, dim)
+
+
+AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
+    # transformers
+    "transformers.models.bloom.modeling_bloom.GeLUFunction": ("right", (r(3, 5),), None),
+    "transformers.models.recurrent_gemma.modeling_recurrent_gemma.SqrtBoundDerivative": (
+        "right",
+        (positive(3, 5),),
+        None,
+    ),
+    "transformers.models.sew_d.modeling_sew_d.XSoftmax": (
+        "right",
+        (r(2, 3, 5), ints(2, 2, 3, 5), -1),
+        None,
+    ),
+    "transformers.models.yoso.modeling_yoso.YosoCumulation": (
+        "other",
+        (
+            *(torch.ones(2, 3), torch.ones(2, 5)),
+            *(torch.nn.functional.normalize(r(2, n, 4), dim=-1) for n in (3, 5)),
+            *(r(2, 5, 6), {"hash_code_len": 3}),
+        ),
+        None,
+    ),
+    "transformers.models.ibert.quant_modules.floor_ste": ("other", (r(3, 5),), None),
+    "transformers.models.ibert.quant_modules.round_ste": ("other", (r(3, 5),), None),
+    "transformers.models.ibert.quant_modules.SymmetricQuantFunction": (
+        "other",
+        (r(3, 5), 8, False, torch.tensor([0.1])),
+        None,
+    ),
+    "transformers.models.phimoe.modeling_phimoe.PhimoeMultiplier": (
+        "other",
+        (r(3, 4), r(3, 1), ints(4, 3, 1), r(3, 4).softmax(-1), torch.ones(3, 1)),
+        None,
+    ),
+    "transformers.models.reformer.modeling_reformer.ReverseSort": (
+        "right",
+        (r(2, 2, 5, 3), r(2, 2, 5), ORDER.repeat(2, 1, 1), UNDONE.repeat(2, 1, 1)),
+        None,
+    ),
+    "transformers.loss.loss_lsd._InputOnlyGrad": ("right", (r(3, 5), torch.sin), None),
+    # timm
+    **{
+        f"timm.layers.activations_me.{name}AutoFn": ("right", (4 * r(3, 5),), None)
+        for name in ("Swish", "Mish", "HardSigmoid", "HardSwish", "HardMish")
+    },
+    # kornia
+    "kornia.losses.focal._TargetLogSoftmax": (
+        "right",
+        (r(2, 3, 4), ints(3, 2, 1, 4), ints(2, 2, 1, 4).bool()),
+        None,
+    ),
+    "kornia.geometry.epipolar.essential._NullSpaceBasis": ("other", (r(2, 6, 9),), None),
+    # torch-geometric
+    "torch_geometric.utils.cross_entropy.SparseCrossEntropy": (
+        "wrong",
+        (r(4, 3), EDGES, None),
+        None,
+    ),
+    # torch
+    "torch.nn.modules._functions.CrossMapLRN2d": ("wrong", (r(2, 7, 3, 4), 3), None),
+    "torch.autograd._functions.tensor.Resize": ("right", (r(3, 4), (4, 3)), None),
+    "torch.ao.quantization.fx._decomposed.FakeQuantPerChannel": (
+        "other",
+        (r(3, 4), positive(3), ints(2, 3).int(), 0, -8, 7),
+        None,
+    ),
+    "torch._export.db.examples.autograd_function.MyAutogradFunction": ("wrong", (r(3, 4),), None),
+    "torch.utils.checkpoint.CheckpointFunction": ("right", (torch.sin, False, r(3, 4)), None),
+    **{
+        f"torch.testing._internal.autograd_function_db.{name}": found
+        for name, found in {
+            "NumpyCube": ("right", (r(3, 4),), cube),
+            "CubeGenVmap": ("wrong", (r(3, 4),), None),
+            "NumpyMul": ("right", (r(3, 4), r(3, 4)), mul),
+            "MulGenVmap": ("right", (r(3, 4), r(3, 4)), None),
+            "NumpyExp_": ("right", (r(3, 4),), torch.exp),
+            "NumpySort": ("wrong", (r(3, 5), 1), unsorted),
+            "NumpyTake": ("right", (r(2, 5), ORDER, UNDONE, 1), take),
+            "SortGenVmap": ("right", (r(3, 5), 1), None),
+            "TakeGenVmap": ("right", (r(2, 5), ORDER, UNDONE, 1), None),
+            "Select": ("right", (r(3, 5), 2), None),
+            "SelectGenVmap": ("right", (r(3, 5), 2), None),
+            "ScaleGradGenVmap": ("wrong", (r(3, 5),), None),
+            "ZeroGradientsGenVmap": ("wrong", (r(3, 5), r(3, 5)), None),
+            "ForwardHasDefaultArgs": ("right", (r(3, 5),), None),
+        }.items()
+    },
+}
+"""(what is expected, an example of its arguments, a reference or None) of each Function."""
+
+
+def judged(name: str) -> tuple[str, str, Any]:
+    """(the judgement, why, the report) of one Function."""
+    _, example, reference = AUDITS[name]
+    module, _, own = name.rpartition(".")
+    try:
+        function = getattr(import_module(module), own)
+        report = derive.audit(function, *example, reference=reference)
+    except ModuleNotFoundError as error:
+        return "not installed", f"pip install '.[corpus]': {error}", None
+    except derive.DeriveError as error:
+        return "not judged", str(error), None
+    except Exception as error:
+        return "crash", f"{type(error).__name__}: {error}", None
+    told = [f"{row.input}: {row.wrong}" for row in report.rows if not row.right]
+    return "right" if report.right else "wrong", "; ".join(told or report.remarks), report
+
+
+def rows(only: str) -> Iterator[tuple[str, str, str, str, Any]]:
+    for name, (expected, _, _) in AUDITS.items():
+        if fnmatchcase(name, only):
+            yield (name, expected, *judged(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--full", action="store_true")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    console, table, counts = (
+        Console(),
+        Table("Function", "judgement", "expected", "reason"),
+        Counter(),
+    )
+    console.width = max(console.width, 160)
+    for name, expected, judgement, reason, report in rows(given.only):
+        counts[judgement, expected] += 1
+        table.add_row(*map(escape, (name, judgement, expected, " ".join(reason.split()))))
+        if given.full and report is not None:
+            console.print(str(report), markup=False, highlight=False)
+    console.print(table)
+    for (judgement, expected), count in sorted(counts.items()):
+        console.print(f"{count} {judgement}, expected {expected}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()
