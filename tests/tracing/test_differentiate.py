@@ -78,7 +78,24 @@ def test_transforms_and_compile():
     torch.testing.assert_close(torch.func.grad(loss(f))(x), want)
     f(x, w)
     torch.testing.assert_close(torch.func.grad(loss(f))(x), want)
-    compiled = torch.compile(f, backend="aot_eager")
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_what_was_made_is_compiled():
+    f = derive.differentiate(rms)
+    x, w = leaf(2, 3, 5), leaf(5)
+    want = torch.autograd.grad(f(x, w).sin().sum(), (x, w))
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(x, w).sin().sum(), (x, w))
+    torch.testing.assert_close(found, want)
+    nodes = torch._dynamo.export(f)(x, w).graph_module.graph.nodes
+    assert any("autograd_function_apply" in node.name for node in nodes)
+
+
+def test_before_a_plain_call_the_function_itself_is_compiled():
+    f = derive.differentiate(rms)
+    x, w = leaf(2, 3, 5), leaf(5)
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, w), rms(x, w))
 
 
