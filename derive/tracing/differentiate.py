@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derive.errors import DeriveError, DeriveWarning
+from derive.tracing import direct
 
 _READING: ContextVar[bool] = ContextVar("_READING", default=False)
 
@@ -60,11 +61,42 @@ def _wide(t: Any, axes: tuple[bool, ...]) -> Any:
     return t
 
 
+@dataclass(frozen=True)
+class _New:
+    """A call that is none of those before."""
+
+    key: Any
+
+
 @dataclass
 class Known:
     """What was made for each kind of arguments; None where the function cannot be read."""
 
     made: dict[Any, list[Made] | None] = field(default_factory=dict)
+    calls: dict[Any, direct.Call] = field(default_factory=dict)
+    """How calls are run that came before, by their exact shapes."""
+
+    def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """The result of a call as one before; else the key that it is to be remembered by."""
+        import torch
+
+        if torch.compiler.is_compiling() or _READING.get():
+            return _New(None)
+        key = direct.key_of(args, named)
+        key = None if key is None else (_mode(owner), key)
+        call, arguments = self.calls.get(key), (args, named)
+        if call is None or not call.fits(owner, arguments):
+            return _New(key)
+        try:
+            return call(owner, arguments)
+        except ValueError:
+            return _New(None)
+
+    def remember(self, key: Any, call: direct.Call | None) -> None:
+        if key is not None and call is not None:
+            if len(self.calls) >= direct.MOST:
+                self.calls.clear()
+            self.calls[key] = call
 
     def __deepcopy__(self, memo: Any) -> Known:
         """What a copy of a module knows: the code that was made has no tensors in it."""
@@ -117,12 +149,18 @@ def differentiate(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def derived(*args: Any, **named: Any) -> Any:
+        found = known.again(function, args, named)
+        if not isinstance(found, _New):
+            return found
         bound = signature.bind(*args, **named)
         bound.apply_defaults()
         if _traced(bound):
             return function(*args, **named)
         made = known.find(function, bound, name, warn=True)
-        return function(*args, **named) if made is None else _run(made, function, bound)
+        if made is None:
+            return function(*args, **named)
+        known.remember(found.key, _call(made, bound, args, named))
+        return _run(made, function, bound)
 
     derived.known = known  # type: ignore[attr-defined]
     return derived
@@ -147,13 +185,19 @@ def _derived_class(kind: Any) -> Any:
     """The class of modules of this kind that run derived code; a copy of one is one."""
 
     def forward(self: Any, *args: Any, **named: Any) -> Any:
+        found = self._derived.again(self, args, named)
+        if not isinstance(found, _New):
+            return found
         plain = functools.partial(kind.forward, self)
         bound = inspect.signature(plain).bind(*args, **named)
         bound.apply_defaults()
         if _traced(bound):
             return plain(*args, **named)
         made = self._derived.find(self, bound, kind.__name__, warn=False)
-        return plain(*args, **named) if made is None else _run(made, plain, bound, _held(self))
+        if made is None:
+            return plain(*args, **named)
+        self._derived.remember(found.key, _call(made, bound, args, named, self))
+        return _run(made, plain, bound, _held(self))
 
     own = {"forward": functools.wraps(kind.forward)(forward), "__module__": kind.__module__}
     return type(kind.__name__, (kind,), own)
@@ -165,6 +209,47 @@ def _held(module: Any) -> dict[str, Any]:
 
     held = [*module.named_parameters(), *module.named_buffers()]
     return {label_of(name): t for name, t in held}
+
+
+def _call(
+    made: Made,
+    bound: inspect.BoundArguments,
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+    module: Any = None,
+) -> direct.Call | None:
+    """How the call is run without binding its arguments; None where a tensor is a default."""
+    from derive.tracing.read import collected, label_of
+
+    tensors, paths = collected(bound)
+    positional = [*bound.arguments]
+    sources = {
+        name: direct.source_of(path, positional, args, named)
+        for name, path in zip(tensors, paths, strict=True)
+    }
+    if module is not None:
+        for name, _ in [*module.named_parameters(), *module.named_buffers()]:
+            label = label_of(name)
+            while label in sources:
+                label += "_"
+            sources[label] = direct.Source.on_module(name)
+    own = {name: sources[name] for name in made.inputs}
+    found = {name: s for name, s in own.items() if s is not None}
+    if len(found) < len(own):
+        return None
+    numbers = {}
+    for at, (name, value) in enumerate(bound.arguments.items()):
+        if type(value) is float:
+            by_name = bound.signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+            path = (1, name) if by_name else (0, at)
+            place = direct.source_of(path, positional, args, named)
+            numbers[name] = place or direct.Source(default=value)
+    return direct.Call(
+        made,
+        found,
+        {name: numbers[name] for name in made.numbers},
+        [(numbers[name], value) for name, value in made.constants.items()],
+    )
 
 
 def _run(

@@ -67,6 +67,31 @@ def test_what_cannot_be_read_runs_as_it_is_after_one_warning():
     assert len(said) == 1
 
 
+def scaled(*xs, pair=(None, None), scale=0.5, shift=0.25):
+    a, b = pair
+    return sum(xs) * scale * a + b * shift
+
+
+def test_a_call_as_before_takes_its_own_arguments():
+    f = derive.differentiate(scaled)
+    for n in range(3):
+        a, b, x, y = (leaf(3, 5) for _ in range(4))
+        torch.testing.assert_close(f(x, y, pair=(a, b)), scaled(x, y, pair=(a, b)))
+        numbers = {"scale": 0.1 + n, "shift": 3.0}
+        torch.testing.assert_close(
+            f(x, y, pair=(a, b), **numbers), scaled(x, y, pair=(a, b), **numbers)
+        )
+        torch.testing.assert_close(f(x, pair=[b, a], shift=2.0), scaled(x, pair=(b, a), shift=2.0))
+
+
+def test_a_call_as_before_reads_the_parameters_that_there_are():
+    model = derive.replace(nn.Linear(4, 3).double())
+    x = leaf(2, 4)
+    for _ in range(3):
+        model.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.float64))
+        torch.testing.assert_close(model(x), F.linear(x, model.weight, model.bias))
+
+
 def test_transforms_and_compile():
     f = derive.differentiate(rms)
     x, w = torch.randn(2, 3, 5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
@@ -105,7 +130,7 @@ def test_sizes_that_a_reading_does_not_take_are_left_to_the_function():
         return a.sum(-1) + b.sum(-1)
 
     g = derive.differentiate(f)
-    for n in (4, 6, 5):
+    for n in (4, 6, 5, 5, 4):
         x = leaf(3, n)
         torch.testing.assert_close(g(x), f(x))
 

@@ -1,0 +1,99 @@
+"""Calls with arguments as before: what was made is given its tensors without binding them again.
+
+To bind arguments to a signature and to name each tensor takes longer than small operations do. Of
+a call of exact shapes it is remembered where each tensor and each number stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+MOST = 512
+"""How many calls are remembered; when there are more all are forgotten."""
+
+Path = tuple[Any, ...]
+"""(0, n, ..) of a positional argument, (1, name, ..) of one by keyword, and so on inside."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value stands: in the arguments, or by a dotted name on the module."""
+
+    path: Path = ()
+    held: Callable[[Any], Any] | None = None
+    default: Any = None
+
+    @staticmethod
+    def on_module(name: str) -> Source:
+        return Source(held=attrgetter(name))
+
+    def of(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
+        """The value in a call."""
+        if self.held is not None:
+            return self.held(owner)
+        if not self.path:
+            return self.default
+        x: Any = arguments
+        for step in self.path:
+            x = x[step]
+        return x
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is called, and where its tensors and numbers stand."""
+
+    made: Callable[..., Any]
+    tensors: Mapping[str, Source]
+    numbers: Mapping[str, Source]
+    constants: Sequence[tuple[Source, float]]
+    """Numbers that must be what they were."""
+
+    def fits(self, owner: Any, arguments: tuple[Any, ...]) -> bool:
+        return all(s.of(owner, arguments) == value for s, value in self.constants)
+
+    def __call__(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
+        tensors = {name: s.of(owner, arguments) for name, s in self.tensors.items()}
+        numbers = {name: s.of(owner, arguments) for name, s in self.numbers.items()}
+        return self.made(tensors, numbers)
+
+
+def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
+    """What a call is remembered by; None where an argument is no plain tensor, number or flag."""
+    found = [_key(x) for x in args]
+    for name, x in named.items():
+        found += [name, _key(x)]
+    return None if None in found else tuple(found)
+
+
+def _key(x: Any) -> Hashable | None:
+    import torch
+
+    kind = type(x)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return x.dtype, x.shape
+    if kind is float:
+        return float
+    if x is None or kind in (int, bool, str):
+        return kind, x
+    if kind in (list, tuple):
+        inside = tuple(map(_key, x))
+        return None if None in inside else (kind, inside)
+    return None
+
+
+def source_of(
+    path: Path, names: Sequence[str], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Source | None:
+    """Where a bound argument stands in a call; ``names`` are those of positional parameters.
+
+    None where it is the default of a parameter.
+    """
+    kind, at, *inside = path
+    if kind == 0 and at < len(args):
+        return Source(path)
+    name = names[at] if kind == 0 else at
+    return Source((1, name, *inside)) if name in named else None
