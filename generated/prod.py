@@ -63,12 +63,29 @@ def _cast(dtype, *tensors):
 
 
 def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
+    """The product of all elements along dim but one's own; where some are 0, by no quotient."""
+    if _alone(x):
+        whole, limits = x.prod(dim, keepdim=True), torch.finfo(x.dtype)
+        size = whole.abs()
+        if ((size >= limits.smallest_normal) & (size <= limits.max)).all():
+            return whole / x
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
     left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
     right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
     return (left * right).movedim(-1, dim)
+
+
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
 
 
 def _applied(function, *args):

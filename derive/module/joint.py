@@ -48,9 +48,11 @@ def emit_joint(name: str, code: Coded, joint: Joint, checks: Sequence[Check], do
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = called(f"def {name}(", list(_arguments(code, joint)), end, 0)
+    own = any("forward_ad." in line for line in helpers)
+    dual = ["from torch.autograd import forward_ad"] if own else []
     module = _Module(
         title=tuple(docstring(doc.module)),
-        imports=tuple(imports_of([*before, *body, *helpers, *signature])),
+        imports=(*imports_of([*before, *body, *helpers, *signature]), *dual),
         helpers=(*helpers, *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),

@@ -4,10 +4,16 @@ Each function comes before those that it calls.
 """
 
 import torch
+from own import _alone
 
 
 def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own; no quotient, so zeros are fine."""
+    """The product of all elements along dim but one's own; where some are 0, by no quotient."""
+    if _alone(x):
+        whole, limits = x.prod(dim, keepdim=True), torch.finfo(x.dtype)
+        size = whole.abs()
+        if ((size >= limits.smallest_normal) & (size <= limits.max)).all():
+            return whole / x
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
     left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)

@@ -137,6 +137,17 @@ def test_only_what_is_asked_for_is_computed():
     assert "grad_Q" not in text and "grad_K" not in text and "grad_V" in text
 
 
+def test_large_masks_and_products_are_computed_by_helpers_that_ask_who_calls():
+    op = derive.parse(
+        "op f(x[n,k], m[n,k]: bool) -> L\nL = sum[n](prod[k](where(m[n,k], x[n,k], 1)))"
+    )
+    x, m = torch.rand(64, 80, dtype=torch.float64) + 0.5, torch.rand(64, 80) < 0.5
+    found = derive.value_and_grad(op)(x, m)[1]["x"]
+    leaf = x.clone().requires_grad_()
+    torch.where(m, leaf, 1).prod(1).sum().backward()
+    torch.testing.assert_close(found, leaf.grad)
+
+
 def test_a_loss_has_the_cotangent_one():
     op = derive.parse("L = mean[n]((x[n] - y[n])**2)")
     x, y = torch.randn(3), torch.randn(3)
