@@ -41,7 +41,7 @@ def _falsified(
     large = False
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
         way = {**hints, **dict(zip(symbols, values, strict=True))}
-        if _holds(asked, way) or not sizes.divides(way):
+        if _holds(asked, way) or not sizes.takes(way):
             continue
         if all(_elements(v, sizes, way) <= _MOST for v in inputs.values()):
             yield way
@@ -62,7 +62,7 @@ def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
 
 
 def _elements(value: Value, sizes: Sizes, way: Mapping[Any, int]) -> int:
-    return int(sympy.prod([at(sizes.plain(a.size), way) for a in value.atoms]))
+    return int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in value.atoms]))
 
 
 def said(asked: Any, sizes: Sizes, inputs: Mapping[str, Value]) -> str:

@@ -12,7 +12,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.branches import other_branches
-from derive.tracing.sizes import Sizes, at
+from derive.tracing.sizes import Sizes
 from derive.tracing.values import Value
 
 _TOLERANCE = 1e-7
@@ -94,7 +94,7 @@ def _samples(
     even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
     plain = [hints, odd, dict.fromkeys(symbols, 4), even]
     plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
-    ways = [(way, "") for way in plain if sizes.divides(way)]
+    ways = [(way, "") for way in plain if sizes.takes(way)]
     for seed, (way, asked) in enumerate([*ways, *other_branches(sizes, inputs, hints)]):
         yield (
             {
@@ -166,7 +166,10 @@ def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) ->
 def _tensor(example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int) -> Any:
     import torch
 
-    shape = [int(sympy.prod([at(sizes.plain(a.size), way) for a in axis])) for axis in value.axes]
+    shape = [
+        int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
+        for axis in value.axes
+    ]
     generator = torch.Generator().manual_seed(seed)
     if value.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.6

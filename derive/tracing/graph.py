@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,9 @@ def noted() -> Iterator[dict[str, Place]]:
             frame = frame.f_back
         if frame is not None and own is not None:
             place = _place(own.f_code.co_filename, own.f_lineno)
+            if place is not None and own.f_code.co_name == "<lambda>":
+                # What the statement around it assigns is the function.
+                place = replace(place, variable=None)
             if place is not None:
                 places[node.name] = place
         return node

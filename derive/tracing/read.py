@@ -11,17 +11,17 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse
-from derive.tracing import elementwise, indexing, norms, products, reductions, views
+from derive.tracing import elementwise, indexing, norms, parts, products, reductions, views
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
+from derive.tracing.said import least
 from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
-FAMILIES = (elementwise, reductions, views, products, norms, indexing)
+FAMILIES = (elementwise, reductions, views, parts, products, norms, indexing)
 """Where the readings of operations are, each registered as it is imported."""
 
 
@@ -137,17 +137,7 @@ def _reading(
     written = partial(
         operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
     )
-    text = written()
-    try:
-        try:
-            op = parse(text)
-        except DeriveError as error:
-            if "has no size" not in str(error):
-                raise
-            text = written(derived=True)
-            op = parse(text)
-    except DeriveError as error:
-        raise DeriveError(f"{error}\nwhat was read:\n{text}") from error
+    op, text = least(written)
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(

@@ -70,6 +70,7 @@ class Reader:
         self._said: dict[tuple[Any, ...], str] = {}
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
+        self.starts: list[str] = []
         self._held = False
         """Whether torch is told to keep no graph."""
 
@@ -209,7 +210,7 @@ class Reader:
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
         reader.equations, reader.place, reader._said = self.equations, self.place, self._said
-        reader.sizes = self.sizes
+        reader.sizes, reader.starts = self.sizes, self.starts
         reader.inputs = {str(n): self.known[flat[n]] for n in places}
         return reader.read()
 
@@ -278,6 +279,16 @@ class Reader:
         """The sizes of what a node makes."""
         made = (node or self.node).meta["val"]
         return [self.sizes.of(n) for n in made.shape]
+
+    def counted_shape(self) -> list[sympy.Expr]:
+        """The sizes of what the node makes, rounded as they are for all sizes."""
+        return [self.sizes.counted(n) for n in self.node.meta["val"].shape]
+
+    def start(self) -> str:
+        """The parameter, 0 as given, that a part of an axis begins at which is read from there."""
+        if not self.starts:
+            self.starts.append(self.fresh("start"))
+        return self.starts[0]
 
     def place_of(self, value: Value, dim: int) -> int:
         return dim % len(value.axes) if value.axes else 0

@@ -275,6 +275,78 @@ def channel_shuffle_mean(x):
     return torch.stack([x.mean(1), x.amax(1)], dim=1)
 
 
+@case(r(2, 3, 4, 5))
+def total_variation(x):
+    down = (x[:, :, 1:] - x[:, :, :-1]).abs().mean()
+    return down + (x[:, :, :, 1:] - x[:, :, :, :-1]).abs().mean()
+
+
+@case(r(5, 6))
+def laplacian(u):
+    inner = u[1:-1, 1:-1]
+    return u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * inner
+
+
+@case(r(7), r(7))
+def trapezoid(y, x):
+    return ((x[1:] - x[:-1]) * (y[1:] + y[:-1]) / 2).sum()
+
+
+@case(r(2, 6, 3), ints(3, 2, 6))
+def next_token_loss(logits, tokens):
+    flat = logits[:, :-1].reshape(-1, logits.size(-1))
+    return F.cross_entropy(flat, tokens[:, 1:].reshape(-1))
+
+
+@case(ints(5, 2, 3), r(5, 4), r(9, 4))
+def gpt_embeddings(idx, wte, wpe):
+    _, t = idx.size()
+    pos = torch.arange(0, t)
+    return wte[idx] + wpe[pos]
+
+
+@case(r(2, 3, 4), r(9, 4))
+def learned_positions(x, pos):
+    return x + pos[: x.shape[1]]
+
+
+@case(r(1, 1, 4), r(2, 3, 4), r(1, 7, 4))
+def vit_tokens(cls_token, patches, pos_embed):
+    x = torch.cat([cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)
+    return x + pos_embed[:, : x.shape[1]]
+
+
+@case(r(2, 5, 7))
+def token_shift(x):
+    shifted = F.pad(x, (0, 0, 1, -1))
+    return x + 0.5 * (shifted - x)
+
+
+@case(r(2, 7))
+def smoothness(x):
+    return torch.diff(x, n=2, dim=1).square().mean()
+
+
+@case(r(2, 3, 8), 0.97)
+def pre_emphasis(x, coefficient):
+    return torch.cat([x[..., :1], x[..., 1:] - coefficient * x[..., :-1]], dim=-1)
+
+
+@case(r(4, 6))
+def window_roll(x):
+    return torch.roll(x, shifts=(-1, 2), dims=(0, 1)) * x
+
+
+@case(r(2, 3, 7))
+def reflected(x):
+    return F.pad(x, (2, 1), mode="reflect")
+
+
+@case(r(2, 3, 9))
+def frames(x):
+    return x.unfold(-1, 4, 2).square().mean(-1)
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()

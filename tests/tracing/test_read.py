@@ -79,10 +79,6 @@ def of_a_mask(x):
     return x[x > 0].sum()
 
 
-def part(x):
-    return x[:, 1:] - x[:, :-1]
-
-
 def into_a_part(x):
     y = x.clone()
     y[:, 0] *= 2
@@ -103,7 +99,6 @@ def in_place(x):
         (random, r"test_read.py:\d+: return x \* torch.rand_like\(x\)"),
         (truths, r"returns truths"),
         (of_a_mask, r"test_read.py:\d+: return x\[x > 0\]"),
-        (part, r"a part of an axis"),
         (into_a_part, r"test_read.py:\d+: y\[:, 0\] \*= 2: it writes into a part"),
         (lambda x: None, r"returns NoneType"),
         (lambda x: F.dropout(x, 0.5), r"random numbers"),
