@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.tracing.symbolic import kept_sizes
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def traced(
         outputs.append(made)
         return made
 
-    with mode, roots_of_sizes(), noted() as places:
+    with mode, kept_sizes(getattr(function, "__wrapped__", function)), noted() as places:
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
         except DeriveError:
@@ -66,23 +66,6 @@ def traced(
         except Exception as error:
             raise DeriveError(_why(error)) from error
     return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places))
-
-
-@contextmanager
-def roots_of_sizes() -> Iterator[None]:
-    """math.sqrt of a size as one, where Python's own would take the number of the example."""
-    import torch
-
-    plain = math.sqrt
-
-    def sqrt(x: Any) -> Any:
-        return torch.sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
-
-    math.sqrt = sqrt
-    try:
-        yield
-    finally:
-        math.sqrt = plain
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:

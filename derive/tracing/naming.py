@@ -43,8 +43,8 @@ def content(value: Value) -> tuple[Any, ...]:
         match node:
             case Position(atom):
                 return "at", number(atom)
-            case Reduce(kind, atoms, body):
-                return kind, tuple(map(number, atoms)), said(body)
+            case Reduce(kind, atoms):
+                return kind, tuple(map(number, atoms)), *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())
 

@@ -15,8 +15,9 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op, plus, times, where
 from derive.tracing.reader import Reader, operation
-from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
+from derive.tracing.values import Atom, Node, Parameter, Position, Value, apply, substituted
 from derive.tracing.views import length_of, moved, select
+from derive.tracing.windows import window
 
 
 def at_position(x: Value, dim: int, atom: Atom, position: Node, new: Sequence[Atom]) -> Value:
@@ -117,24 +118,6 @@ def windows(reader: Reader, x: Value, dim: int, size: Any, step: Any) -> Value:
     reader.sizes.at_least(shape[dim] - 1)
     made = at_position(x, dim, atom, position, starts)
     return replace(made, axes=(*made.axes, inner))
-
-
-def window(
-    starts: Sequence[Atom], inner: Sequence[Atom], step: Any, dilation: Any, padding: Any
-) -> Node:
-    """step*u + dilation*k - padding; an axis of size 1 has position 0."""
-
-    def scaled(atoms: Sequence[Atom], by: Any) -> list[Node]:
-        each: list[Node] = [Position(a) for a in atoms]
-        return each if by == 1 else [times(number(by), p) for p in each]
-
-    terms = [*scaled(starts, step), *scaled(inner, dilation)]
-    if not terms:
-        return moved(Number(sympy.Integer(0)), -sympy.sympify(padding)) if padding else Number(0)
-    total = terms[0]
-    for term in terms[1:]:
-        total = plus(total, term)
-    return moved(total, -sympy.sympify(padding))
 
 
 @operation("diff")

@@ -11,7 +11,17 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.tracing import elementwise, indexing, norms, parts, products, reductions, views
+from derive.tracing import (
+    convolutions,
+    elementwise,
+    indexing,
+    norms,
+    parts,
+    pools,
+    products,
+    reductions,
+    views,
+)
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
@@ -21,7 +31,7 @@ from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
-FAMILIES = (elementwise, reductions, views, parts, products, norms, indexing)
+FAMILIES = (elementwise, reductions, views, parts, products, norms, indexing, convolutions, pools)
 """Where the readings of operations are, each registered as it is imported."""
 
 
@@ -277,6 +287,7 @@ def as_function(
             return torch.func.functional_call(module, held, tuple(made[0]), made[1])
         return function(*made[0], **made[1])
 
+    call.__wrapped__ = function  # type: ignore[attr-defined]
     return call, {k: t.detach() for k, t in tensors.items()}
 
 

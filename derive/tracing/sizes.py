@@ -21,6 +21,8 @@ class Sizes:
         """(a size, what it is taken to be a multiple of)."""
         self.least: list[sympy.Expr] = []
         """What is taken to be 0 at least: a part of an axis is no longer than the axis."""
+        self._plain: dict[Any, sympy.Expr] = {}
+        self._equal: dict[Any, bool] = {}
         self.rounded: dict[sympy.Expr, sympy.Symbol] = {}
         """Whole divisions that may leave a rest, each a symbol of its own, as it is a size."""
 
@@ -47,6 +49,15 @@ class Sizes:
                 self._rounded(x)
         return self.plain(e)
 
+    def quotient_down(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+        """a/b rounded down for all sizes."""
+        from torch.utils._sympy.functions import FloorDiv
+
+        a, b = self.plain(a), self.plain(sympy.sympify(b))
+        if b == 1 or not (a.free_symbols or b.free_symbols):
+            return a if b == 1 else a // b
+        return self._rounded(FloorDiv(a, b))
+
     def meant(self, e: Any) -> sympy.Expr:
         """The expression with whole divisions in place of their symbols."""
         meanings = {symbol: x for x, symbol in self.rounded.items()}
@@ -62,6 +73,23 @@ class Sizes:
             self.least.append(e)
 
     def plain(self, e: sympy.Expr) -> sympy.Expr:
+        """The expression in symbols that are no others, whole divisions taken as they are."""
+        e = sympy.sympify(e)
+        if e.is_Integer:
+            return e
+        known = self._state()
+        found = self._plain.get((e, known))
+        if found is None:
+            made = self._made_plain(e)
+            found = self._plain[e, self._state()] = made
+        return found
+
+    def _state(self) -> tuple[int, ...]:
+        """What grows with what is known of the symbols."""
+        known = self.shapes.replacements, self.alike, self.divided, self.rounded
+        return tuple(map(len, known))
+
+    def _made_plain(self, e: sympy.Expr) -> sympy.Expr:
         from torch.utils._sympy.functions import FloorDiv
 
         e = _plain_numbers(self._resolved(sympy.sympify(e)))
@@ -142,7 +170,9 @@ class Sizes:
             return True
         if a.is_Atom and b.is_Atom:
             return False
-        return bool(sympy.simplify(a - b) == 0)
+        if (a, b) not in self._equal:
+            self._equal[a, b] = bool(sympy.cancel(sympy.together(a - b)) == 0)
+        return self._equal[a, b]
 
     def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         """a/b where that is whole for all sizes."""

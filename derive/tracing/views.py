@@ -110,7 +110,7 @@ def moved(position: Node, by: Any) -> Node:
     by = sympy.sympify(by)
     if by == 0:
         return position
-    if by.is_Integer and by < 0:
+    if by.could_extract_minus_sign():
         return apply("-", position, number(-by))
     return apply("+", position, number(by))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from sympy.printing.precedence import PRECEDENCE
 
 from derive.errors import DeriveError
 from derive.tracing.reader import Equation, Reader
@@ -31,7 +30,7 @@ from derive.tracing.values import (
 _BY_RANK = {1: "c", 2: "nc", 3: "ntc", 4: "nchw", 5: "nctyx"}
 _POOL = "kmdjhiopqrsuvabefgltwxyz"
 _LEVELS = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4}
-_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "**": 8}
+_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6, "**": 8}
 _UNARY = 7
 
 
@@ -90,7 +89,7 @@ class Writer:
     def size(self, e: sympy.Expr, whole: bool = False) -> str:
         """A number made of sizes; where it is ``whole``, a quotient is rounded down."""
         e = self.letters.sizes.plain(e)
-        if whole and not e.is_Symbol and e.free_symbols:
+        if not e.is_Symbol and e.free_symbols:
             alike = (c for n, c in self.letters.known if self.letters.sizes.equal(n, e))
             if (letter := next(alike, None)) is not None:
                 return f"size({letter})"
@@ -140,9 +139,10 @@ class Writer:
                 inner = ",".join(map(self._position, positions))
                 self.whole = outer
                 return (f"{name}[{inner}]" if positions else name), 9
-            case Reduce(kind, atoms, body):
+            case Reduce(kind, atoms, body, condition):
                 letters = ",".join(self.names[a] for a in atoms)
-                return f"{kind}[{letters}]({self.text(body)})", 9
+                test = "" if condition is None else f" | {self.text(condition)}"
+                return f"{kind}[{letters}{test}]({self.text(body)})", 9
             case Apply("neg", (a,)):
                 return f"-{self.text(a, _UNARY)}", _UNARY
             case Apply("not", (a,)):
@@ -176,7 +176,7 @@ class Writer:
             case "+", Number(value) if _is_negative(value):
                 return self._binary("-", a, Number(-value))
         left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
-        rest = isinstance(b, Apply) and b.name == "%"
+        rest = isinstance(b, Apply) and b.name in ("//", "%")
         right = self.text(b, level + (0 if name in ("+", "*", "and", "or") and not rest else 1))
         space = "" if name in ("*", "/", "**") else " "
         return f"{left}{space}{name}{space}{right}", level
@@ -193,7 +193,7 @@ class Writer:
             return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
         text = self.size(value, self.whole)
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
-        return text, 9 if plain else (6 if "/" in text and "+" not in text else 5)
+        return text, 9 if plain else (5 if " " in text or text[0] == "-" else 6)
 
     def _position(self, node: Node) -> str:
         if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
@@ -235,19 +235,26 @@ def _is_whole(value: Any) -> bool:
 class _Down(sympy.Function):  # type: ignore[misc]
     """A quotient rounded down, as it is written."""
 
-    precedence = PRECEDENCE["Mul"] - 1
 
-    def _sympystr(self, printer: Any) -> str:
-        above = printer.parenthesize(self.args[0], PRECEDENCE["Mul"])
-        below = printer.parenthesize(self.args[1], PRECEDENCE["Mul"] + 1)
-        return f"{above}//{below}"
-
-
-def _text(size: sympy.Expr) -> str:
-    """A size in the notation."""
+def _text(e: sympy.Expr, level: int = 0) -> str:
+    """A size in the notation: what is added, what is subtracted, the number last."""
     from torch.utils._sympy.functions import FloorDiv
 
-    return str(size.replace(FloorDiv, _Down))
+    match e:
+        case sympy.Add():
+            terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
+            terms.sort(key=lambda t: (bool(t[1].is_number), t[0]))
+            text = " ".join(
+                f"{'-' if minus else '+'} {_text(-t if minus else t, 6)}" for minus, t in terms
+            )
+            made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
+        case _Down() | FloorDiv():
+            made, own = f"{_text(e.args[0], 6)}//{_text(e.args[1], 7)}", 6
+        case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
+            made, own = "*".join(_text(f, 7) for f in e.as_ordered_factors()), 6
+        case _:
+            made, own = str(e), 9 if e.is_Atom else 5
+    return f"({made})" if own < level else made
 
 
 def _is_negative(value: Any) -> bool:
@@ -309,14 +316,15 @@ def operation_text(
     sums, products = _of_others(letters, _concatenated(equations, letters), composed)
     others = [c for c in (*sums, *products) if c not in unsaid]
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
-    sizes += _alike(letters, equations)
+    alike = _alike(letters, equations)
+    sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
     known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
     text = "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
-    return Said(text, sums, products)
+    return Said(text, (*alike, *sums), products)
 
 
 def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
@@ -372,8 +380,8 @@ def _concatenated(equations: Sequence[Equation], letters: Letters) -> set[str]:
     return found
 
 
-def _alike(letters: Letters, equations: Sequence[Equation]) -> list[str]:
-    """The indices of a left side that no tensor says the size of."""
+def _alike(letters: Letters, equations: Sequence[Equation]) -> dict[str, str]:
+    """The indices that no tensor says the size of, and the others of that size."""
     found: dict[str, str] = {}
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
@@ -385,9 +393,9 @@ def _alike(letters: Letters, equations: Sequence[Equation]) -> list[str]:
             for i in (p.items if isinstance(p, Joined) else (p,))
             if isinstance(i, Position)
         }
-        for axis in e.axes:
-            for a in axis:
-                base = letters.of(a.size)
-                if a not in said and names[a] != base:
-                    found[names[a]] = base
-    return [f"size({a})=size({b})" for a, b in found.items()]
+        bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
+        for a in (*(a for axis in e.axes for a in axis), *bound):
+            base = letters.of(a.size)
+            if a not in said and names[a] != base:
+                found[names[a]] = base
+    return found

@@ -347,6 +347,56 @@ def frames(x):
     return x.unfold(-1, 4, 2).square().mean(-1)
 
 
+@case(r(2, 3, 8), r(5, 3, 3), r(5), r(4, 5, 2))
+def temporal_block(x, w1, b1, w2):
+    h = F.relu(F.conv1d(x, w1, b1, padding=1))
+    return F.conv1d(h, w2, stride=2)
+
+
+@case(r(2, 4, 6, 5), r(4, 1, 3, 3), r(6, 4, 1, 1))
+def depthwise_separable(x, depthwise, pointwise):
+    h = F.conv2d(x, depthwise, padding=1, groups=x.shape[1])
+    return F.conv2d(h, pointwise)
+
+
+@case(r(2, 4, 5), r(4, 3, 4))
+def upsampled(x, weight):
+    return F.conv_transpose1d(x, weight, stride=2, padding=1)
+
+
+@case(r(2, 3, 8, 6))
+def pooled(x):
+    x = F.max_pool2d(F.relu(x), 3, stride=2, padding=1)
+    return F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+@case(r(2, 3, 4, 5), r(2, 3, 8, 10))
+def fpn_merge(top, lateral):
+    return F.interpolate(top, scale_factor=2, mode="nearest") + lateral
+
+
+@case(r(1, 3, 4, 6), r(5, 12))
+def patches_by_unfold(x, weight):
+    return weight @ F.unfold(x, kernel_size=2, stride=2)
+
+
+@case(r(2, 3, 9), r(2, 3, 9))
+def local_mean(x, y):
+    mu_x = F.avg_pool1d(x, 3, 1)
+    mu_y = F.avg_pool1d(y, 3, 1)
+    return F.avg_pool1d(x * y, 3, 1) - mu_x * mu_y
+
+
+@case(r(2, 3, 4, 5))
+def resized(x):
+    return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+add("Conv2d", nn.Conv2d(3, 5, 3, stride=2, padding=1), r(2, 3, 6, 7))
+add("ConvTranspose2d", nn.ConvTranspose2d(3, 4, 2, stride=2), r(2, 3, 4, 5))
+add("MaxPool1d", nn.MaxPool1d(3, 2), r(2, 3, 9))
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
