@@ -107,7 +107,10 @@ def _samples(
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Casts between floating-point dtypes leave tensors in float64, in which all is held."""
+    """Casts between floating-point dtypes leave tensors in float64, in which all is held.
+
+    So are tensors that are made without a dtype.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -136,8 +139,13 @@ def exact() -> Iterator[None]:
                 return source if source.is_floating_point() else made.double()
             return made
 
-    with Exact():
-        yield
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Exact():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _narrow(tensor: Any, value: Value) -> Any:

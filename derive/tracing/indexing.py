@@ -8,6 +8,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
+from derive.tracing.masks import MANY, masked
 from derive.tracing.reader import Reader, operation
 from derive.tracing.values import (
     Atom,
@@ -49,7 +50,9 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
-        raise DeriveError("as many elements as a mask holds: not read; use torch.where")
+        if len(given) > 1 or given[0][0] != 0:
+            raise DeriveError(MANY)
+        return masked(reader, x, given[0][1])
     if len(given) == 1:
         return _at(reader, x, *given[0])
     places = [n for n, _ in given]
@@ -68,6 +71,13 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
     node = substituted(x.node, inner)
     kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
     return Value(kept, node, x.kind)
+
+
+@operation("masked_select")
+def masked_select(reader: Reader, x: Value, mask: Value) -> Value:
+    if len(mask.axes) != len(x.axes):
+        raise DeriveError(MANY)
+    return masked(reader, x.fresh(), mask)
 
 
 def _named(reader: Reader, index: Value) -> Value:

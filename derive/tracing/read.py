@@ -20,10 +20,12 @@ from derive.tracing import (
     pools,
     products,
     reductions,
+    segments,
     views,
 )
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
+from derive.tracing.masks import MANY, of_mask
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
 from derive.tracing.said import least
@@ -31,7 +33,18 @@ from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
-FAMILIES = (elementwise, reductions, views, parts, products, norms, indexing, convolutions, pools)
+FAMILIES = (
+    elementwise,
+    reductions,
+    views,
+    parts,
+    products,
+    norms,
+    indexing,
+    convolutions,
+    pools,
+    segments,
+)
 """Where the readings of operations are, each registered as it is imported."""
 
 
@@ -189,6 +202,8 @@ def _every(made: Any) -> list[Any]:
 
 def _output(reader: Reader, value: Value, n: int) -> str:
     """The name of an output, an equation of its own."""
+    if of_mask(value) is not None:
+        raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError("it returns truths, which an operation does not")
     last = reader.equations[-1] if reader.equations else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +10,9 @@ from typing import Any, TypeVar
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing import masks
 from derive.tracing.graph import Graph, Place
-from derive.tracing.naming import content, is_simple, leaves_out
+from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
@@ -53,6 +53,12 @@ def operation(*names: str) -> Callable[[_F], _F]:
         return f
 
     return put
+
+
+def of_elements(f: _F) -> _F:
+    """Marks a reading that takes the elements that a mask holds."""
+    f.of_elements = True  # type: ignore[attr-defined]
+    return f
 
 
 class Reader:
@@ -144,6 +150,8 @@ class Reader:
         try:
             if f is None:
                 return self._taken_apart(node)
+            if not _is_of_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
+                raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
             if self._held:
@@ -168,7 +176,7 @@ class Reader:
     def _check(self, node: Any, made: Any) -> None:
         """That the axes are those that torch sees."""
         value = node.meta.get("val")
-        if isinstance(made, Value) and hasattr(value, "shape"):
+        if isinstance(made, Value) and hasattr(value, "shape") and not masks.of_mask(made):
             want = [self.sizes.of(n) for n in value.shape]
             have = [sympy.prod([a.size for a in axis]) for axis in made.axes]
             same = len(want) == len(have) and all(
@@ -215,6 +223,10 @@ class Reader:
         return reader.read()
 
     def _constant(self, node: Any) -> Any:
+        held = getattr(node.graph.owning_module, node.target, None)
+        if held is not None and held.dim() == 0 and not hasattr(held, "fake_mode"):
+            # As torch makes one of a number, x[m] = 0.
+            return self.value(held.item())
         raise DeriveError(
             f"it uses a tensor that is no argument ({node.target}); give it as one, "
             "or hold it as a parameter or buffer of a module"
@@ -225,6 +237,8 @@ class Reader:
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
         """The value by a name of its own, where it is used often or is a variable."""
         if not isinstance(made, Value) or is_simple(made.node) or leaves_out(made.node):
+            return made
+        if masks.of_mask(made) is not None:
             return made
         often = len([u for u in node.users if u.op != "output"]) > 1
         if name is None and not often:
@@ -237,6 +251,8 @@ class Reader:
 
     def named(self, value: Value, stem: str) -> Value:
         """An equation for the value, and the value as a read of it; the same each time."""
+        if masks.of_mask(value) is not None:
+            raise DeriveError(masks.MANY)
         said = content(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
@@ -251,18 +267,13 @@ class Reader:
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
-        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "part"
-        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _WORDS:
-            stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"
-        name, n = stem, 2
-        while name in self.taken:
-            name, n = f"{stem}{n}", n + 1
-        self.taken.add(name)
-        return name
+        return fresh_name(stem, self.taken)
 
     def simple(self, value: Value) -> Value:
         """The value, by a name where it is more than a read: for what says it twice."""
-        return value if is_simple(value.node) else self.named(value, "h")
+        if is_simple(value.node) or masks.of_mask(value) is not None:
+            return value
+        return self.named(value, "h")
 
     # ---------------------------------------------------------------- axes
 
@@ -328,7 +339,7 @@ class Reader:
     def elementwise(self, f: Callable[..., Node], *args: Any, kind: str | None = None) -> Value:
         """f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
-        node = f(*(v.node for v in values))
+        node = masks.elementwise(f, values)
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
         return Value(self.axes_of(values), node, found)
@@ -415,6 +426,11 @@ def _writes_into(node: Any, what: str) -> bool:
     )
 
 
+def _is_of_elements(f: Translate) -> bool:
+    """Whether a reading takes the elements that a mask holds."""
+    return getattr(f, "of_elements", False) or f.__module__.endswith(".elementwise")
+
+
 def _is_read(target: Any) -> bool:
     return _name_of(target) in OPERATIONS
 
@@ -424,9 +440,3 @@ def _decompositions() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
     return {k: v for k, v in decomposition_table.items() if not _is_read(k)}
-
-
-_WORDS = frozenset(
-    "op size mean sum prod max min amax amin softmax logsumexp where concat exp log sqrt int "
-    "any all argmax argmin detach inf pi True False".split()
-)

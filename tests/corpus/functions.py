@@ -397,6 +397,46 @@ add("ConvTranspose2d", nn.ConvTranspose2d(3, 4, 2, stride=2), r(2, 3, 4, 5))
 add("MaxPool1d", nn.MaxPool1d(3, 2), r(2, 3, 9))
 
 
+@case(r(3, 4), r(4, 6), ints(3, 2, 5))
+def gcn_layer(x, weight, edge_index):
+    source, target = edge_index
+    h = x @ weight
+    degree = torch.zeros(x.size(0)).index_add(0, target, torch.ones(target.shape[0]))
+    out = torch.zeros_like(h).index_add(0, target, h[source])
+    return out / degree.clamp(min=1).unsqueeze(-1)
+
+
+@case(r(5, 4), ints(3, 5), r(3, 4))
+def segment_max(x, index, like):
+    out = torch.zeros(like.shape[0], x.shape[1])
+    index = index.unsqueeze(-1).expand_as(x)
+    return out.scatter_reduce(0, index, x, reduce="amax", include_self=False) + like
+
+
+@case(r(5, 3), ints(3, 5))
+def label_smoothing(logits, target, smoothing=0.1):
+    true = torch.full_like(logits, smoothing / (logits.size(1) - 1))
+    true.scatter_(1, target.unsqueeze(1), 1 - smoothing)
+    return -(true * logits.log_softmax(1)).sum(1).mean()
+
+
+@case(r(5, 4), r(5, 4), r(5, 4) > 0)
+def masked_mse(prediction, target, mask):
+    return ((prediction[mask] - target[mask]) ** 2).mean()
+
+
+@case(r(5, 4), r(4), r(5) > 0)
+def mask_tokens(x, mask_token, mask):
+    return torch.where(mask[:, None], mask_token, x)
+
+
+@case(r(5, 4), positive(5, 4), r(5, 4) > 0)
+def rescaled(x, scale, mask):
+    out = x.clone()
+    out[mask] = x[mask] / scale[mask]
+    return out
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
