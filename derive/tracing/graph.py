@@ -18,6 +18,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.symbolic import kept_sizes
+from derive.tracing.validations import Answer, replayed, validations
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Graph:
     shapes: Any
     output: Any = None
     places: dict[str, Place] = field(default_factory=dict)
+    answers: Sequence[Answer] = ()
+    """What is taken of the values of tensors, as a call raises an error where it is not so."""
 
 
 def traced(
@@ -58,14 +61,16 @@ def traced(
         outputs.append(made)
         return made
 
-    with mode, kept_sizes(getattr(function, "__wrapped__", function)), noted() as places:
+    answers = validations(function, tensors)
+    own = getattr(function, "__wrapped__", function)
+    with mode, kept_sizes(own), replayed(answers), noted() as places:
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
         except DeriveError:
             raise
         except Exception as error:
             raise DeriveError(_why(error)) from error
-    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places))
+    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), answers)
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -107,6 +112,17 @@ def _statement(traceback: Any) -> Place | None:
         if inside and _is_own(frame.f_code.co_filename):
             found = _place(frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
+    return found
+
+
+def unused(graph: Any) -> set[Any]:
+    """The nodes that neither lead to the output nor change a tensor."""
+    found: set[Any] = set()
+    for node in reversed(list(graph.nodes)):
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None and not schema.is_mutable:
+            if all(user in found for user in node.users):
+                found.add(node)
     return found
 
 

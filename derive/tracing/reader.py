@@ -11,7 +11,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import masks
-from derive.tracing.graph import Graph, Place
+from derive.tracing.graph import Graph, Place, unused
 from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
@@ -85,8 +85,10 @@ class Reader:
     def read(self) -> Any:
         """What the graph gives, tensors as values."""
         given = iter(self.inputs.values())
-        last = self._last_of_statements()
+        last, skipped = self._last_of_statements(), unused(self.graph.graph)
         for node in self.graph.graph.nodes:
+            if node in skipped:
+                continue
             self.node, self.place = node, self.graph.places.get(node.name, self.place)
             if node.op == "placeholder":
                 self.known[node] = next(given)

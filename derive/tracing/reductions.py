@@ -86,6 +86,13 @@ def product(
     return over(reader, "prod", x, dim, keepdim)
 
 
+@operation("any", "all")
+def truth(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    if x.kind != "bool":
+        x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
+    return over(reader, reader.called, x, dim, keepdim)
+
+
 @operation("argmax", "argmin")
 def which(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     if dim is None:

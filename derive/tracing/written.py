@@ -306,6 +306,10 @@ def operation_text(
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
     writer = Writer(letters, inputs)
     lines = []
+    if comments:
+        lines += [
+            f"# {a} ({'so' if a.holds else 'not so'}, else an error)" for a in reader.graph.answers
+        ]
     for e in equations:
         line = writer.equation(e)
         if comments and e.place is not None:

@@ -437,6 +437,12 @@ def rescaled(x, scale, mask):
     return out
 
 
+@case(positive(3, 5), positive(3, 5))
+def relative_entropy(p, q):
+    assert (p >= 0).all() and (q >= 0).all(), "probabilities are no less than 0"
+    return (p * torch.log(p / q)).sum(-1).mean()
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
