@@ -29,6 +29,7 @@ from derive.tracing.masks import MANY, of_mask
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
 from derive.tracing.said import least
+from derive.tracing.source_letters import letters_in
 from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
@@ -156,7 +157,8 @@ def _reading(
             others.append((other, {own: moved(value)}))
         elif parameters is not None:
             raise DeriveError(f"what becomes of {own} is not seen: it stays the number {value}")
-    own_letters = letters or {}
+    seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
+    own_letters = {**seen, **(letters or {})}
     written = partial(
         operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
     )

@@ -13,6 +13,7 @@ from derive.errors import DeriveError
 from derive.tracing import masks
 from derive.tracing.graph import Graph, Place, unused
 from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
+from derive.tracing.refused import COMPLEX, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
@@ -150,6 +151,8 @@ class Reader:
                 "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
             )
         try:
+            if is_complex(node.meta.get("val")):
+                raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
             if not _is_of_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
@@ -207,16 +210,18 @@ class Reader:
             args, kwargs = tree_unflatten(every, spec)
             return node.target(*args, **kwargs)
 
+        if refused(name):
+            raise DeriveError(f"{name} is not read: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
             table = _decompositions()
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
-            raise DeriveError(f"{name} is not read: {error}") from error
+            raise DeriveError(f"{name} is not read: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(_name_of(n.target) == name for n in inner):
-            raise DeriveError(f"{name} has no reading")
+            raise DeriveError(f"{name} is not read: {advice(name) or 'it has no reading'}")
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
         reader.equations, reader.place, reader._said = self.equations, self.place, self._said

@@ -279,7 +279,7 @@ def operation_text(
     reader: Reader,
     inputs: Mapping[str, Value],
     outputs: Sequence[str],
-    given: Mapping[str, Sequence[str]],
+    given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
     numbers: Mapping[str, float] | None = None,
     unsaid: Collection[str] = (),
@@ -291,9 +291,16 @@ def operation_text(
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
     declared = []
     for tensor, value in inputs.items():
+        # What is named has its letter before the others choose theirs.
+        for axis, hint in zip(value.axes, given.get(tensor, ()), strict=False):
+            if axis and hint and tensor in read:
+                letters.of(axis[0].size, hint)
+    for tensor, value in inputs.items():
         if tensor not in read:
             continue
-        wanted = given.get(tensor) or _BY_RANK.get(len(value.axes), "")
+        named, usual = given.get(tensor, ()), _BY_RANK.get(len(value.axes), "")
+        wanted = [named[n] if n < len(named) else None for n in range(len(value.axes))]
+        wanted = [a or (usual[n] if n < len(usual) else None) for n, a in enumerate(wanted)]
         axes, own = [], dict[str, int]()
         for n, axis in enumerate(v for v in value.axes):
             if not axis:

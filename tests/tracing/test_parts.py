@@ -122,7 +122,7 @@ def test_positions_that_are_counted_read_the_first_of_a_table():
         return table[words] + places[torch.arange(t)]
 
     made = reading(embedded, torch.tensor([[0, 1, 2], [1, 0, 2]]), r(5, 4), r(9, 4), comments=False)
-    assert "start=0" in made.text and "+ start,m]" in made.text
+    assert "start=0" in made.text and "+ start,c]" in made.text
 
 
 def test_a_difference_may_be_taken_from_itself_again():
