@@ -71,7 +71,7 @@ ADVICE: Mapping[str, str] = {
     "ceil": "write it: -floor(-x)",
     "round": "write it: floor(x + 1/2), which takes 2.5 to 3 (torch.round takes it to 2)",
     "trunc": "write it: sign(x)*floor(abs(x))",
-    **dict.fromkeys(("mod", "fmod", "remainder"), "write it: x - m*floor(x/m)"),
+    **dict.fromkeys(("mod", "fmod", "remainder"), "write it: x % m, which has the sign of m"),
     "gamma": "write it: exp(lgamma(x)), which is right for x > 0",
     "pow": "write it: x**y",
     "cbrt": "write it: sign(x)*abs(x)**(1/3)",
@@ -96,9 +96,7 @@ KEYWORDS: Mapping[str, str] = {
 """What stands in an error about a statement with this word of Python's."""
 
 SIGNS: Mapping[str, str] = {
-    "%": "the remainder of x by m is x - m*floor(x/m)",
     "@": "a product of matrices is sum[k](A[i,k]*B[k,j])",
-    "//": "a quotient rounded down is floor(a/b)",
     ".": "tensors have no attributes and no ellipsis: each axis is read by an index, x[j,i] for a "
     "transpose, and any number of axes by a group, x[*p,k]",
     ":": "an axis is read by an index that the left side has or that is summed, x[i,k], and a part "

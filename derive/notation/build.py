@@ -7,7 +7,7 @@ below 1/1.8e308, is an OverflowError, which is raised before the number is compu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from math import lcm, log10
 
@@ -141,12 +141,21 @@ def flat(parts: Iterable[Expr], kind: type[And] | type[Or]) -> Iterator[Expr]:
             yield part
 
 
-def whole(e: Expr) -> Expr | None:
-    """e as a size, floor(a/b) as integer division, or None if it need not be a whole number."""
+def _is_counted(e: Expr) -> bool:
+    return isinstance(e, Size | Param)
+
+
+def whole(e: Expr, is_whole: Callable[[Expr], bool] = _is_counted) -> Expr | None:
+    """e with floor(a/b) as integer division, or None if it need not be a whole number.
+
+    ``is_whole`` says what is one beside numbers and what is made of such: sizes and parameters.
+    """
     match e:
         case Num(value):
             return e if value.denominator == 1 else None
-        case Size() | Param():
+        case Call("int", (arg,)) if (made := whole(arg, is_whole)) is not None:
+            return made
+        case _ if is_whole(e):
             return e
         case Call("floor", (Mul(args),)):
             over = [f.base for f in args if isinstance(f, Pow) and f.exponent is num(-1)]
@@ -154,18 +163,18 @@ def whole(e: Expr) -> Expr | None:
             if above and isinstance(above[0], Num):
                 over.append(num(above[0].value.denominator))
                 above[0] = num(above[0].value.numerator)
-            a, b = whole(product(above)), whole(product(over))
+            a, b = whole(product(above), is_whole), whole(product(over), is_whole)
             return None if a is None or b is None else Call("floordiv", (a, b))
         case Call("floor", (Add(args),)):
             # Of a sum with fractions, as SymPy writes (a + b)/2.
             numbers = [p for arg in args for p in (arg.args if isinstance(arg, Mul) else (arg,))]
             least = num(lcm(*(n.value.denominator for n in numbers if isinstance(n, Num))))
-            a = whole(total(product((least, arg)) for arg in args))
+            a = whole(total(product((least, arg)) for arg in args), is_whole)
             return None if a is None else Call("floordiv", (a, least))
         case Add(args) | Mul(args) | Call("maximum" | "minimum", args):
-            found = [whole(arg) for arg in args]
+            found = [whole(arg, is_whole) for arg in args]
             if None in found:
                 return None
-            made = tuple(part for part in found if part is not None)
-            return Call(e.function, made) if isinstance(e, Call) else type(e)(made)
+            parts = tuple(part for part in found if part is not None)
+            return Call(e.function, parts) if isinstance(e, Call) else type(e)(parts)
     return None

@@ -2,13 +2,15 @@
 
 An axis e that is read as (h e) has size(h)*size(e) values and size(e) values: unless size(h) is
 1, no size does both. Such a circle may go through several axes, a = (b c) and b = (a d).
+An index whose given size is made of that of an axis has another size than the axis: x[u] with
+size(u)=size(t)-1 reads a part of the axis t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from derive.algebra.expr import Composite, Expr, Size, num, walk
+from derive.algebra.expr import Composite, Expr, Num, Size, num, walk
 from derive.notation.classes import Known
 from derive.notation.measure import composed, composition, letters, places, shown
 from derive.notation.raw import Place, fail
@@ -60,6 +62,28 @@ def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place
     through = f" through that of {', '.join(others)}" if others else ""
     place = next(at for root, _, _, at in own if root == found[0])
     fail(place, f"the size of {first} depends on itself{through}; give one by other sizes")
+
+
+def made_of_others(
+    definitions: Sequence[tuple[str, Expr, Place | None]], fixed: Collection[str]
+) -> dict[str, Expr]:
+    """The letters whose size is given by others, and not as the same or as a number."""
+    plain = (Num, Size)
+    return {a: e for a, e, _ in definitions if a in fixed and not isinstance(e, plain)}
+
+
+def is_made_of(known: Known, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:
+    """Whether the size that a letter is given is made of that of an axis, and is another."""
+    axis, own = known.root(key), known.root(letter)
+    by_root = {known.root(other): size for other, size in sized.items()}
+    pending, seen = [own], set[str]()
+    while pending:
+        size = by_root.get(pending.pop())
+        parts = () if size is None else walk(size)
+        roots = {known.root(p.extent) for p in parts if isinstance(p, Size)}
+        pending += sorted(roots - seen, key=known.place)
+        seen |= roots
+    return axis != own and axis in seen
 
 
 def _nested(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:

@@ -28,6 +28,8 @@ from derive.algebra.expr import (
 )
 from derive.algebra.functions import OF_INTEGERS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
+from derive.algebra.substitution import replace_inside_out
+from derive.notation.build import whole
 from derive.notation.declare import Declared, constant
 from derive.notation.operation import Equation, Kind
 from derive.notation.raw import fail, show
@@ -210,6 +212,20 @@ class Kinds:
                 return dtype != "float" if dtype else self._integral(body, whole)
         always = Index | Size | Iverson | Rel | And | Or | Not
         return isinstance(e, always) or (isinstance(e, Call) and e.function == "int")
+
+    def exact(self, body: Expr) -> Expr:
+        """The body, each floor of a quotient of integers that ``int`` is of as their division.
+
+        In floating point u/3 is no integer for some multiples u of 3, or is another.
+        """
+
+        def divided(e: Expr) -> Expr:
+            if isinstance(e, Call) and e.function == "int":
+                made = whole(e.args[0], lambda x: not isinstance(x, Num) and self._integral(x))
+                return e if made is None else Call("int", (made,))
+            return e
+
+        return replace_inside_out(body, divided)
 
     def _check_whole(self, name: str, body: Expr) -> None:
         """``int`` is asked of what is whole: which way another number is rounded is said."""

@@ -82,12 +82,30 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     return _at(token, f"unexpected {str(token)!r}{hint}")
 
 
-_OPERATORS = ("+", "-", "*", "/", "**", "^", "and", "or", "==", "!=", "<", "<=", ">", ">=", "|")
+_OPERATORS = (
+    "+",
+    "-",
+    "*",
+    "/",
+    "//",
+    "%",
+    "**",
+    "^",
+    "and",
+    "or",
+    "==",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "|",
+)
 
 
 def _ends_with_operator(text: str) -> bool:
     line = text.rpartition("\n")[2].partition("#")[0].rstrip()
-    return re.search(r"([-+*/^|<>]|[=!<>]=|\band|\bor|\bnot)$", line) is not None
+    return re.search(r"([-+*/%^|<>]|[=!<>]=|\band|\bor|\bnot)$", line) is not None
 
 
 def _opened(text: str) -> str | None:

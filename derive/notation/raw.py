@@ -236,6 +236,41 @@ class Operation(Raw):
     stable: bool = False
 
 
+def quotient(a: Raw, b: Raw) -> Raw:
+    """a // b: int(floor(a/b))."""
+    floor = Apply("floor", (Product(((False, a), (True, b)), at=a.at),), at=a.at)
+    return Apply("int", (floor,), at=a.at)
+
+
+def rest(a: Raw, b: Raw) -> Raw:
+    """a % b, which has the sign of b: a - b*int(floor(a/b))."""
+    multiple = Product(((False, b), (False, quotient(a, b))), at=b.at)
+    return Sum(((False, a), (True, multiple)), at=a.at)
+
+
+def whole_quotients(e: Raw) -> Raw:
+    """A position in which floor(a/b) is an integer, where no tensor is read in it."""
+    match e:
+        case Item() | Apply("int"):
+            return e
+        case Apply("floor") if not any(isinstance(part, Item) for part in walk(e)):
+            return Apply("int", (e,), at=e.at)
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return whole_quotients(value) if isinstance(value, Raw) else value
+
+    return replace(e, **{name: inside(getattr(e, name)) for name in e.__match_args__})
+
+
+def walk(e: Raw) -> Iterator[Raw]:
+    """e and its parts."""
+    yield e
+    for part in e.parts():
+        yield from walk(part)
+
+
 def fail(at: Place | None, message: str) -> NoReturn:
     """Raise the error, with its place if there is one."""
     if at is None:

@@ -59,7 +59,7 @@ def resolve(written: raw.Operation) -> Operation:
             Equation(
                 name,
                 tuple(sizes.named(axis) for axis in left[name]),
-                guards.body(_plain(sizes.named(body), shapes, sizes, at)),
+                guards.body(_plain(sizes.named(kinds.exact(body)), shapes, sizes, at)),
                 kinds.of[name],
                 (at and at.line) or None,
                 (at and at.column) or None,

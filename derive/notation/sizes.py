@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from derive.algebra.affine import Affine, Polynomial, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size, num, walk
 from derive.algebra.substitution import replace
+from derive.notation import circular
 from derive.notation.advice import no_number
 from derive.notation.build import LARGEST, product
-from derive.notation.circular import not_by_themselves, not_of_themselves
 from derive.notation.classes import Known
 from derive.notation.declare import Declared
 from derive.notation.measure import (
@@ -168,6 +168,7 @@ class Sizes:
                     self._composites.append((key, axis, at))
                 elif axis is num(0):
                     self._ones.add(key)
+        sized, apart = circular.made_of_others(self.definitions, d.fixed), list[tuple[str, str]]()
         for reading in self.readings:
             for n, position in enumerate(reading.positions):
                 key = f"{reading.tensor}@{n}"
@@ -175,12 +176,15 @@ class Sizes:
                     if len(letters(position)) == len(position.args):
                         self._composites.append((key, position, reading.at))
                 elif isinstance(position, Index):
-                    letter = position.extent
-                    if letter not in derived:
+                    if (letter := position.extent) in sized:
+                        apart.append((letter, key))
+                    elif letter not in derived:
                         self._known.join(letter, key)
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(_Affine(alone, key, (letter,), reading))
+        for letter, key in (a for a in apart if not circular.is_made_of(self._known, *a, sized)):
+            self._known.join(letter, key)
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():
@@ -241,9 +245,9 @@ class Sizes:
 
     def _no_circles(self) -> None:
         """No axis is composed of itself, and no size is given by itself."""
-        not_of_themselves(self._known, self._composites)
+        circular.not_of_themselves(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
-        not_by_themselves(self._known, fixed)
+        circular.not_by_themselves(self._known, fixed)
 
     def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
         """The size of an axis is that of all parts, which its axes are checked against."""

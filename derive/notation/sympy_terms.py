@@ -36,7 +36,6 @@ _FUNCTIONS: dict[Any, str] = {
 
 _INSTEAD = {
     "Heaviside": "Iverson(x > 0), which says what it is at 0",
-    "Mod": "an integer equation, or a composite axis",
     "gamma": "exp(lgamma(x))",
     "ceiling": "-floor(-x)",
     "Derivative": "the derivative itself",
@@ -133,7 +132,8 @@ class Terms:
             return raw.Composite(tuple(self.position(part) for part in e.args))
         if isinstance(e, sympy.Tuple | tuple):
             return raw.Composite(tuple(self.position(part) for part in e))
-        return self.value(_sympify(e))
+        made = self.value(_sympify(e))
+        return raw.whole_quotients(made) if e.has(sympy.floor) else made
 
     def letter_of(self, e: heads.SizeSymbol) -> Raw:
         """The index of size(k)."""
@@ -317,6 +317,10 @@ class Terms:
             result = raw.Apply(name, (result, self.value(arg)))
         return result
 
+    def _rest(self, e: Any) -> Raw:
+        a, b = map(self.value, e.args)
+        return raw.rest(a, b)
+
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
@@ -359,6 +363,7 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.ITE, Terms._if_then_else),
     (sympy.logic.boolalg.BooleanAtom, Terms._truth),
     (sympy.Max | sympy.Min, Terms._extreme),
+    (sympy.Mod, Terms._rest),
     (sympy.polygamma, Terms._polygamma),
     (sympy.re | sympy.conjugate, Terms._real),
     (heads.Iverson, Terms._iverson),

@@ -305,7 +305,16 @@ class _Builder(Transformer[Token, Any]):
         return _chain(raw.Sum, "-", items)
 
     def product(self, *items: Any) -> raw.Raw:
-        return _chain(raw.Product, "/", items)
+        """Factors from the left: a*b//c is (a*b)//c."""
+        start = 0
+        for n in range(1, len(items), 2):
+            if items[n] in ("//", "%"):
+                before = _chain(raw.Product, "/", items[start:n])
+                before = items[start] if n == start + 1 else before
+                made = (raw.quotient if items[n] == "//" else raw.rest)(before, items[n + 1])
+                items, start = (*items[: n + 1], made, *items[n + 2 :]), n + 1
+        last: raw.Raw = items[-1]
+        return last if start == len(items) - 1 else _chain(raw.Product, "/", items[start:])
 
     def negative(self, minus: Token, arg: Any) -> raw.Raw:
         return raw.Negative(arg, at=_place(minus))

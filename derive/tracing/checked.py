@@ -12,7 +12,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.branches import other_branches
-from derive.tracing.sizes import Sizes, at
+from derive.tracing.sizes import Sizes
 from derive.tracing.values import Value
 
 _TOLERANCE = 1e-7
@@ -94,7 +94,7 @@ def _samples(
     even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
     plain = [hints, odd, dict.fromkeys(symbols, 4), even]
     plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
-    ways = [(way, "") for way in plain if sizes.divides(way)]
+    ways = [(way, "") for way in plain if sizes.takes(way)]
     for seed, (way, asked) in enumerate([*ways, *other_branches(sizes, inputs, hints)]):
         yield (
             {
@@ -107,7 +107,10 @@ def _samples(
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Casts between floating-point dtypes leave tensors in float64, in which all is held."""
+    """Casts between floating-point dtypes leave tensors in float64, in which all is held.
+
+    So are tensors that are made without a dtype.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -136,8 +139,13 @@ def exact() -> Iterator[None]:
                 return source if source.is_floating_point() else made.double()
             return made
 
-    with Exact():
-        yield
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Exact():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _narrow(tensor: Any, value: Value) -> Any:
@@ -166,7 +174,10 @@ def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) ->
 def _tensor(example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int) -> Any:
     import torch
 
-    shape = [int(sympy.prod([at(sizes.plain(a.size), way) for a in axis])) for axis in value.axes]
+    shape = [
+        int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
+        for axis in value.axes
+    ]
     generator = torch.Generator().manual_seed(seed)
     if value.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.6

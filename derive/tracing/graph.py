@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import ast
 import linecache
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.tracing.symbolic import kept_sizes
+from derive.tracing.validations import Answer, replayed, validations
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Graph:
     shapes: Any
     output: Any = None
     places: dict[str, Place] = field(default_factory=dict)
+    answers: Sequence[Answer] = ()
+    """What is taken of the values of tensors, as a call raises an error where it is not so."""
 
 
 def traced(
@@ -58,31 +61,16 @@ def traced(
         outputs.append(made)
         return made
 
-    with mode, roots_of_sizes(), noted() as places:
+    answers = validations(function, tensors)
+    own = getattr(function, "__wrapped__", function)
+    with mode, kept_sizes(own), replayed(answers), noted() as places:
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
         except DeriveError:
             raise
         except Exception as error:
             raise DeriveError(_why(error)) from error
-    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places))
-
-
-@contextmanager
-def roots_of_sizes() -> Iterator[None]:
-    """math.sqrt of a size as one, where Python's own would take the number of the example."""
-    import torch
-
-    plain = math.sqrt
-
-    def sqrt(x: Any) -> Any:
-        return torch.sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
-
-    math.sqrt = sqrt
-    try:
-        yield
-    finally:
-        math.sqrt = plain
+    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), answers)
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -127,6 +115,17 @@ def _statement(traceback: Any) -> Place | None:
     return found
 
 
+def unused(graph: Any) -> set[Any]:
+    """The nodes that neither lead to the output nor change a tensor."""
+    found: set[Any] = set()
+    for node in reversed(list(graph.nodes)):
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None and not schema.is_mutable:
+            if all(user in found for user in node.users):
+                found.add(node)
+    return found
+
+
 # -------------------------------------------------------------------- statements
 
 _LIBRARIES = ("torch", "derive/tracing", "derive/auditing")
@@ -158,6 +157,9 @@ def noted() -> Iterator[dict[str, Place]]:
             frame = frame.f_back
         if frame is not None and own is not None:
             place = _place(own.f_code.co_filename, own.f_lineno)
+            if place is not None and own.f_code.co_name == "<lambda>":
+                # What the statement around it assigns is the function.
+                place = replace(place, variable=None)
             if place is not None:
                 places[node.name] = place
         return node

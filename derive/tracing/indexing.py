@@ -8,16 +8,28 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
+from derive.tracing.masks import MANY, masked
 from derive.tracing.reader import Reader, operation
-from derive.tracing.values import Atom, Number, Position, Read, Value, apply, substituted
+from derive.tracing.values import (
+    Atom,
+    Node,
+    Number,
+    Parameter,
+    Position,
+    Read,
+    Reduce,
+    Value,
+    apply,
+    substituted,
+    walk,
+)
 
 
 def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
     """x with the index, which has its own axes, in the place of one axis."""
     x, atom = reader.single(x, dim)
-    index = index if isinstance(index.node, Read) else reader.named(index, "index")
-    index = index.fresh()
-    node = substituted(x.node, {atom: index.node})
+    index = _named(reader, index).fresh()
+    node = substituted(x.node, {atom: _position(reader, index.node, atom)})
     return Value((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
 
 
@@ -38,7 +50,9 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
-        raise DeriveError("as many elements as a mask holds: not read; use torch.where")
+        if len(given) > 1 or given[0][0] != 0:
+            raise DeriveError(MANY)
+        return masked(reader, x, given[0][1])
     if len(given) == 1:
         return _at(reader, x, *given[0])
     places = [n for n, _ in given]
@@ -47,31 +61,57 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
     values = []
     for n, i in given:
         x, _ = reader.single(x, n)
-        values.append(i if _plain(i) else reader.named(i, "index"))
+        values.append(_named(reader, i))
     values = reader.aligned(*values)
     axes = reader.axes_of(values)
-    inner = {x.axes[n][0]: v.node for (n, _), v in zip(given, values, strict=True)}
+    inner = {
+        x.axes[n][0]: _position(reader, v.node, x.axes[n][0])
+        for (n, _), v in zip(given, values, strict=True)
+    }
     node = substituted(x.node, inner)
     kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
     return Value(kept, node, x.kind)
+
+
+@operation("masked_select")
+def masked_select(reader: Reader, x: Value, mask: Value) -> Value:
+    if len(mask.axes) != len(x.axes):
+        raise DeriveError(MANY)
+    return masked(reader, x.fresh(), mask)
+
+
+def _named(reader: Reader, index: Value) -> Value:
+    """The index as it can stand in a position: a read, or made of positions alone."""
+    return index if _plain(index) or not _reads(index.node) else reader.named(index, "index")
 
 
 def _plain(x: Value) -> bool:
     return isinstance(x.node, Read | Position)
 
 
+def _reads(node: Node) -> bool:
+    return any(isinstance(part, Read | Reduce) for part in walk(node))
+
+
+def _position(reader: Reader, node: Node, atom: Atom) -> Node:
+    """The position on the axis of an index, which alone says that the axis has its size."""
+    if isinstance(node, Position) and not reader.sizes.equal(node.atom.size, atom.size):
+        reader.sizes.at_least(atom.size - node.atom.size)
+        return apply("+", node, Parameter(reader.start()))
+    return node
+
+
 @operation("gather")
 def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
     dim = reader.place_of(x, dim)
     x, atom = reader.single(x.fresh(), dim)
-    index = index if _plain(index) else reader.named(index, "index")
-    index = index.fresh()
+    index = _named(reader, index).fresh()
     rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
             raise DeriveError("a gather from a part of an axis is not read")
     values = reader.aligned(index, rest)
-    node = substituted(values[1].node, {atom: values[0].node})
+    node = substituted(values[1].node, {atom: _position(reader, values[0].node, atom)})
     return Value(reader.axes_of(values), node, x.kind)
 
 

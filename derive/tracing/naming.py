@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from typing import Any
 
 import sympy
@@ -43,10 +44,28 @@ def content(value: Value) -> tuple[Any, ...]:
         match node:
             case Position(atom):
                 return "at", number(atom)
-            case Reduce(kind, atoms, body):
-                return kind, tuple(map(number, atoms)), said(body)
+            case Reduce(kind, atoms):
+                return kind, tuple(map(number, atoms)), *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())
 
     axes = tuple(tuple((number(a), a.size) for a in axis) for axis in value.axes)
     return axes, value.kind, said(value.node)
+
+
+def fresh_name(stem: str, taken: set[str]) -> str:
+    """A name that nothing has, which it then has."""
+    stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "part"
+    if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _WORDS:
+        stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"
+    name, n = stem, 2
+    while name in taken:
+        name, n = f"{stem}{n}", n + 1
+    taken.add(name)
+    return name
+
+
+_WORDS = frozenset(
+    "op size mean sum prod max min amax amin softmax logsumexp where concat exp log sqrt int "
+    "any all argmax argmin detach inf pi True False".split()
+)

@@ -66,7 +66,7 @@ def _merged(one: Node, other: Node, name: str, value: float) -> Node | None:
 
 def _label(node: Node) -> Any:
     if isinstance(node, Reduce):
-        return node.kind, len(node.atoms)
+        return node.kind, len(node.atoms), node.condition is None
     return getattr(node, "name", None)
 
 

@@ -11,17 +11,41 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.notation.text_form import parse
-from derive.tracing import elementwise, indexing, norms, products, reductions, views
+from derive.tracing import (
+    convolutions,
+    elementwise,
+    indexing,
+    norms,
+    parts,
+    pools,
+    products,
+    reductions,
+    segments,
+    views,
+)
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
+from derive.tracing.masks import MANY, of_mask
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
+from derive.tracing.said import least
+from derive.tracing.source_letters import letters_in
 from derive.tracing.untouched import left_as_it_is
 from derive.tracing.values import Atom, Read, Value, joined
 from derive.tracing.written import operation_text
 
-FAMILIES = (elementwise, reductions, views, products, norms, indexing)
+FAMILIES = (
+    elementwise,
+    reductions,
+    views,
+    parts,
+    products,
+    norms,
+    indexing,
+    convolutions,
+    pools,
+    segments,
+)
 """Where the readings of operations are, each registered as it is imported."""
 
 
@@ -133,21 +157,12 @@ def _reading(
             others.append((other, {own: moved(value)}))
         elif parameters is not None:
             raise DeriveError(f"what becomes of {own} is not seen: it stays the number {value}")
-    own_letters = letters or {}
+    seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
+    own_letters = {**seen, **(letters or {})}
     written = partial(
         operation_text, title, reader, inputs, outputs, own_letters, comments, numbers
     )
-    text = written()
-    try:
-        try:
-            op = parse(text)
-        except DeriveError as error:
-            if "has no size" not in str(error):
-                raise
-            text = written(derived=True)
-            op = parse(text)
-    except DeriveError as error:
-        raise DeriveError(f"{error}\nwhat was read:\n{text}") from error
+    op, text = least(written)
     check(op, [(call, {}), *others], tensors, reader.sizes, inputs)
     known = {p.name for p in op.parameters}
     return Reading(
@@ -189,6 +204,8 @@ def _every(made: Any) -> list[Any]:
 
 def _output(reader: Reader, value: Value, n: int) -> str:
     """The name of an output, an equation of its own."""
+    if of_mask(value) is not None:
+        raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError("it returns truths, which an operation does not")
     last = reader.equations[-1] if reader.equations else None
@@ -287,6 +304,7 @@ def as_function(
             return torch.func.functional_call(module, held, tuple(made[0]), made[1])
         return function(*made[0], **made[1])
 
+    call.__wrapped__ = function  # type: ignore[attr-defined]
     return call, {k: t.detach() for k, t in tensors.items()}
 
 

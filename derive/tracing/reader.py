@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +10,10 @@ from typing import Any, TypeVar
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.graph import Graph, Place
-from derive.tracing.naming import content, is_simple, leaves_out
+from derive.tracing import masks
+from derive.tracing.graph import Graph, Place, unused
+from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
+from derive.tracing.refused import COMPLEX, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Apply,
@@ -55,6 +56,12 @@ def operation(*names: str) -> Callable[[_F], _F]:
     return put
 
 
+def of_elements(f: _F) -> _F:
+    """Marks a reading that takes the elements that a mask holds."""
+    f.of_elements = True  # type: ignore[attr-defined]
+    return f
+
+
 class Reader:
     """Equations so far, and what each node is."""
 
@@ -70,6 +77,7 @@ class Reader:
         self._said: dict[tuple[Any, ...], str] = {}
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
+        self.starts: list[str] = []
         self._held = False
         """Whether torch is told to keep no graph."""
 
@@ -78,8 +86,10 @@ class Reader:
     def read(self) -> Any:
         """What the graph gives, tensors as values."""
         given = iter(self.inputs.values())
-        last = self._last_of_statements()
+        last, skipped = self._last_of_statements(), unused(self.graph.graph)
         for node in self.graph.graph.nodes:
+            if node in skipped:
+                continue
             self.node, self.place = node, self.graph.places.get(node.name, self.place)
             if node.op == "placeholder":
                 self.known[node] = next(given)
@@ -141,8 +151,12 @@ class Reader:
                 "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
             )
         try:
+            if is_complex(node.meta.get("val")):
+                raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
+            if not _is_of_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
+                raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
             if self._held:
@@ -167,7 +181,7 @@ class Reader:
     def _check(self, node: Any, made: Any) -> None:
         """That the axes are those that torch sees."""
         value = node.meta.get("val")
-        if isinstance(made, Value) and hasattr(value, "shape"):
+        if isinstance(made, Value) and hasattr(value, "shape") and not masks.of_mask(made):
             want = [self.sizes.of(n) for n in value.shape]
             have = [sympy.prod([a.size for a in axis]) for axis in made.axes]
             same = len(want) == len(have) and all(
@@ -196,24 +210,30 @@ class Reader:
             args, kwargs = tree_unflatten(every, spec)
             return node.target(*args, **kwargs)
 
+        if refused(name):
+            raise DeriveError(f"{name} is not read: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
             table = _decompositions()
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
-            raise DeriveError(f"{name} is not read: {error}") from error
+            raise DeriveError(f"{name} is not read: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(_name_of(n.target) == name for n in inner):
-            raise DeriveError(f"{name} has no reading")
+            raise DeriveError(f"{name} is not read: {advice(name) or 'it has no reading'}")
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
         reader.equations, reader.place, reader._said = self.equations, self.place, self._said
-        reader.sizes = self.sizes
+        reader.sizes, reader.starts = self.sizes, self.starts
         reader.inputs = {str(n): self.known[flat[n]] for n in places}
         return reader.read()
 
     def _constant(self, node: Any) -> Any:
+        held = getattr(node.graph.owning_module, node.target, None)
+        if held is not None and held.dim() == 0 and not hasattr(held, "fake_mode"):
+            # As torch makes one of a number, x[m] = 0.
+            return self.value(held.item())
         raise DeriveError(
             f"it uses a tensor that is no argument ({node.target}); give it as one, "
             "or hold it as a parameter or buffer of a module"
@@ -224,6 +244,8 @@ class Reader:
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
         """The value by a name of its own, where it is used often or is a variable."""
         if not isinstance(made, Value) or is_simple(made.node) or leaves_out(made.node):
+            return made
+        if masks.of_mask(made) is not None:
             return made
         often = len([u for u in node.users if u.op != "output"]) > 1
         if name is None and not often:
@@ -236,6 +258,8 @@ class Reader:
 
     def named(self, value: Value, stem: str) -> Value:
         """An equation for the value, and the value as a read of it; the same each time."""
+        if masks.of_mask(value) is not None:
+            raise DeriveError(masks.MANY)
         said = content(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
@@ -250,18 +274,13 @@ class Reader:
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
-        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in stem).strip("_") or "part"
-        if stem[0].isdigit() or keyword.iskeyword(stem) or stem in _WORDS:
-            stem = f"{stem}_" if not stem[0].isdigit() else f"v{stem}"
-        name, n = stem, 2
-        while name in self.taken:
-            name, n = f"{stem}{n}", n + 1
-        self.taken.add(name)
-        return name
+        return fresh_name(stem, self.taken)
 
     def simple(self, value: Value) -> Value:
         """The value, by a name where it is more than a read: for what says it twice."""
-        return value if is_simple(value.node) else self.named(value, "h")
+        if is_simple(value.node) or masks.of_mask(value) is not None:
+            return value
+        return self.named(value, "h")
 
     # ---------------------------------------------------------------- axes
 
@@ -278,6 +297,16 @@ class Reader:
         """The sizes of what a node makes."""
         made = (node or self.node).meta["val"]
         return [self.sizes.of(n) for n in made.shape]
+
+    def counted_shape(self) -> list[sympy.Expr]:
+        """The sizes of what the node makes, rounded as they are for all sizes."""
+        return [self.sizes.counted(n) for n in self.node.meta["val"].shape]
+
+    def start(self) -> str:
+        """The parameter, 0 as given, that a part of an axis begins at which is read from there."""
+        if not self.starts:
+            self.starts.append(self.fresh("start"))
+        return self.starts[0]
 
     def place_of(self, value: Value, dim: int) -> int:
         return dim % len(value.axes) if value.axes else 0
@@ -317,7 +346,7 @@ class Reader:
     def elementwise(self, f: Callable[..., Node], *args: Any, kind: str | None = None) -> Value:
         """f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
-        node = f(*(v.node for v in values))
+        node = masks.elementwise(f, values)
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
         return Value(self.axes_of(values), node, found)
@@ -404,6 +433,11 @@ def _writes_into(node: Any, what: str) -> bool:
     )
 
 
+def _is_of_elements(f: Translate) -> bool:
+    """Whether a reading takes the elements that a mask holds."""
+    return getattr(f, "of_elements", False) or f.__module__.endswith(".elementwise")
+
+
 def _is_read(target: Any) -> bool:
     return _name_of(target) in OPERATIONS
 
@@ -413,9 +447,3 @@ def _decompositions() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
     return {k: v for k, v in decomposition_table.items() if not _is_read(k)}
-
-
-_WORDS = frozenset(
-    "op size mean sum prod max min amax amin softmax logsumexp where concat exp log sqrt int "
-    "any all argmax argmin detach inf pi True False".split()
-)

@@ -9,7 +9,8 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
-from derive.tracing.reader import Reader, operation
+from derive.tracing.masks import of_mask, over_all
+from derive.tracing.reader import Reader, of_elements, operation
 from derive.tracing.values import Apply, Atom, Position, Read, Reduce, Value, apply, reduced
 
 
@@ -22,6 +23,8 @@ def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:
 
 def over(reader: Reader, kind: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
     """A reduction over these axes."""
+    if of_mask(x) is not None:
+        return over_all(kind, x, dim)
     dims = dims_of(reader, x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
     node = reduced(kind, atoms, x.node)
@@ -36,6 +39,7 @@ def _count(x: Value, dims: Sequence[int]) -> sympy.Expr:
 
 
 @operation("sum")
+@of_elements
 def total(
     reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
@@ -45,6 +49,7 @@ def total(
 
 
 @operation("mean")
+@of_elements
 def mean(
     reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
@@ -52,12 +57,14 @@ def mean(
 
 
 @operation("amax", "amin", "logsumexp")
+@of_elements
 def named(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     name = reader.called
     return over(reader, name, x, dim, keepdim)
 
 
 @operation("max", "min")
+@of_elements
 def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
     name = reader.called
     if args and isinstance(args[0], Value):
@@ -72,10 +79,18 @@ def extremum(reader: Reader, x: Value, *args: Any, **named: Any) -> Any:
 
 
 @operation("prod")
+@of_elements
 def product(
     reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
     return over(reader, "prod", x, dim, keepdim)
+
+
+@operation("any", "all")
+def truth(reader: Reader, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    if x.kind != "bool":
+        x = reader.elementwise(lambda a: apply("!=", a, number(0)), x, kind="bool")
+    return over(reader, reader.called, x, dim, keepdim)
 
 
 @operation("argmax", "argmin")

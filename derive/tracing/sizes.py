@@ -19,6 +19,12 @@ class Sizes:
         """What symbols are, as operations on several tensors say."""
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, what it is taken to be a multiple of)."""
+        self.least: list[sympy.Expr] = []
+        """What is taken to be 0 at least: a part of an axis is no longer than the axis."""
+        self._plain: dict[Any, sympy.Expr] = {}
+        self._equal: dict[Any, bool] = {}
+        self.rounded: dict[sympy.Expr, sympy.Symbol] = {}
+        """Whole divisions that may leave a rest, each a symbol of its own, as it is a size."""
 
     def of(self, size: Any) -> sympy.Expr:
         """A size of torch as an expression, whole divisions that leave no rest as quotients."""
@@ -27,7 +33,63 @@ class Sizes:
             return sympy.sympify(size)
         return self.plain(node.expr)
 
+    def example(self, size: Any) -> int:
+        """A size of torch in the examples."""
+        node = getattr(size, "node", None)
+        return int(size if node is None else self.hint(self._resolved(node.expr)))
+
+    def counted(self, size: Any) -> sympy.Expr:
+        """A size of torch as an expression, whole divisions rounded down for all sizes."""
+        from torch.utils._sympy.functions import FloorDiv
+
+        node = getattr(size, "node", None)
+        e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
+        for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
+            if not self._is_quotient(x):
+                self._rounded(x)
+        return self.plain(e)
+
+    def quotient_down(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+        """a/b rounded down for all sizes."""
+        from torch.utils._sympy.functions import FloorDiv
+
+        a, b = self.plain(a), self.plain(sympy.sympify(b))
+        if b == 1 or not (a.free_symbols or b.free_symbols):
+            return a if b == 1 else a // b
+        return self._rounded(FloorDiv(a, b))
+
+    def meant(self, e: Any) -> sympy.Expr:
+        """The expression with whole divisions in place of their symbols."""
+        meanings = {symbol: x for x, symbol in self.rounded.items()}
+        while True:
+            new = at(e, {s: meanings[s] for s in sympy.sympify(e).free_symbols if s in meanings})
+            if new == e:
+                return new
+            e = new
+
+    def at_least(self, e: sympy.Expr) -> None:
+        """That this is 0 at least, which is asked of the sizes of a call."""
+        if e.free_symbols and e not in self.least:
+            self.least.append(e)
+
     def plain(self, e: sympy.Expr) -> sympy.Expr:
+        """The expression in symbols that are no others, whole divisions taken as they are."""
+        e = sympy.sympify(e)
+        if e.is_Integer:
+            return e
+        known = self._state()
+        found = self._plain.get((e, known))
+        if found is None:
+            made = self._made_plain(e)
+            found = self._plain[e, self._state()] = made
+        return found
+
+    def _state(self) -> tuple[int, ...]:
+        """What grows with what is known of the symbols."""
+        known = self.shapes.replacements, self.alike, self.divided, self.rounded
+        return tuple(map(len, known))
+
+    def _made_plain(self, e: sympy.Expr) -> sympy.Expr:
         from torch.utils._sympy.functions import FloorDiv
 
         e = _plain_numbers(self._resolved(sympy.sympify(e)))
@@ -46,22 +108,43 @@ class Sizes:
     def asked(self) -> list[Any]:
         """What the function, or torch, has asked of sizes, and was answered yes."""
         found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
-        return [e for e in found if e.free_symbols]
+        return [self.meant(e) for e in found if e.free_symbols]
 
-    def divides(self, way: Mapping[Any, int]) -> bool:
-        """Whether these sizes are multiples of what they are taken to be."""
-        return not any(int(at(a, way)) % int(at(b, way)) for a, b in self.divided)
+    def takes(self, way: Mapping[Any, int]) -> bool:
+        """Whether these sizes are multiples of what they are taken to be, and large enough."""
+        pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
+        if any(b == 0 or int(a) % int(b) for a, b in pairs):
+            return False
+        return all(self.value(e, way) >= 0 for e in self.least)
+
+    def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
+        """A size where the symbols of the inputs have these values."""
+        return at(self.meant(self._resolved(e)), way)
+
+    def _is_quotient(self, x: sympy.Expr) -> bool:
+        a, b = x.args
+        return any((whole, b) in self.divided for whole in (a, a - (b - 1)))
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """A whole division as a quotient, where it leaves no rest or is rounded up."""
+        if x in self.rounded:
+            return self.rounded[x]
         a, b = x.args
         up = a - (b - 1)
-        for whole in (a, up):
+        # A sum is divided as it is: what is odd in the examples need not be so.
+        for whole in (e for e in (a, up) if not e.is_Add):
             if self.hint(whole) % self.hint(b) == 0 and self.hint(whole) > 0:
                 if whole.free_symbols and (whole, b) not in self.divided:
                     self.divided.append((whole, b))
                 return whole / b
-        return x
+        return self._rounded(x)
+
+    def _rounded(self, x: sympy.Expr) -> sympy.Symbol:
+        """The symbol of a whole division."""
+        if x not in self.rounded:
+            name = f"~{len(self.rounded)}"
+            self.rounded[x] = sympy.Symbol(name, integer=True, nonnegative=True)
+        return self.rounded[x]
 
     def unify(self, a: sympy.Expr, b: sympy.Expr) -> bool:
         """Sizes that torch asks to be the same are the same from now on."""
@@ -78,7 +161,7 @@ class Sizes:
     def hint(self, e: sympy.Expr) -> Any:
         """The value in the examples."""
         values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
-        found = at(e, values)
+        found = at(self.meant(e), values)
         return int(found) if found.is_integer else found
 
     def equal(self, a: sympy.Expr, b: sympy.Expr) -> bool:
@@ -87,7 +170,9 @@ class Sizes:
             return True
         if a.is_Atom and b.is_Atom:
             return False
-        return bool(sympy.simplify(a - b) == 0)
+        if (a, b) not in self._equal:
+            self._equal[a, b] = bool(sympy.cancel(sympy.together(a - b)) == 0)
+        return self._equal[a, b]
 
     def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         """a/b where that is whole for all sizes."""
@@ -105,6 +190,10 @@ class Sizes:
     ) -> tuple[list[list[int]], list[list[int]], list[sympy.Expr]]:
         """Sizes that both lists are products of, in order: which of them each entry has."""
         found = self._refined(one, other)
+        if found is None and [*map(self.hint, one)] == [*map(self.hint, other)]:
+            # Of products that are the same the factors are, as they are in the examples.
+            if all(self.unify(a, b) for a, b in zip(one, other, strict=True)):
+                found = self._refined(one, other)
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
             found = self._refined(one, other)
         if found is None:

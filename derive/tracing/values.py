@@ -104,17 +104,18 @@ class Apply(Node):
 
 @dataclass(frozen=True)
 class Reduce(Node):
-    """A reduction over indices."""
+    """A reduction over indices, where a condition holds."""
 
     kind: str
     atoms: tuple[Atom, ...]
     body: Node
+    condition: Node | None = None
 
     def parts(self) -> tuple[Node, ...]:
-        return (self.body,)
+        return (self.body,) if self.condition is None else (self.body, self.condition)
 
     def with_parts(self, parts: Sequence[Node]) -> Node:
-        return replace(self, body=parts[0])
+        return replace(self, body=parts[0], condition=parts[1] if len(parts) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -195,12 +196,13 @@ def rewritten(node: Node, change: Callable[[Node], Node]) -> Node:
     return change(node.with_parts(parts) if parts else node)
 
 
-def reduced(kind: str, atoms: Sequence[Atom], node: Node) -> Node:
-    """A reduction over indices that are then its own."""
+def reduced(kind: str, atoms: Sequence[Atom], node: Node, condition: Node | None = None) -> Node:
+    """A reduction over indices that are then its own; of none under a condition, a sum."""
     own = {a: Atom.new(a.size) for a in atoms}
     if not own:
-        return node
-    return Reduce(kind, tuple(own.values()), substituted(node, at(own)))
+        return node if condition is None else Apply("where", (condition, node, Number(0)))
+    test = None if condition is None else substituted(condition, at(own))
+    return Reduce(kind, tuple(own.values()), substituted(node, at(own)), test)
 
 
 def apply(name: str, *args: Node) -> Node:

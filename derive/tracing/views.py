@@ -101,6 +101,20 @@ def _interleaved(reader: Reader, x: Value, shape: Sequence[sympy.Expr]) -> Value
 # -------------------------------------------------------------------- parts of an axis
 
 
+def length_of(value: Value, dim: int) -> sympy.Expr:
+    return sympy.prod([a.size for a in value.axes[dim]])
+
+
+def moved(position: Node, by: Any) -> Node:
+    """position + by."""
+    by = sympy.sympify(by)
+    if by == 0:
+        return position
+    if by.could_extract_minus_sign():
+        return apply("-", position, number(-by))
+    return apply("+", position, number(by))
+
+
 @operation("select")
 def select(reader: Reader, x: Value, dim: int, index: Any) -> Value:
     dim = reader.place_of(x, dim)
@@ -123,67 +137,6 @@ def select(reader: Reader, x: Value, dim: int, index: Any) -> Value:
         node = substituted(node, {axis[0]: Number(index)})
     axes = tuple(a for n, a in enumerate(x.axes) if n != dim)
     return replace(x, axes=axes, node=node)
-
-
-@operation("slice")
-def part(
-    reader: Reader, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Value:
-    dim = reader.place_of(x, dim)
-    axis = x.axes[dim]
-    whole = sympy.prod([a.size for a in axis])
-    made = reader.shape()[dim]
-    if reader.sizes.equal(whole, made) and step == 1:
-        return x
-    first = sympy.sympify(0 if start is None else start)
-    first = whole + first if first.is_number and first < 0 else first
-    return block(reader, x, dim, reader.sizes.plain(first), made, step)
-
-
-def block(
-    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any = 1
-) -> Value:
-    """One of the equal parts that an axis is made of, or a part that has one position."""
-    whole = sympy.prod([a.size for a in x.axes[dim]])
-    if length == 1 and reader.sizes.hint(length) == 1:
-        one = select(reader, x, dim, first)
-        return replace(one, axes=(*one.axes[:dim], (), *one.axes[dim:]))
-    count = reader.sizes.quotient(whole, length)
-    if step != 1:
-        return _strided(reader, x, dim, first, length, step)
-    which = reader.sizes.quotient(first, length) if first != 0 else sympy.Integer(0)
-    if count is None or which is None:
-        raise DeriveError(
-            f"a part of an axis, from {first}, {length} of {whole} positions, is not read: its "
-            "size is none of those of the inputs; give the part as an argument"
-        )
-    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
-    split = reader.regrouped(x, [*shape[:dim], count, length, *shape[dim + 1 :]])
-    return select(reader, split, dim, which)
-
-
-def _strided(
-    reader: Reader, x: Value, dim: int, first: sympy.Expr, length: sympy.Expr, step: Any
-) -> Value:
-    whole = sympy.prod([a.size for a in x.axes[dim]])
-    if not reader.sizes.equal(length * step, whole):
-        raise DeriveError("a part with steps that do not divide the axis is not read")
-    shape = [sympy.prod([a.size for a in axis]) for axis in x.axes]
-    split = reader.regrouped(x, [*shape[:dim], length, sympy.sympify(step), *shape[dim + 1 :]])
-    return select(reader, split, dim + 1, first)
-
-
-@operation("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split", "unsafe_chunk")
-def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
-    dim = named.get("dim", args[1] if len(args) > 1 else 0)
-    dim = reader.place_of(x, dim)
-    made = []
-    first = sympy.Integer(0)
-    for value in reader.node.meta["val"]:
-        length = reader.sizes.of(value.shape[dim])
-        made.append(block(reader, x, dim, reader.sizes.plain(first), length))
-        first = first + length
-    return made
 
 
 @operation("unbind")
@@ -212,11 +165,11 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
         return Value(
             tuple((which, *a) if n == dim else a for n, a in enumerate(axes)), node, values[0].kind
         )
+    if not all(t.axes[dim] for t in tensors):
+        return _in_turn(reader, tensors, dim)
     total = Atom.new(sum(lengths))
     singles = []
     for t in tensors:
-        if not t.axes[dim]:
-            raise DeriveError("an axis of size 1 joined to a longer one is not read")
         t, atom = reader.single(t, dim)
         singles.append(
             replace(
@@ -227,6 +180,27 @@ def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
     axes = reader.axes_of(values)
     body = Apply("concat", (Position(total), *(v.node for v in values)))
     made = Value((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
+    return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
+
+
+def _in_turn(reader: Reader, tensors: Sequence[Value], dim: int) -> Value:
+    """Tensors one after the other, of which some have one position: where(u < 1, a, b[u-1])."""
+    total = Atom.new(sum(length_of(t, dim) for t in tensors))
+    first, singles, ends = sympy.Integer(0), [], []
+    for t in tensors:
+        length = length_of(t, dim)
+        if t.axes[dim]:
+            t, atom = reader.single(t, dim)
+            t = replace(t, node=substituted(t.node, {atom: moved(Position(total), -first)}))
+        singles.append(replace(t, axes=_without(t.axes, dim)))
+        first = first + length
+        ends.append(first)
+    values = reader.aligned(*singles)
+    axes = reader.axes_of(values)
+    *before, node = (v.node for v in values)
+    for own, end in reversed(list(zip(before, ends, strict=False))):
+        node = apply("where", apply("<", Position(total), number(end)), own, node)
+    made = Value((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
     return reader.named(made, reader.place.variable or "joined" if reader.place else "joined")
 
 

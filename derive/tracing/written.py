@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.reader import Equation, Reader
+from derive.tracing.said import Said
 from derive.tracing.sizes import Sizes, at
 from derive.tracing.values import (
     Apply,
@@ -29,7 +30,7 @@ from derive.tracing.values import (
 _BY_RANK = {1: "c", 2: "nc", 3: "ntc", 4: "nchw", 5: "nctyx"}
 _POOL = "kmdjhiopqrsuvabefgltwxyz"
 _LEVELS = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4}
-_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "**": 8}
+_LEVELS |= {"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6, "**": 8}
 _UNARY = 7
 
 
@@ -82,22 +83,42 @@ class Writer:
     letters: Letters
     inputs: Mapping[str, Value]
     names: dict[Atom, str] = field(default_factory=dict)
+    whole: bool = False
+    """Whether a position is written, or what is compared with one."""
 
-    def size(self, e: sympy.Expr) -> str:
-        """A number made of sizes."""
+    def size(self, e: sympy.Expr, whole: bool = False) -> str:
+        """A number made of sizes; where it is ``whole``, a quotient is rounded down."""
         e = self.letters.sizes.plain(e)
+        if not e.is_Symbol and e.free_symbols:
+            alike = (c for n, c in self.letters.known if self.letters.sizes.equal(n, e))
+            if (letter := next(alike, None)) is not None:
+                return f"size({letter})"
+        return self._said(e, self.letters.known, whole)
+
+    def given_size(self, letter: str) -> str:
+        """The size of a letter by those of others."""
+        others = [(n, c) for n, c in self.letters.known if c != letter]
+        size = next(n for n, c in self.letters.known if c == letter)
+        return self._said(self.letters.sizes.plain(size), others, whole=True)
+
+    def _said(self, e: sympy.Expr, known: Sequence[tuple[sympy.Expr, str]], whole: bool) -> str:
         if not e.free_symbols:
             return _plain_number(e)
+        sizes = self.letters.sizes
         parts: dict[sympy.Symbol, sympy.Symbol] = {}
         for s in e.free_symbols:
-            parts[s] = sympy.Symbol(self._size_of(s), positive=True)
-        return str(at(e, parts))
-
-    def _size_of(self, symbol: sympy.Symbol) -> str:
-        for known, letter in self.letters.known:
-            if self.letters.sizes.equal(known, symbol):
-                return f"size({letter})"
-        raise DeriveError("it computes with a size that is none of an axis")
+            multiples = (
+                (c, s / n) for n, c in known if n.free_symbols == {s} and n.is_Mul | n.is_Symbol
+            )
+            letter, times = next(((c, k) for c, k in multiples if k.is_Rational), ("", 1))
+            if letter:
+                parts[s] = times * sympy.Symbol(f"size({letter})", integer=True, positive=True)
+            elif (meant := sizes.meant(s)) != s:
+                return self._said(at(e, {s: meant}), known, whole)
+            else:
+                raise DeriveError("it computes with a size that is none of an axis")
+        above, below = sympy.fraction(sympy.together(at(e, parts))) if whole else (at(e, parts), 1)
+        return _text(above if below == 1 else _Down(above, below))
 
     def text(self, node: Node, level: int = 0) -> str:
         made, own = self._text(node)
@@ -114,11 +135,14 @@ class Writer:
             case Joined():
                 return self._joined(node), 5
             case Read(name, positions):
+                outer, self.whole = self.whole, True
                 inner = ",".join(map(self._position, positions))
+                self.whole = outer
                 return (f"{name}[{inner}]" if positions else name), 9
-            case Reduce(kind, atoms, body):
+            case Reduce(kind, atoms, body, condition):
                 letters = ",".join(self.names[a] for a in atoms)
-                return f"{kind}[{letters}]({self.text(body)})", 9
+                test = "" if condition is None else f" | {self.text(condition)}"
+                return f"{kind}[{letters}{test}]({self.text(body)})", 9
             case Apply("neg", (a,)):
                 return f"-{self.text(a, _UNARY)}", _UNARY
             case Apply("not", (a,)):
@@ -135,17 +159,25 @@ class Writer:
 
     def _binary(self, name: str, a: Node, b: Node) -> tuple[str, int]:
         level = _LEVELS[name]
+        if level == 4 and not self.whole and not _reads(a) and not _reads(b):
+            outer, self.whole = self.whole, True
+            made = self._binary(name, a, b)
+            self.whole = outer
+            return made
         match name, b:
             case "+", Apply("neg", (inner,)):
                 return self._binary("-", a, inner)
             case "**", Number(value) if value == sympy.Rational(1, 2):
                 return f"sqrt({self.text(a)})", 9
+            case "+" | "-", Number(value) if (summed := _summed(a, name, value)) is not None:
+                return self._text(summed)
             case "-", Number(value) if _is_negative(value):
                 return self._binary("+", a, Number(-value))
             case "+", Number(value) if _is_negative(value):
                 return self._binary("-", a, Number(-value))
         left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
-        right = self.text(b, level + (0 if name in ("+", "*", "and", "or") else 1))
+        rest = isinstance(b, Apply) and b.name in ("//", "%")
+        right = self.text(b, level + (0 if name in ("+", "*", "and", "or") and not rest else 1))
         space = "" if name in ("*", "/", "**") else " "
         return f"{left}{space}{name}{space}{right}", level
 
@@ -159,9 +191,9 @@ class Writer:
             return (repr(value), 9) if value >= 0 else (repr(value), _UNARY)
         if value in (sympy.oo, -sympy.oo):
             return ("inf", 9) if value == sympy.oo else ("-inf", _UNARY)
-        text = self.size(value)
+        text = self.size(value, self.whole)
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
-        return text, 9 if plain else (6 if "/" in text and "+" not in text else 5)
+        return text, 9 if plain else (5 if " " in text or text[0] == "-" else 6)
 
     def _position(self, node: Node) -> str:
         if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
@@ -170,9 +202,10 @@ class Writer:
 
     def _joined(self, node: Joined) -> str:
         """The number of a position."""
-        found = self.text(node.items[0], 6)
+        found, level = self._text(node.items[0])
         for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
-            found = f"({found})*{self.size(size)} + {self.text(item, 6)}"
+            found = f"({found})" if level < 6 else found
+            found, level = f"{found}*{self.size(size, whole=True)} + {self.text(item, 6)}", 5
         return found
 
     def equation(self, e: Equation) -> str:
@@ -180,6 +213,48 @@ class Writer:
         axes = [_axis(axis, self.names) for axis in e.axes if axis]
         left = f"{e.name}[{','.join(axes)}]" if axes else e.name
         return f"{left} = {self.text(e.body)}"
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(x, Read | Parameter) for x in walk(node))
+
+
+def _summed(a: Node, name: str, value: Any) -> Node | None:
+    """a + value or a - value, where a is x + n or x - n itself, as x and one number."""
+    match a:
+        case Apply("+" | "-" as own, (x, Number(n))) if all(map(_is_whole, (n, value))):
+            left = (n if own == "+" else -n) + (value if name == "+" else -value)
+            return x if left == 0 else Apply("+", (x, Number(left)))
+    return None
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
+
+
+class _Down(sympy.Function):  # type: ignore[misc]
+    """A quotient rounded down, as it is written."""
+
+
+def _text(e: sympy.Expr, level: int = 0) -> str:
+    """A size in the notation: what is added, what is subtracted, the number last."""
+    from torch.utils._sympy.functions import FloorDiv
+
+    match e:
+        case sympy.Add():
+            terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
+            terms.sort(key=lambda t: (bool(t[1].is_number), t[0]))
+            text = " ".join(
+                f"{'-' if minus else '+'} {_text(-t if minus else t, 6)}" for minus, t in terms
+            )
+            made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
+        case _Down() | FloorDiv():
+            made, own = f"{_text(e.args[0], 6)}//{_text(e.args[1], 7)}", 6
+        case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
+            made, own = "*".join(_text(f, 7) for f in e.as_ordered_factors()), 6
+        case _:
+            made, own = str(e), 9 if e.is_Atom else 5
+    return f"({made})" if own < level else made
 
 
 def _is_negative(value: Any) -> bool:
@@ -204,21 +279,28 @@ def operation_text(
     reader: Reader,
     inputs: Mapping[str, Value],
     outputs: Sequence[str],
-    given: Mapping[str, Sequence[str]],
+    given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
     numbers: Mapping[str, float] | None = None,
-    derived: bool = False,
-) -> str:
-    """The whole operation; ``given`` has letters of inputs."""
+    unsaid: Collection[str] = (),
+) -> Said:
+    """The whole operation; ``given`` has letters of inputs, ``unsaid`` those of unsaid sizes."""
     names = {*inputs, *(e.name for e in reader.equations)}
     letters = Letters(reader.sizes, set(names))
     equations = _read_in(reader.equations, outputs)
     read = {x.name for e in equations for x in walk(e.body) if isinstance(x, Read)}
     declared = []
     for tensor, value in inputs.items():
+        # What is named has its letter before the others choose theirs.
+        for axis, hint in zip(value.axes, given.get(tensor, ()), strict=False):
+            if axis and hint and tensor in read:
+                letters.of(axis[0].size, hint)
+    for tensor, value in inputs.items():
         if tensor not in read:
             continue
-        wanted = given.get(tensor) or _BY_RANK.get(len(value.axes), "")
+        named, usual = given.get(tensor, ()), _BY_RANK.get(len(value.axes), "")
+        wanted = [named[n] if n < len(named) else None for n in range(len(value.axes))]
+        wanted = [a or (usual[n] if n < len(usual) else None) for n, a in enumerate(wanted)]
         axes, own = [], dict[str, int]()
         for n, axis in enumerate(v for v in value.axes):
             if not axis:
@@ -231,18 +313,29 @@ def operation_text(
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
     writer = Writer(letters, inputs)
     lines = []
+    if comments:
+        lines += [
+            f"# {a} ({'so' if a.holds else 'not so'}, else an error)" for a in reader.graph.answers
+        ]
     for e in equations:
         line = writer.equation(e)
         if comments and e.place is not None:
             lines.append(f"# line {e.place.line}: {e.place.text[:100]}")
         lines.append(line)
-    sizes = [*_fixed(letters), *_alike(letters, equations)]
-    sizes += _of_others(letters, writer) if derived else []
+    fixed = _fixed(letters)
+    composed = _composed(equations, letters)
+    sums, products = _of_others(letters, _concatenated(equations, letters), composed)
+    others = [c for c in (*sums, *products) if c not in unsaid]
+    sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
+    alike = _alike(letters, equations)
+    sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
-    given_numbers = [f"{k}={v!r}" for k, v in (numbers or {}).items() if k in read_numbers]
+    known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
+    given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
-    return "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
+    text = "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
+    return Said(text, (*alike, *sums), products)
 
 
 def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
@@ -260,21 +353,46 @@ def _fixed(letters: Letters) -> list[str]:
     return [f"size({c})={n}" for n, c in letters.known if n.is_Integer]
 
 
-def _of_others(letters: Letters, writer: Writer) -> list[str]:
-    """The sizes that are made of others."""
-    made = []
-    for size, letter in letters.known:
-        size = letters.sizes.plain(size)
-        if not size.is_Integer and not size.is_Symbol:
-            text = writer.size(size)
-            made.append(
-                f"size({letter})=floor({text})" if "/" in text else f"size({letter})={text}"
-            )
-    return made
+def _of_others(
+    letters: Letters, joined: Collection[str], composed: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The letters whose size is made of others: (those that say it, parts of composite axes)."""
+    sizes = letters.sizes
+    made = [(sizes.plain(n), c) for n, c in letters.known if c not in joined]
+    made = [(n, c) for n, c in made if not n.is_Integer and sizes.meant(n).is_Symbol is not True]
+    sums = tuple(c for n, c in made if n.has(sympy.Add) or sizes.meant(n) != n or c not in composed)
+    return sums, tuple(c for _, c in made if c not in sums)
 
 
-def _alike(letters: Letters, equations: Sequence[Equation]) -> list[str]:
-    """The indices of a left side that no tensor says the size of."""
+def _composed(equations: Sequence[Equation], letters: Letters) -> set[str]:
+    """The letters that are a part of an axis, or that stand for several parts together."""
+    found = set()
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        axes = [axis for axis in e.axes if len(axis) > 1]
+        for x in walk(e.body):
+            if isinstance(x, Joined) and all(isinstance(i, Position) for i in x.items):
+                axes.append(tuple(i.atom for i in x.items if isinstance(i, Position)))
+        found |= {names[a] for axis in axes for a in axis}
+        found |= {letters.of(a.size) for axis in axes for a in axis}
+        wholes = [sympy.prod([a.size for a in axis]) for axis in axes]
+        found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
+    return found
+
+
+def _concatenated(equations: Sequence[Equation], letters: Letters) -> set[str]:
+    """The letters that something is joined along, which say their own size."""
+    found = set()
+    for e in equations:
+        names = letters.in_equation(e.axes, e.body)
+        for x in walk(e.body):
+            if isinstance(x, Apply) and x.name == "concat" and isinstance(x.args[0], Position):
+                found.add(names[x.args[0].atom])
+    return found
+
+
+def _alike(letters: Letters, equations: Sequence[Equation]) -> dict[str, str]:
+    """The indices that no tensor says the size of, and the others of that size."""
     found: dict[str, str] = {}
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
@@ -286,9 +404,9 @@ def _alike(letters: Letters, equations: Sequence[Equation]) -> list[str]:
             for i in (p.items if isinstance(p, Joined) else (p,))
             if isinstance(i, Position)
         }
-        for axis in e.axes:
-            for a in axis:
-                base = letters.of(a.size)
-                if a not in said and names[a] != base:
-                    found[names[a]] = base
-    return [f"size({a})=size({b})" for a, b in found.items()]
+        bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
+        for a in (*(a for axis in e.axes for a in axis), *bound):
+            base = letters.of(a.size)
+            if a not in said and names[a] != base:
+                found[names[a]] = base
+    return found

@@ -275,6 +275,174 @@ def channel_shuffle_mean(x):
     return torch.stack([x.mean(1), x.amax(1)], dim=1)
 
 
+@case(r(2, 3, 4, 5))
+def total_variation(x):
+    down = (x[:, :, 1:] - x[:, :, :-1]).abs().mean()
+    return down + (x[:, :, :, 1:] - x[:, :, :, :-1]).abs().mean()
+
+
+@case(r(5, 6))
+def laplacian(u):
+    inner = u[1:-1, 1:-1]
+    return u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * inner
+
+
+@case(r(7), r(7))
+def trapezoid(y, x):
+    return ((x[1:] - x[:-1]) * (y[1:] + y[:-1]) / 2).sum()
+
+
+@case(r(2, 6, 3), ints(3, 2, 6))
+def next_token_loss(logits, tokens):
+    flat = logits[:, :-1].reshape(-1, logits.size(-1))
+    return F.cross_entropy(flat, tokens[:, 1:].reshape(-1))
+
+
+@case(ints(5, 2, 3), r(5, 4), r(9, 4))
+def gpt_embeddings(idx, wte, wpe):
+    _, t = idx.size()
+    pos = torch.arange(0, t)
+    return wte[idx] + wpe[pos]
+
+
+@case(r(2, 3, 4), r(9, 4))
+def learned_positions(x, pos):
+    return x + pos[: x.shape[1]]
+
+
+@case(r(1, 1, 4), r(2, 3, 4), r(1, 7, 4))
+def vit_tokens(cls_token, patches, pos_embed):
+    x = torch.cat([cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)
+    return x + pos_embed[:, : x.shape[1]]
+
+
+@case(r(2, 5, 7))
+def token_shift(x):
+    shifted = F.pad(x, (0, 0, 1, -1))
+    return x + 0.5 * (shifted - x)
+
+
+@case(r(2, 7))
+def smoothness(x):
+    return torch.diff(x, n=2, dim=1).square().mean()
+
+
+@case(r(2, 3, 8), 0.97)
+def pre_emphasis(x, coefficient):
+    return torch.cat([x[..., :1], x[..., 1:] - coefficient * x[..., :-1]], dim=-1)
+
+
+@case(r(4, 6))
+def window_roll(x):
+    return torch.roll(x, shifts=(-1, 2), dims=(0, 1)) * x
+
+
+@case(r(2, 3, 7))
+def reflected(x):
+    return F.pad(x, (2, 1), mode="reflect")
+
+
+@case(r(2, 3, 9))
+def frames(x):
+    return x.unfold(-1, 4, 2).square().mean(-1)
+
+
+@case(r(2, 3, 8), r(5, 3, 3), r(5), r(4, 5, 2))
+def temporal_block(x, w1, b1, w2):
+    h = F.relu(F.conv1d(x, w1, b1, padding=1))
+    return F.conv1d(h, w2, stride=2)
+
+
+@case(r(2, 4, 6, 5), r(4, 1, 3, 3), r(6, 4, 1, 1))
+def depthwise_separable(x, depthwise, pointwise):
+    h = F.conv2d(x, depthwise, padding=1, groups=x.shape[1])
+    return F.conv2d(h, pointwise)
+
+
+@case(r(2, 4, 5), r(4, 3, 4))
+def upsampled(x, weight):
+    return F.conv_transpose1d(x, weight, stride=2, padding=1)
+
+
+@case(r(2, 3, 8, 6))
+def pooled(x):
+    x = F.max_pool2d(F.relu(x), 3, stride=2, padding=1)
+    return F.adaptive_avg_pool2d(x, 1).flatten(1)
+
+
+@case(r(2, 3, 4, 5), r(2, 3, 8, 10))
+def fpn_merge(top, lateral):
+    return F.interpolate(top, scale_factor=2, mode="nearest") + lateral
+
+
+@case(r(1, 3, 4, 6), r(5, 12))
+def patches_by_unfold(x, weight):
+    return weight @ F.unfold(x, kernel_size=2, stride=2)
+
+
+@case(r(2, 3, 9), r(2, 3, 9))
+def local_mean(x, y):
+    mu_x = F.avg_pool1d(x, 3, 1)
+    mu_y = F.avg_pool1d(y, 3, 1)
+    return F.avg_pool1d(x * y, 3, 1) - mu_x * mu_y
+
+
+@case(r(2, 3, 4, 5))
+def resized(x):
+    return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+add("Conv2d", nn.Conv2d(3, 5, 3, stride=2, padding=1), r(2, 3, 6, 7))
+add("ConvTranspose2d", nn.ConvTranspose2d(3, 4, 2, stride=2), r(2, 3, 4, 5))
+add("MaxPool1d", nn.MaxPool1d(3, 2), r(2, 3, 9))
+
+
+@case(r(3, 4), r(4, 6), ints(3, 2, 5))
+def gcn_layer(x, weight, edge_index):
+    source, target = edge_index
+    h = x @ weight
+    degree = torch.zeros(x.size(0)).index_add(0, target, torch.ones(target.shape[0]))
+    out = torch.zeros_like(h).index_add(0, target, h[source])
+    return out / degree.clamp(min=1).unsqueeze(-1)
+
+
+@case(r(5, 4), ints(3, 5), r(3, 4))
+def segment_max(x, index, like):
+    out = torch.zeros(like.shape[0], x.shape[1])
+    index = index.unsqueeze(-1).expand_as(x)
+    return out.scatter_reduce(0, index, x, reduce="amax", include_self=False) + like
+
+
+@case(r(5, 3), ints(3, 5))
+def label_smoothing(logits, target, smoothing=0.1):
+    true = torch.full_like(logits, smoothing / (logits.size(1) - 1))
+    true.scatter_(1, target.unsqueeze(1), 1 - smoothing)
+    return -(true * logits.log_softmax(1)).sum(1).mean()
+
+
+@case(r(5, 4), r(5, 4), r(5, 4) > 0)
+def masked_mse(prediction, target, mask):
+    return ((prediction[mask] - target[mask]) ** 2).mean()
+
+
+@case(r(5, 4), r(4), r(5) > 0)
+def mask_tokens(x, mask_token, mask):
+    return torch.where(mask[:, None], mask_token, x)
+
+
+@case(r(5, 4), positive(5, 4), r(5, 4) > 0)
+def rescaled(x, scale, mask):
+    out = x.clone()
+    out[mask] = x[mask] / scale[mask]
+    return out
+
+
+@case(positive(3, 5), positive(3, 5))
+def relative_entropy(p, q):
+    assert (p >= 0).all() and (q >= 0).all(), "probabilities are no less than 0"
+    return (p * torch.log(p / q)).sum(-1).mean()
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()

@@ -27,8 +27,6 @@ ASKED = {
     "y[k] = while(x[k])": "line 1, column 8: unknown function while; the number of rounds depends",
     "y[m] = x[x[k] > 0]": "x[k] > 0 is a condition, which picks as many as the data say: keep",
     "op f(x[k], m[k]: bool) -> y; y[k] = x[m[k]]": "axis 0 of x: a bool is a condition",
-    "y[k] = x[k] % 2": "line 1, column 13: unexpected character '%'; the remainder of x by m",
-    "y[k] = x[k] // 2": "line 1, column 14: unexpected '/'; a quotient rounded down is floor(a/b)",
     "y[i,j] = A[i,j] @ B[i,j]": "unexpected character '@'; a product of matrices is sum[k]",
     "y[i,j] = A.T[i,j]": "unexpected character '.'; tensors have no attributes",
     "y[i] = x[:,i]": "unexpected ':'; an axis is read by an index",
@@ -41,7 +39,7 @@ ASKED = {
     "y[1] = a": "axis 1 of y: on the left stand indices, groups *p, composites (a b) and 0; the co",
     "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a decomposition of a matrix is no index",
     "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) has no positions: give it an",
-    "y[i] = x[i] mod 2": "unexpected 'mod'; write it: x - m*floor(x/m)",
+    "y[i] = x[i] mod 2": "unexpected 'mod'; write it: x % m, which has the sign of m",
     "op a(x) -> y; y = x\nop b(x) -> y; y = x": "got 2 (a, b); derive.read(path) gives all",
 }
 

@@ -67,6 +67,21 @@ def on_values(x):
     return x * 2 if x.sum() > 0 else x
 
 
+def more_than_validates(x):
+    if x.max() > 1000:
+        x = torch.linalg.cholesky(x)
+    return x * 2
+
+
+def caught(x):
+    try:
+        if x.max() > 1000:
+            raise ValueError
+    except ValueError:
+        return x * 3
+    return x * 2
+
+
 def random(x):
     return x * torch.rand_like(x)
 
@@ -76,11 +91,7 @@ def truths(x):
 
 
 def of_a_mask(x):
-    return x[x > 0].sum()
-
-
-def part(x):
-    return x[:, 1:] - x[:, :-1]
+    return x[x > 0]
 
 
 def into_a_part(x):
@@ -100,10 +111,11 @@ def in_place(x):
     ("function", "said"),
     [
         (on_values, r"depends on the values of a tensor"),
+        (more_than_validates, r"depends on the values of a tensor"),
+        (caught, r"depends on the values of a tensor"),
         (random, r"test_read.py:\d+: return x \* torch.rand_like\(x\)"),
         (truths, r"returns truths"),
-        (of_a_mask, r"test_read.py:\d+: return x\[x > 0\]"),
-        (part, r"a part of an axis"),
+        (of_a_mask, r"values of a mask how many elements"),
         (into_a_part, r"test_read.py:\d+: y\[:, 0\] \*= 2: it writes into a part"),
         (lambda x: None, r"returns NoneType"),
         (lambda x: F.dropout(x, 0.5), r"random numbers"),
@@ -281,3 +293,28 @@ def test_two_statements_on_a_line_name_nothing():
     made = reading(f, torch.randn(3, 4))
     assert "a = x.exp(); b = a.sum(-1, keepdim=True)" in made.text
     assert "\na[" not in made.text and "\nb[" not in made.text
+
+
+def test_what_only_validates_is_answered_as_the_examples_do():
+    def f(x):
+        if torch.isnan(x).any():
+            raise ValueError("nan")
+        if not (x > -100).all():
+            raise ValueError("small")
+        return x * 2
+
+    made = reading(f, torch.randn(3, 4))
+    line = f.__code__.co_firstlineno
+    assert (
+        f"# test_read.py:{line + 1}: if torch.isnan(x).any() (not so, else an error)" in made.text
+    )
+    assert "if not (x > -100).all() (so, else an error)" in made.text
+    assert "__bool__" not in vars(torch.Tensor)
+
+
+def test_what_leads_to_nothing_is_not_read():
+    def f(x):
+        torch.linalg.svdvals(x)
+        return (x > 0).any(1)[:, None] * x
+
+    assert "svd" not in str(derive.read_torch(f, torch.randn(3, 4)))

@@ -17,6 +17,7 @@ from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import read
 from derive.lowering.nodes.products import chain
+from derive.notation.operation import Kind
 from derive.program.code import (
     Attribute,
     Binary,
@@ -33,7 +34,8 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     """f(a, ...) as the torch function of the table, or as a number where all arguments are."""
     args = [scope.lower(a, order) for a in e.args]
     if e.function == "floordiv":
-        return replace(chain(scope, "//", args, order), kind="int")
+        kind: Kind = "float" if any(a.kind == "float" for a in args) else "int"
+        return replace(chain(scope, "//", args, order), kind=kind)
     if e.function == "int":
         return _as_integer(scope, args[0], order)
     if e.function != "detach":

@@ -1,0 +1,136 @@
+"""Convolutions: sums over windows of positions.
+
+    conv1d            y[n,o,u] = sum[c,k](x[n,c,s*u + d*k - p]*w[o,c,k])
+    conv_transpose1d  y[n,o,u] = sum[c,t,k | u == s*t + d*k - p](x[n,c,t]*w[c,o,k])
+
+Around the tensor is 0. With groups, channel (g c) of x meets channel (g o) of y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from derive.tracing.elementwise import number, op, where
+from derive.tracing.reader import Reader, operation
+from derive.tracing.values import Apply, Atom, Axis, Node, Number, Position, Value, apply, reduced
+from derive.tracing.views import length_of
+from derive.tracing.windows import Windows, conjunction, each, window
+
+
+@operation("conv1d", "conv2d", "conv3d")
+def conv(
+    reader: Reader,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> Value:
+    spatial = len(weight.axes) - 2
+    stride, dilation = each(stride, spatial), each(dilation, spatial)
+    sizes = reader.counted_shape()[-spatial:]
+    if padding == "same":
+        sizes = [length_of(x, len(x.axes) - spatial + n) for n in range(spatial)]
+        spans = [dilation[n] * (length_of(weight, 2 + n) - 1) for n in range(spatial)]
+        padding = [reader.sizes.quotient_down(span, sympy.Integer(2)) for span in spans]
+    padding = [sympy.Integer(0)] * spatial if padding == "valid" else each(padding, spatial)
+    x, weight = _grouped(reader, _batch(x, spatial), 1, groups), _grouped(reader, weight, 0, groups)
+    weight = weight.fresh()
+    group, out, channels, *inner = weight.axes
+    kernel = [tuple(Atom.new(a.size) for a in axis) for axis in inner]
+    windows = Windows(reader, x, sizes, kernel, stride, padding, dilation)
+    batch, own_group, own_channels, *starts = windows.value.axes
+    free = ((),) * spatial
+    wide = replace(windows.value, axes=(batch, own_group, (), *starts, own_channels, *kernel))
+    weight = replace(weight, axes=((), group, out, *free, channels, *inner))
+    made = _contracted(reader, wide, weight, windows.inside, 3 + spatial)
+    return _finished(reader, made, bias)
+
+
+@operation("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(
+    reader: Reader,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> Value:
+    spatial = len(weight.axes) - 2
+    stride, dilation = each(stride, spatial), each(dilation, spatial)
+    padding = each(padding, spatial)
+    sizes = reader.counted_shape()[-spatial:]
+    x = _grouped(reader, _batch(x, spatial), 1, groups).fresh()
+    weight = _grouped(reader, weight, 0, groups).fresh()
+    batch, group, channels, *places = x.axes
+    for n, axis in enumerate(places):
+        if len(axis) > 1:
+            x, atom = reader.single(x, 3 + n)
+            places[n] = (atom,)
+    batch, group, channels, *places = x.axes
+    own_group, own_channels, out, *kernel = weight.axes
+    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in sizes]
+    tests: list[Node] = []
+    for n, end in enumerate(ends):
+        at = window(places[n], kernel[n], stride[n], dilation[n], padding[n])
+        tests.append(apply("==", Position(end[0]) if end else number(0), at))
+    free = ((),) * spatial
+    test = conjunction(tests)
+    # The test has the indices of both.
+    marked = apply("where", test, x.node, number(0)) if test is not None else x.node
+    wide = Value((batch, group, (), *ends, channels, *places, *kernel), marked, x.kind)
+    weight = replace(weight, axes=((), own_group, out, *free, own_channels, *free, *kernel))
+    weight = weight.renamed({a: Atom.new(a.size) for a in weight.atoms})
+    made = _contracted(reader, wide, weight, None, 3 + spatial)
+    return _finished(reader, made, bias)
+
+
+def _batch(x: Value, spatial: int) -> Value:
+    """x with an axis of samples, of size 1 where there is none."""
+    return x if len(x.axes) > spatial + 1 else replace(x, axes=((), *x.axes))
+
+
+def _grouped(reader: Reader, x: Value, dim: int, groups: Any) -> Value:
+    """x with an axis of groups before an axis."""
+    if groups == 1:
+        return replace(x, axes=(*x.axes[:dim], (), *x.axes[dim:]))
+    shape = [length_of(x, n) for n in range(len(x.axes))]
+    groups = sympy.sympify(groups)
+    within = reader.sizes.plain(shape[dim] / groups)
+    if reader.sizes.hint(within) == 1 and reader.sizes.unify(shape[dim], groups):
+        within = sympy.Integer(1)
+    return reader.regrouped(x, [*shape[:dim], groups, within, *shape[dim + 1 :]])
+
+
+def _contracted(reader: Reader, x: Value, weight: Value, inside: Node | None, left: int) -> Value:
+    """x*weight summed over the axes from one on, where x is inside."""
+    if inside is not None:
+        x = replace(x, node=where(inside, x.node, number(0)))
+    values = reader.aligned(x, weight)
+    axes = reader.axes_of(values)
+    one, two = (v.node for v in values)
+    condition = None
+    match one:
+        case Apply("where", (test, inner, Number(0))):
+            condition, one = test, inner
+    atoms = [a for axis in axes[left:] for a in axis]
+    return Value(axes[:left], reduced("sum", atoms, apply("*", one, two), condition))
+
+
+def _finished(reader: Reader, made: Value, bias: Value | None) -> Value:
+    """The channels as one axis, with what is added to each; without an axis of samples of none."""
+    batch, group, out, *rest = made.axes
+    made = replace(made, axes=(batch, (*group, *out), *rest))
+    if bias is not None:
+        wide = Value((bias.axes[0], *((),) * len(rest)), bias.node, bias.kind)
+        made = reader.elementwise(op("+"), made, wide)
+    rank = len(reader.node.meta["val"].shape)
+    return made if rank == len(made.axes) else replace(made, axes=made.axes[1:])

@@ -1,0 +1,263 @@
+"""Pools: means and maxima over windows of positions, and tensors made larger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, op, times
+from derive.tracing.reader import Reader, operation
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Node,
+    Position,
+    Value,
+    apply,
+    reduced,
+    substituted,
+)
+from derive.tracing.views import length_of
+from derive.tracing.windows import Windows, conjunction, each, window
+
+
+def _kernel(sizes: Sequence[Any]) -> list[Axis]:
+    return [() if n == 1 else (Atom.new(n),) for n in sizes]
+
+
+@operation("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(
+    reader: Reader,
+    x: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Value:
+    spatial = int(reader.called[8])
+    sizes = each(kernel_size, spatial)
+    stride, padding = each(stride, spatial, sizes), each(padding, spatial)
+    kernel = _kernel(sizes)
+    padded = any(p != 0 for p in padding)
+    if ceil_mode and padded:
+        raise DeriveError("an average pool with both padding and ceil_mode is not read")
+    ones = [sympy.Integer(1)] * spatial
+    shape = reader.counted_shape()[-spatial:]
+    windows = Windows(reader, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)
+    atoms = [a for axis in kernel for a in axis]
+    divisor = divisor_override
+    if divisor is None and padded and count_include_pad:
+        divisor = sympy.prod(sizes)
+    kind = "mean" if divisor is None else "sum"
+    node = windows.value.node
+    if atoms:
+        node = reduced(kind, atoms, node, windows.inside)
+    made = replace(windows.value, node=node)
+    return made if divisor is None else reader.elementwise(op("/"), made, divisor)
+
+
+@operation(
+    *(f"max_pool{n}d" for n in (1, 2, 3)), *(f"max_pool{n}d_with_indices" for n in (1, 2, 3))
+)
+def max_pool(
+    reader: Reader,
+    x: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """The gradient goes to the first of equal values."""
+    spatial = int(reader.called[8])
+    sizes = each(kernel_size, spatial)
+    stride, padding, dilation = (each(s, spatial, sizes) for s in (stride, padding, dilation))
+    kernel = _kernel(sizes)
+    found = reader.node.meta["val"]
+    shape = [reader.sizes.counted(n) for n in _first(found).shape][-spatial:]
+    windows = Windows(reader, x, shape, kernel, stride, padding, dilation, beyond=ceil_mode)
+    atoms = [a for axis in kernel for a in axis]
+    node = windows.value.node
+    made = replace(
+        windows.value, node=reduced("max", atoms, node, windows.inside) if atoms else node
+    )
+    return (made, None) if isinstance(found, tuple | list) else made
+
+
+def _first(found: Any) -> Any:
+    return found[0] if isinstance(found, tuple | list) else found
+
+
+@operation(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
+def adaptive_pool(reader: Reader, x: Value, output_size: Any) -> Any:
+    """Position u of o is that of positions u*t//o to ((u + 1)*t - 1)//o."""
+    spatial, found = int(reader.called[-2]), reader.node.meta["val"]
+    kind = "mean" if "avg" in reader.called else "max"
+    shape = [reader.sizes.counted(n) for n in _first(found).shape]
+    first = len(x.axes) - spatial
+    x = reader.simple(x)
+    for dim in range(first, len(x.axes)):
+        if x.axes[dim] and shape[dim] != 1:
+            x, _ = reader.single(x, dim)
+    tests: list[Node] = []
+    atoms: list[Atom] = []
+    axes = list(x.axes)
+    for dim in range(first, len(x.axes)):
+        whole, size = length_of(x, dim), shape[dim]
+        if reader.sizes.equal(whole, size):
+            continue
+        if size == 1:
+            atoms += axes[dim]
+            axes[dim] = ()
+        elif reader.sizes.hint(whole) % reader.sizes.hint(size) == 0:
+            sizes = [length_of(x, n) for n in range(len(x.axes))]
+            inner = reader.sizes.plain(whole / size)
+            reader.sizes.divided.append((whole, size))
+            split = reader.regrouped(x, [*sizes[:dim], size, inner, *sizes[dim + 1 :]])
+            x = replace(
+                split,
+                axes=(
+                    *split.axes[:dim],
+                    (*split.axes[dim], *split.axes[dim + 1]),
+                    *split.axes[dim + 2 :],
+                ),
+            )
+            axes = [a if n != dim else split.axes[dim] for n, a in enumerate(axes)]
+            atoms += split.axes[dim + 1]
+        else:
+            (atom,), new = x.axes[dim], Atom.new(size)
+            low = apply("//", times(Position(new), number(whole)), number(size))
+            after = times(apply("+", Position(new), number(1)), number(whole))
+            high = apply("//", apply("-", after, number(1)), number(size))
+            tests += [apply(">=", Position(atom), low), apply("<=", Position(atom), high)]
+            atoms.append(atom)
+            axes[dim] = (new,)
+    node = reduced(kind, atoms, x.node, conjunction(tests)) if atoms else x.node
+    made = Value(tuple(axes), node, x.kind)
+    return (made, None) if isinstance(found, tuple | list) else made
+
+
+# -------------------------------------------------------------------- larger tensors
+
+
+@operation(
+    *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
+)
+def nearest(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
+    shape = reader.shape()
+    spatial = int(reader.called[-2])
+    for dim in range(len(x.axes) - spatial, len(x.axes)):
+        whole, size = length_of(x, dim), shape[dim]
+        times_more = reader.sizes.quotient(size, whole)
+        if times_more == 1:
+            continue
+        if times_more is not None and times_more.is_Integer:
+            axis = (*x.axes[dim], Atom.new(times_more))
+            x = replace(x, axes=(*x.axes[:dim], axis, *x.axes[dim + 1 :]))
+            continue
+        raise DeriveError(
+            "the nearest position is read where a size is multiplied by a whole number: "
+            f"give a whole scale_factor instead of the size {size}"
+        )
+    return x
+
+
+@operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+def linear(
+    reader: Reader, x: Value, output_size: Any, align_corners: bool, *_: Any, **__: Any
+) -> Value:
+    """An axis after the other: (1 - a)*x[i] + a*x[i+1] at the position i + a."""
+    shape = reader.counted_shape()
+    for dim in range(2, len(x.axes)):
+        if not reader.sizes.equal(length_of(x, dim), shape[dim]):
+            x = _along(reader, reader.simple(x), dim, shape[dim], align_corners)
+    return x
+
+
+def _along(reader: Reader, x: Value, dim: int, size: sympy.Expr, align_corners: bool) -> Value:
+    x, atom = reader.single(x, dim)
+    new, whole = Atom.new(size), atom.size
+    if align_corners:
+        above: Node = times(Position(new), number(whole - 1))
+        below = reader.sizes.plain(size - 1)
+    else:
+        middle = apply("+", times(number(2), Position(new)), number(1))
+        above = apply("-", times(middle, number(whole)), number(size))
+        above = apply("maximum", above, number(0))
+        below = reader.sizes.plain(2 * size)
+    low = apply("//", above, number(below))
+    high = apply("int", apply("minimum", apply("+", low, number(1)), number(whole - 1)))
+    part = apply("-", apply("/", above, number(below)), low)
+    one, two = (substituted(x.node, {atom: at}) for at in (low, high))
+    left = times(apply("-", number(1), part), one)
+    node = apply("+", left, times(part, two))
+    return Value((*x.axes[:dim], (new,), *x.axes[dim + 1 :]), node)
+
+
+# -------------------------------------------------------------------- windows as columns
+
+
+def _count(
+    reader: Reader, whole: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Any:
+    """How many windows there are."""
+    return reader.sizes.quotient_down(whole + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
+
+
+@operation("im2col")
+def columns(
+    reader: Reader, x: Value, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> Value:
+    sizes, dilation, padding, stride = (
+        each(s, 2) for s in (kernel_size, dilation, padding, stride)
+    )
+    first = len(x.axes) - 2
+    shape = [
+        _count(reader, length_of(x, first + n), sizes[n], stride[n], padding[n], dilation[n])
+        for n in range(2)
+    ]
+    kernel = _kernel(sizes)
+    windows = Windows(reader, x, shape, kernel, stride, padding, dilation)
+    *batch, channels, down, right = windows.value.axes
+    node = windows.value.node
+    if windows.inside is not None:
+        node = apply("where", windows.inside, node, number(0))
+    return Value((*batch, (*channels, *kernel[0], *kernel[1]), (*down, *right)), node)
+
+
+@operation("col2im")
+def folded(
+    reader: Reader,
+    x: Value,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
+) -> Value:
+    """The sum of all columns that an element stands in."""
+    sizes, dilation, padding, stride = (
+        each(s, 2) for s in (kernel_size, dilation, padding, stride)
+    )
+    out = reader.shape()[-2:]
+    counts = [
+        _count(reader, out[n], sizes[n], stride[n], padding[n], dilation[n]) for n in range(2)
+    ]
+    shape = [length_of(x, n) for n in range(len(x.axes))]
+    channels = reader.sizes.plain(shape[-2] / sympy.prod(sizes))
+    x = reader.regrouped(x, [*shape[:-2], channels, *sizes, *counts]).fresh()
+    ends: list[Axis] = [() if n == 1 else (Atom.new(n),) for n in out]
+    *left, rows, columns, down, right = x.axes
+    tests: list[Node] = []
+    for n, (starts, inner) in enumerate(((down, rows), (right, columns))):
+        at = window(starts, inner, stride[n], dilation[n], padding[n])
+        tests.append(apply("==", Position(ends[n][0]) if ends[n] else number(0), at))
+    atoms = [a for axis in (rows, columns, down, right) for a in axis]
+    return Value((*left, *ends), reduced("sum", atoms, x.node, conjunction(tests)), x.kind)

@@ -1,0 +1,66 @@
+"""What to do instead, of operations that are not in index notation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ORDER = (
+    "where an element comes in an order depends on the values; give the positions as an integer "
+    "argument, x.gather(dim, positions)"
+)
+_RANDOM = (
+    "it draws random numbers; call it in eval mode, or give what is drawn, a mask or noise, as an "
+    "argument"
+)
+_COUNT = (
+    "how many elements there are depends on the values; give them as an integer argument, or a "
+    "mask, torch.where(mask, x, 0)"
+)
+COMPLEX = "complex tensors are not read; write the real and the imaginary part as two tensors"
+_FOURIER = (
+    "a Fourier transform is not in index notation; keep it outside and give its result as an "
+    "argument, or multiply by the matrices of cosines and sines"
+)
+_MATRIX = (
+    "a decomposition or a solution of equations is not in index notation; keep it outside, and "
+    "give its result as an argument"
+)
+
+_NAMES = {
+    _ORDER: (
+        "topk sort argsort msort kthvalue median nanmedian mode quantile searchsorted bucketize"
+    ),
+    _RANDOM: (
+        "rand randn randint randperm rand_like randn_like randint_like normal normal_ uniform_ "
+        "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
+        "rrelu_with_noise alpha_dropout"
+    ),
+    _COUNT: (
+        "nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive bincount"
+    ),
+    COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
+    _MATRIX: (
+        "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "
+        "slogdet logdet pinverse matrix_exp triangular_solve _linalg_det _linalg_slogdet "
+        "_linalg_solve_ex _linalg_eigh"
+    ),
+}
+_ADVICE = {name: text for text, names in _NAMES.items() for name in names.split()}
+_FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
+
+
+def refused(name: str) -> bool:
+    """Whether an operation has no reading, whatever torch makes it of."""
+    return name in _ADVICE
+
+
+def advice(name: str) -> str | None:
+    """What to do instead of an operation; None where nothing better is known."""
+    found = _ADVICE.get(name)
+    families = (text for start, text in _FAMILIES.items() if name.startswith(start))
+    return found or next(families, None)
+
+
+def is_complex(made: Any) -> bool:
+    """Whether what torch makes is complex."""
+    return bool(getattr(getattr(made, "dtype", None), "is_complex", False))

@@ -1,0 +1,64 @@
+"""The sizes that a text says: those that do not follow from its equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.notation.text_form import parse
+from derive.notation.written import same
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text, and the letters whose size it may say by others."""
+
+    text: str
+    sums: tuple[str, ...]
+    """Those whose size is a sum or a quotient that is rounded, or that no axis is composed of."""
+    products: tuple[str, ...]
+    """The others, whose size follows from that of a composite axis, as a rule."""
+
+
+def least(written: Callable[..., Said]) -> tuple[Operation, str]:
+    """The operation, and its text with as few sizes as say it.
+
+    ``written`` gives the text without the sizes of some letters.
+    """
+    every: Said = written()
+    ways = [every.products, (), *((*every.products, letter) for letter in every.sums)]
+    errors = []
+    for unsaid in ways:
+        text = written(unsaid=unsaid).text
+        try:
+            op = parse(text)
+        except DeriveError as error:
+            errors.append(DeriveError(f"{error}\nwhat was read:\n{text}"))
+            continue
+        return _shorter(written, op, text, every, unsaid)
+    raise errors[0]
+
+
+def _shorter(
+    written: Callable[..., Said], op: Operation, text: str, every: Said, unsaid: Sequence[str]
+) -> tuple[Operation, str]:
+    for letter in (*every.sums, *every.products):
+        if letter in unsaid:
+            continue
+        less = written(unsaid=(*unsaid, letter)).text
+        try:
+            made = parse(less)
+        except DeriveError:
+            continue
+        if same(_sorted(made), _sorted(op)):
+            op, text, unsaid = made, less, (*unsaid, letter)
+    return op, text
+
+
+def _sorted(op: Operation) -> Operation:
+    """The operation, its extents in an order that does not depend on what is said of them."""
+    extents = tuple(sorted(op.extents, key=lambda e: e.name))
+    parts = op.inputs, op.parameters, op.equations, op.outputs, extents
+    return Operation.resolved(op.name, *parts, stable=op.stable)

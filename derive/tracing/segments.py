@@ -1,0 +1,234 @@
+"""Sums, maxima and means at positions that a tensor of integers holds, and what is put there.
+
+zeros(N).index_add(0, s, x)   is sum[k | s[k] == n](x[k])
+x.scatter(1, s, 1.0)          is where(any[k](s[n,k] == c), 1, x[n,c])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.tracing.elementwise import number, plus, where
+from derive.tracing.masks import masked, of_mask
+from derive.tracing.reader import Reader, of_elements, operation
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Node,
+    Number,
+    Position,
+    Read,
+    Reduce,
+    Value,
+    apply,
+    reduced,
+    walk,
+)
+from derive.tracing.windows import conjunction
+
+_REPEATED = (
+    "which of several values is left at a position that repeats is not said: add them "
+    "(index_add, scatter_add), or reduce them (scatter_reduce)"
+)
+
+
+class Placed:
+    """What meets position n of an axis: ``atoms`` such that ``test`` holds, and their values."""
+
+    def __init__(
+        self, reader: Reader, x: Value, dims: Sequence[int], indices: Sequence[Value], source: Value
+    ) -> None:
+        """``source`` and ``indices`` begin with the same axes; those of x but ``dims`` follow."""
+        for n in dims:
+            x = x if not x.axes[n] else reader.single(x, n)[0]
+        lead = len(indices[0].axes) - (len(x.axes) - len(dims))
+        kept = [n for n in range(len(x.axes)) if n not in dims]
+        order = [*dims, *kept]
+        around: tuple[Axis, ...] = ((),) * len(dims)
+        wide = [replace(x, axes=(*((),) * lead, *(x.axes[n] for n in order)))]
+        for v in (source, *indices):
+            rest = len(x.axes) - len(dims)
+            v = replace(v, axes=((),) * (lead + rest - len(v.axes)) + v.axes)
+            wide.append(replace(v, axes=(*v.axes[:lead], *around, *v.axes[lead:])))
+        base, source, *indices = reader.aligned(*wide)
+        axes = reader.axes_of([base, source, *indices])
+        back = {n: axes[lead + k] for k, n in enumerate(order)}
+        self.axes = tuple(back[n] for n in range(len(order)))
+        self.atoms: list[Atom] = [a for axis in axes[:lead] for a in axis]
+        self.base, self.source, self.kind = base.node, source.node, base.kind
+        tests = []
+        for i, n in zip(indices, dims, strict=True):
+            at = Position(back[n][0]) if back[n] else number(0)
+            tests.append(apply("==", i.node, at))
+        self.test = conjunction(tests)
+
+    def reduced(self, kind: str) -> Node:
+        return reduced(kind, self.atoms, self.source, self.test)
+
+    def any(self) -> Node:
+        assert self.test is not None
+        return reduced("any", self.atoms, self.test) if self.atoms else self.test
+
+    def put(self, node: Node) -> Value:
+        return Value(self.axes, node, self.kind)
+
+    def by(self, kind: str, with_base: bool) -> Value:
+        """The values at each position reduced, with what stands there already."""
+        zero = isinstance(self.base, Number) and self.base.value == 0
+        if kind == "sum" and (with_base or zero):
+            made = self.reduced("sum")
+            return self.put(made if zero else plus(self.base, made))
+        if not self.atoms:
+            made = self.source
+        elif kind == "mean" and with_base:
+            count = plus(number(1), reduced("sum", self.atoms, number(1), self.test))
+            return self.put(apply("/", plus(self.base, self.reduced("sum")), count))
+        else:
+            made = self.reduced(kind)
+        if with_base and kind == "mean":
+            made = apply("/", plus(self.base, made), number(2))
+        elif with_base:
+            names = {"amax": "maximum", "amin": "minimum", "prod": "*"}
+            made = apply(names[kind], self.base, made)
+        return self.put(where(self.any(), made, self.base))
+
+
+def _index(reader: Reader, index: Value) -> Value:
+    index = index if isinstance(index.node, Read | Position) else reader.named(index, "index")
+    return index.fresh()
+
+
+def _along(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+    """For an index of one axis, which is that of the source."""
+    dim = reader.place_of(x, dim)
+    if source.axes:
+        source = source.fresh()
+        rest = [a for n, a in enumerate(source.axes) if n != dim]
+        source = replace(source, axes=(source.axes[dim], *rest))
+    index = _index(reader, index)
+    index = replace(index, axes=(*(index.axes or ((),)), *((),) * (len(x.axes) - 1)))
+    return Placed(reader, x.fresh(), [dim], [index], source)
+
+
+def _elements(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+    """For an index of all axes."""
+    dim = reader.place_of(x, dim)
+    source, index, x = source.fresh(), _index(reader, index), x.fresh()
+    for n, axis in enumerate(index.axes):
+        if n != dim and bool(axis) != bool(x.axes[n]):
+            raise DeriveError("a scatter into a part of an axis is not read")
+    if source.axes:
+        for a, b in zip(index.axes, source.axes, strict=True):
+            if bool(a) != bool(b):
+                raise DeriveError("a scatter of a part of a tensor is not read")
+
+    def first(v: Value) -> Value:
+        if not v.axes:
+            return v
+        return replace(v, axes=(v.axes[dim], *(a for n, a in enumerate(v.axes) if n != dim)))
+
+    return Placed(reader, x, [dim], [first(index)], first(source))
+
+
+@operation("index_add", "index_add_")
+def index_add(
+    reader: Reader, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1
+) -> Value:
+    if alpha != 1:
+        source = reader.elementwise(lambda a, b: apply("*", a, b), source, alpha)
+    return _along(reader, x, dim, index, source).by("sum", True)
+
+
+@operation("index_fill", "index_fill_")
+def index_fill(reader: Reader, x: Value, dim: int, index: Value, value: Any) -> Value:
+    found = _along(reader, x, dim, index, reader.value(0))
+    return found.put(where(found.any(), reader.value(value).node, found.base))
+
+
+@operation("scatter_add", "scatter_add_")
+def scatter_add(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return _elements(reader, x, dim, index, source).by("sum", True)
+
+
+_KINDS = {"add": "sum", "multiply": "prod"}
+
+
+@operation("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
+def scatter_reduce(
+    reader: Reader,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> Value:
+    find = _along if "index" in reader.called else _elements
+    return find(reader, x, dim, index, source).by(_KINDS.get(reduce, reduce), include_self)
+
+
+@operation("scatter", "scatter_")
+def scatter(
+    reader: Reader, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None
+) -> Value:
+    found = _elements(reader, x, dim, index, reader.value(source))
+    if reduce is not None:
+        return found.by(_KINDS[reduce], True)
+    return _put(found)
+
+
+def _put(found: Placed) -> Value:
+    """The values in the place of what was there, of which there is one for each position."""
+    if found.atoms and any(isinstance(n, Read | Position | Reduce) for n in walk(found.source)):
+        raise DeriveError(_REPEATED)
+    return found.put(where(found.any(), found.source, found.base))
+
+
+@operation("index_put", "index_put_")
+@of_elements
+def index_put(
+    reader: Reader,
+    x: Value,
+    indices: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+) -> Value:
+    given = [(n, i) for n, i in enumerate(indices) if i is not None]
+    if len(given) == 1 and given[0][1].kind == "bool":
+        if given[0][0] != 0 or accumulate:
+            raise DeriveError("a mask of later axes is not read; use torch.where")
+        return _where_mask(reader, x, given[0][1], values)
+    if any(i.kind == "bool" for _, i in given):
+        raise DeriveError("a mask beside other indices is not read; use torch.where")
+    dims = [n for n, _ in given]
+    if dims != list(range(dims[0], dims[0] + len(dims))) or (dims[0] and len(dims) > 1):
+        raise DeriveError("what is put where some axes are whole is read for the first axes")
+    own = reader.aligned(*(_index(reader, i) for _, i in given))
+    lead, rest = len(own[0].axes), len(x.axes) - len(dims)
+    values = values.fresh()
+    if dims[0]:
+        # x[:, i]: the axes before stand first in the values.
+        wide = ((),) * (lead + rest - len(values.axes)) + values.axes
+        first, after = dims[0], dims[0] + lead
+        values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))
+    places = [replace(i, axes=(*i.axes, *((),) * rest)) for i in own]
+    found = Placed(reader, x.fresh(), dims, places, values)
+    return found.by("sum", True) if accumulate else _put(found)
+
+
+def _where_mask(reader: Reader, x: Value, mask: Value, values: Value) -> Value:
+    if values.axes and of_mask(values) is None:
+        raise DeriveError("as many elements as a mask holds: not read; use torch.where")
+    whole = masked(reader, x, mask)
+    test, base = of_mask(whole) or (whole.node, whole.node)
+    if not values.axes:
+        return replace(whole, node=where(test, values.node, base))
+    whole, values = reader.aligned(whole, values)
+    test, base = of_mask(whole) or (whole.node, whole.node)
+    other, node = of_mask(values) or (None, values.node)
+    if other != test:
+        raise DeriveError("the elements that another mask holds: not read; use torch.where")
+    return replace(whole, node=where(test, node, base))

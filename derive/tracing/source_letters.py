@@ -1,0 +1,103 @@
+"""Letters of axes that the code of a function gives names to.
+
+B, T, C = x.shape   says that the axes of x are b, t and c
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | None]]:
+    """For inputs of these ranks the letters of their axes, as far as the code names them."""
+    import torch
+
+    code = type(function).forward if isinstance(function, torch.nn.Module) else function
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    found: dict[str, list[str | None]] = {}
+    for tensor, place, name in _named(tree, ranks):
+        letter = name.lower()
+        letters = found.setdefault(tensor, [None] * ranks[tensor])
+        if len(letter) == 1 and letter.isascii() and letter.isalpha() and letter not in letters:
+            if letters[place] is None:
+                letters[place] = letter
+    return found
+
+
+def _named(tree: ast.AST, ranks: Mapping[str, int]) -> Iterator[tuple[str, int, str]]:
+    """(input, axis, name)."""
+    changed: set[str] = set()
+    statements = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    for statement in sorted(statements, key=lambda n: n.lineno):
+        match statement.targets:
+            case [ast.Name(name)]:
+                one = _axis_of(statement.value)
+                if one is not None and one[0] in ranks and one[0] not in changed:
+                    rank = ranks[one[0]]
+                    if -rank <= one[1] < rank:
+                        yield one[0], one[1] % rank, name
+                changed.add(name)
+            case [ast.Tuple(parts)]:
+                several = _shape_of(statement.value)
+                if several is not None and several[0] in ranks and several[0] not in changed:
+                    yield from _each(several[0], parts, several[1], ranks[several[0]])
+                changed |= {p.id for p in parts if isinstance(p, ast.Name)}
+
+
+def _each(
+    tensor: str, parts: list[ast.expr], part: slice, rank: int
+) -> Iterator[tuple[str, int, str]]:
+    places = list(range(rank))[part]
+    star = next((n for n, p in enumerate(parts) if isinstance(p, ast.Starred)), None)
+    if star is None and len(parts) != len(places):
+        return
+    for n, p in enumerate(parts):
+        if isinstance(p, ast.Name):
+            place = n if star is None or n < star else n - len(parts)
+            if -len(places) <= place < len(places):
+                yield tensor, places[place], p.id
+
+
+def _shape_of(e: ast.expr) -> tuple[str, slice] | None:
+    """x and which of its axes, for x.shape, x.size() and x.shape[-2:]."""
+    match e:
+        case ast.Attribute(ast.Name(name), "shape"):
+            return name, slice(None)
+        case ast.Call(ast.Attribute(ast.Name(name), "size"), [], []):
+            return name, slice(None)
+        case ast.Subscript(inner, ast.Slice(low, high, None)):
+            found = _shape_of(inner)
+            bounds = [_whole(b) if b is not None else None for b in (low, high)]
+            if found is not None and not any(
+                a is not None and b is None for a, b in zip((low, high), bounds, strict=True)
+            ):
+                return found[0], slice(*bounds)
+    return None
+
+
+def _axis_of(e: ast.expr) -> tuple[str, int] | None:
+    """x and one of its axes, for x.shape[0] and x.size(0)."""
+    match e:
+        case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), index):
+            place = _whole(index)
+        case ast.Call(ast.Attribute(ast.Name(name), "size"), [index], []):
+            place = _whole(index)
+        case _:
+            return None
+    return None if place is None else (name, place)
+
+
+def _whole(e: ast.expr) -> int | None:
+    match e:
+        case ast.Constant(int() as value):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() as value)):
+            return -value
+    return None

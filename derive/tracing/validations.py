@@ -1,0 +1,128 @@
+"""Questions about the values of tensors that only validate them.
+
+    if torch.any(var < 0):
+        raise ValueError
+
+is answered as the examples do, where the other answer raises an error in the same function: then
+a call either gives what the reading does or raises. Any other question is left open.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is asked, where, and the answer in the examples."""
+
+    holds: bool
+    code: Any
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip().rstrip(":")
+        return f"{Path(self.file).name}:{self.line}: {text}"
+
+
+def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> list[Answer]:
+    """What a function asks of the values of tensors; none where one is more than a validation."""
+    found, error = _asked(function, tensors, ())
+    if error is not None:
+        return []
+    for n, answer in enumerate(found):
+        holds = [a.holds for a in found[:n]] + [not answer.holds]
+        asked, error = _asked(function, tensors, holds)
+        if error is None or len(asked) != n + 1 or not _is_raised(error, answer.code):
+            return []
+    return found
+
+
+def _asked(
+    function: Callable[..., Any], tensors: Mapping[str, Any], holds: Sequence[bool]
+) -> tuple[list[Answer], Exception | None]:
+    """(the questions of a call, of which the first are answered so; the error that it raises)."""
+    import torch
+
+    asked: list[Answer] = []
+    plain = torch.Tensor.__bool__
+
+    def answer(tensor: Any, frame: Any) -> bool:
+        n = len(asked)
+        found = holds[n] if n < len(holds) else bool(plain(tensor))
+        asked.append(Answer(found, frame.f_code, frame.f_code.co_filename, frame.f_lineno))
+        return found
+
+    with _answering(answer), torch.random.fork_rng(devices=[]):
+        try:
+            function(**{k: t.detach().clone() for k, t in tensors.items()})
+        except Exception as error:
+            return asked, error
+    return asked, None
+
+
+@contextmanager
+def replayed(answers: Sequence[Answer]) -> Iterator[None]:
+    """The same questions, asked of tensors without data, have the same answers."""
+    import torch
+
+    plain, left = torch.Tensor.__bool__, list(answers)
+
+    def answer(tensor: Any, frame: Any) -> bool:
+        if left and left[0].code is frame.f_code and left[0].line == frame.f_lineno:
+            return left.pop(0).holds
+        return bool(plain(tensor))
+
+    with _answering(answer):
+        yield
+
+
+@contextmanager
+def _answering(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
+    import torch
+
+    own = "__bool__" in vars(torch.Tensor)
+    before = torch.Tensor.__bool__
+
+    def asked(tensor: Any) -> bool:
+        return answer(tensor, sys._getframe(1))
+
+    torch.Tensor.__bool__ = asked  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        if own:
+            torch.Tensor.__bool__ = before  # type: ignore[method-assign]
+        else:
+            del torch.Tensor.__bool__
+
+
+def _is_raised(error: Exception, code: Any) -> bool:
+    """Whether a function raises the error itself, by a statement that does nothing else."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code is not code:
+        return False
+    line = traceback.tb_lineno
+    return any(first <= line <= last for first, last in _raising(code.co_filename))
+
+
+@lru_cache(maxsize=64)
+def _raising(file: str) -> Sequence[tuple[int, int]]:
+    """The lines of statements that raise."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Raise | ast.Assert))
+    return [(n.lineno, n.end_lineno or n.lineno) for n in found]

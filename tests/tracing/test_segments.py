@@ -1,0 +1,137 @@
+"""Sums, maxima and means by index, what is put somewhere, and elements that a mask holds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import derive
+from derive.tracing.read import reading
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+I = torch.tensor([0, 2, 1, 0, 2])  # noqa: E741
+
+
+def wide(index, x):
+    return index[:, None].expand_as(x)
+
+
+def put(x, y, m):
+    z = x.clone()
+    z[m] = x[m] * y[m]
+    return z * 2
+
+
+def put_number(x, m):
+    z = x.clone()
+    z[m] = 0
+    return z * 2
+
+
+def put_function(x, m):
+    z = x * 2
+    z[m] = torch.log(x[m].abs() + 1) * 3 - 1
+    return z
+
+
+def accumulated(x, i, j, v):
+    return x.index_put((i, j), v, accumulate=True)
+
+
+READ = [
+    (
+        lambda x, i: x.new_zeros(3, x.shape[1]).index_add(0, i, x),
+        (r(5, 4), I),
+        "sum[n | i[n] == k]",
+    ),
+    (lambda x, i, b: b.index_add(1, i, x, alpha=2.0), (r(4, 5), I, r(4, 3)), "(x[n,c]*2.0)"),
+    (
+        lambda x, i: torch.zeros(3, x.shape[1]).scatter_add_(0, wide(i, x), x),
+        (r(5, 4), I),
+        "i[n] == k",
+    ),
+    (
+        lambda x, i, b: b.scatter_add(1, i, x),
+        (r(4, 5), torch.randint(0, 3, (4, 5)), r(4, 3)),
+        "b[n,k] + sum[c | i[n,c] == k](x[n,c])",
+    ),
+    (
+        lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax", include_self=False),
+        (r(5, 4), I, r(3, 4)),
+        "where(any[n](i[n] == k), amax[n2 | i[n2] == k](x[n2,c]), b[k,c])",
+    ),
+    (
+        lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax"),
+        (r(5, 4), I, r(3, 4)),
+        "maximum(b[k,c], amax[n2 | ",
+    ),
+    (
+        lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean"),
+        (r(5, 4), I, r(3, 4)),
+        "/(1 + sum[n2 | i[n2] == k](1))",
+    ),
+    (
+        lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean", include_self=False),
+        (r(5, 4), I, r(3, 4)),
+        "mean[n2 | i[n2] == k]",
+    ),
+    (
+        lambda x, i: torch.zeros_like(x).scatter_(1, i.unsqueeze(1), 1) * x,
+        (r(5, 3), I),
+        "where(i[n] == c, 1, 0)*x[n,c]",
+    ),
+    (
+        lambda x, i: x.scatter(1, i, 0.0) * 2,
+        (r(5, 3), torch.randint(0, 3, (5, 2))),
+        "where(any[k](i[n,k] == c), 0.0, x[n,c])",
+    ),
+    (lambda x, i: x.index_fill(0, i, -1.0) * 2, (r(3, 4), I), "where(any[k](i[k] == n), -1.0"),
+    (accumulated, (r(3, 4), I, torch.randint(0, 4, (5,)), r(5)), "i[k] == n and j[k] == c"),
+    (put, (r(5, 4), r(5, 4), r(5, 4) > 0), "where(m[n,c], x[n,c]*y[n,c], x[n,c])*2"),
+    (put_number, (r(5, 4), r(5, 4) > 0), "where(m[n,c], 0.0, x[n,c])*2"),
+    (put_function, (r(5, 4), r(5) > 0), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
+    (lambda x: x[x > 0].sum(), (r(5, 4),), "sum[n,c | x[n,c] > 0](x[n,c])"),
+    (
+        lambda x, y, m: F.mse_loss(x[m], y[m]),
+        (r(5, 4), r(5, 4), r(5, 4) > 0),
+        "mean[n,c | m[n,c]]((x[n,c] - y[n,c])**2)",
+    ),
+    (lambda x, m: x.masked_select(m).amax(), (r(5, 4), r(5, 4) > 0), "amax[n,c | m[n,c]]"),
+]
+
+
+@pytest.mark.parametrize(("function", "examples", "said"), READ)
+def test_what_meets_a_position_is_read(function, examples, said):
+    made = reading(function, *examples, name="f", comments=False)
+    assert said in made.text
+
+
+@pytest.mark.parametrize(
+    ("function", "examples", "said"),
+    [
+        (
+            lambda x, i, s: x.scatter(1, i, s),
+            (r(5, 3), I[:, None].repeat(1, 2), r(5, 2)),
+            "repeats",
+        ),
+        (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "how many elements"),
+        (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "how many elements"),
+        (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "how many elements"),
+        (lambda x, m: x[m].norm(), (r(5, 4), r(5, 4) > 0), "how many elements"),
+        (lambda x, m: x[:, m].sum(), (r(5, 4), r(4) > 0), "how many elements"),
+    ],
+)
+def test_what_is_not_said_is_refused(function, examples, said):
+    with pytest.raises(derive.DeriveError, match=said):
+        derive.read_torch(function, *examples)
+
+
+def test_tensors_made_without_a_dtype_are_those_of_the_check():
+    before = torch.get_default_dtype()
+    derive.read_torch(lambda x: torch.ones(x.shape[0]) @ x, r(3, 4))
+    assert torch.get_default_dtype() is before
