@@ -9,7 +9,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.reader import Reader, operation
-from derive.tracing.values import Apply, Node, Number, Value, apply
+from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
@@ -227,6 +227,31 @@ def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Val
     return reader.elementwise(lambda x, y: apply("floor", apply("/", x, y)), a, b)
 
 
+@operation("remainder")
+def remainder(reader: Reader, a: Any, b: Any) -> Value:
+    """a - b*floor(a/b), which has the sign of b."""
+    return _left(reader, a, b, lambda x: apply("floor", x))
+
+
+@operation("fmod")
+def fmod(reader: Reader, a: Any, b: Any) -> Value:
+    """What is left of a, which has the sign of a."""
+    return _left(
+        reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x)))
+    )
+
+
+def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Value:
+    a = reader.simple(reader.value(a))
+
+    def f(x: Node, y: Node) -> Node:
+        if y == number(1):
+            return apply("-", x, whole(x))
+        return apply("-", x, times(y, whole(apply("/", x, y))))
+
+    return reader.elementwise(f, a, b)
+
+
 @operation("pow", "pow_", "float_power")
 def power(reader: Reader, a: Any, b: Any) -> Value:
     return reader.elementwise(op("**"), a, b)
@@ -306,7 +331,7 @@ def _truth(reader: Reader, x: Value) -> Value:
 @operation(
     *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
     *("float", "double", "requires_grad_", "_conj", "resolve_conj", "positive", "view_as_real"),
-    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "half", "bfloat16"),
+    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "half", "bfloat16", "detach_"),
 )
 def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
     name = reader.called
@@ -315,8 +340,10 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
         if p and train:
             raise DeriveError("it draws random numbers; call it in eval mode, or give the mask")
         return x
-    if name == "detach":
-        return reader.elementwise(call("detach"), x) if x.kind == "float" else x
+    if name.startswith("detach"):
+        # Of numbers and positions alone there is no gradient.
+        plain = x.kind != "float" or not any(isinstance(part, Read) for part in walk(x.node))
+        return x if plain else reader.elementwise(call("detach"), x)
     made = reader.node.meta["val"]
     kind = "bool" if "bool" in str(made.dtype) else "int" if "int" in str(made.dtype) else "float"
     if kind == "int" and x.kind == "float":

@@ -11,6 +11,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing import masks
+from derive.tracing.constants import written_out
 from derive.tracing.graph import Graph, Place, unused
 from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
 from derive.tracing.refused import COMPLEX, advice, is_complex, refused
@@ -231,9 +232,8 @@ class Reader:
 
     def _constant(self, node: Any) -> Any:
         held = getattr(node.graph.owning_module, node.target, None)
-        if held is not None and held.dim() == 0 and not hasattr(held, "fake_mode"):
-            # As torch makes one of a number, x[m] = 0.
-            return self.value(held.item())
+        if held is not None and not hasattr(held, "fake_mode"):
+            return written_out(held, node.target)
         raise DeriveError(
             f"it uses a tensor that is no argument ({node.target}); give it as one, "
             "or hold it as a parameter or buffer of a module"

@@ -1,0 +1,71 @@
+"""Tensors of a few numbers that a function writes down: torch.tensor([0.299, 0.587, 0.114])."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derive.errors import DeriveError
+from derive.tracing.values import Atom, Node, Number, Position, Value, apply
+
+MOST = 64
+"""The elements of a tensor that are written out."""
+
+
+def written_out(held: Any, name: str) -> Value:
+    """The value of a tensor: a number, one that grows evenly, or a choice for each position."""
+    if held.numel() > MOST:
+        raise DeriveError(
+            f"it uses a tensor of {held.numel()} numbers that is no argument ({name}); give it as "
+            "one, or hold it as a parameter or buffer of a module"
+        )
+    kind = "float" if held.is_floating_point() else "bool" if _is_bool(held) else "int"
+    axes = tuple(() if n == 1 else (Atom.new(n),) for n in held.shape)
+    atoms = [axis[0] for axis in axes if axis]
+    return Value(axes, _chosen(_numbers(held.squeeze()), atoms), kind)
+
+
+def _is_bool(held: Any) -> bool:
+    import torch
+
+    return bool(held.dtype is torch.bool)
+
+
+def _numbers(held: Any) -> Any:
+    """The numbers as they were written: the shortest that round to those of the dtype."""
+    import numpy as np
+    import torch
+
+    if not held.is_floating_point():
+        return held.tolist()
+    exact = held.dtype in (torch.float32, torch.float64)
+    array = (held if exact else held.float()).numpy()
+    text = np.array([np.format_float_positional(x) for x in array.ravel()], dtype=object)
+    made = [float(x) for x in text]
+    whole = [int(x) if x.is_integer() and abs(x) < 2**53 else x for x in made]
+    return np.array(whole, dtype=object).reshape(array.shape).tolist()
+
+
+def _chosen(numbers: Any, atoms: list[Atom]) -> Node:
+    """The number at a position."""
+    if not atoms:
+        return Number(numbers)
+    if len(atoms) == 1 and len(set(numbers)) > 1 and (line := _line(numbers, atoms[0])) is not None:
+        return line
+    *first, last = (_chosen(row, atoms[1:]) for row in numbers)
+    made = last
+    for n, row in reversed(list(enumerate(first))):
+        if row != made:
+            made = apply("where", apply("==", Position(atoms[0]), Number(n)), row, made)
+    return made
+
+
+def _line(numbers: list[Any], atom: Atom) -> Node | None:
+    """start + step*n, where that is what whole numbers are."""
+    if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
+        return None
+    start, step = numbers[0], numbers[1] - numbers[0]
+    if any(x != start + n * step for n, x in enumerate(numbers)):
+        return None
+    node: Node = Position(atom)
+    node = node if step == 1 else apply("*", Number(int(step)), node)
+    return node if start == 0 else apply("+", node, Number(int(start)))
