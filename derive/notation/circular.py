@@ -67,9 +67,16 @@ def not_by_themselves(known: Known, definitions: Sequence[tuple[str, Expr, Place
 def made_of_others(
     definitions: Sequence[tuple[str, Expr, Place | None]], fixed: Collection[str]
 ) -> dict[str, Expr]:
-    """The letters whose size is given by others, and not as the same or as a number."""
-    plain = (Num, Size)
-    return {a: e for a, e, _ in definitions if a in fixed and not isinstance(e, plain)}
+    """The letters whose size is given by others, also as that of such a letter; no numbers."""
+    given = {a: e for a, e, _ in definitions if a in fixed}
+
+    def followed(e: Expr, seen: tuple[str, ...] = ()) -> Expr:
+        if isinstance(e, Size) and e.extent in given and e.extent not in seen:
+            return followed(given[e.extent], (*seen, e.extent))
+        return e
+
+    found = {a: followed(e) for a, e in given.items()}
+    return {a: e for a, e in found.items() if not isinstance(e, Num | Size)}
 
 
 def is_made_of(known: Known, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:

@@ -327,7 +327,9 @@ def operation_text(
     sums, products = _of_others(letters, _concatenated(equations, letters), composed)
     others = [c for c in (*sums, *products) if c not in unsaid]
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
-    alike = _alike(letters, equations)
+    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
+    kept |= {e.name: [a for a in e.axes if a] for e in equations}
+    alike = _alike(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
     known = {**(numbers or {}), **dict.fromkeys(reader.starts, 0)}
@@ -391,8 +393,15 @@ def _concatenated(equations: Sequence[Equation], letters: Letters) -> set[str]:
     return found
 
 
-def _alike(letters: Letters, equations: Sequence[Equation]) -> dict[str, str]:
-    """The indices that no tensor says the size of, and the others of that size."""
+def _alike(
+    letters: Letters, equations: Sequence[Equation], kept: Mapping[str, Sequence[Axis]]
+) -> dict[str, str]:
+    """The indices that no axis says the size of, and the others of that size."""
+
+    def says(position: Node, axis: Axis) -> bool:
+        whole = sympy.prod([a.size for a in axis])
+        return not isinstance(position, Position) or letters.sizes.equal(position.atom.size, whole)
+
     found: dict[str, str] = {}
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
@@ -400,7 +409,8 @@ def _alike(letters: Letters, equations: Sequence[Equation]) -> dict[str, str]:
             i.atom
             for x in walk(e.body)
             if isinstance(x, Read)
-            for p in x.positions
+            for p, axis in zip(x.positions, kept[x.name], strict=True)
+            if says(p, axis)
             for i in (p.items if isinstance(p, Joined) else (p,))
             if isinstance(i, Position)
         }

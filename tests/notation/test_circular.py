@@ -31,6 +31,9 @@ def test_two_letters_of_one_size_are_no_circle():
 
 
 PARTS = {
+    "size(u)=size(t)-1, size(v)=size(u)) -> d; d[n,u,v] = x[n,u+1]*x[n,v]": lambda x: (
+        x[:, 1:, None] * x[:, None, :-1]
+    ),
     "size(u)=size(t)-1) -> d; d[n,u] = x[n,u+1] - x[n,u]": lambda x: x[:, 1:] - x[:, :-1],
     "size(u)=size(t)-1) -> y; d[n,u] = x[n,u+1] - x[n,u]; y[n] = sum[u](d[n,u]**2)": lambda x: (
         (x[:, 1:] - x[:, :-1]).pow(2).sum(1)

@@ -15,6 +15,11 @@ def r(*shape):
 
 
 READ = {
+    "size(k)=size(c) - 1, size(k2)=size(k)) -> y\ny[n,k,k2] = x[n,k + 1] - x[n,k2]": (
+        lambda x: x[:, 1:].unsqueeze(2) - x[:, :-1].unsqueeze(1),
+        [(3, 5)],
+        [(2, 4)],
+    ),
     "y[n,k] = x[n,k + 1] - x[n,k]": (lambda x: x[:, 1:] - x[:, :-1], [(4, 7)], [(3, 5)]),
     "y[n] = sum[k]((x[n,k + 1] - x[n,k])**2)": (
         lambda x: (x[:, 1:] - x[:, :-1]).pow(2).sum(1),
