@@ -76,6 +76,12 @@ def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
     return made
 
 
+@operation("fill_", "fill", "zero_")
+def filled(reader: Reader, x: Value, value: Any = 0) -> Value:
+    """Every element the same."""
+    return reader.elementwise(lambda a, b: b, x, value, kind=x.kind)
+
+
 @operation("neg", "neg_")
 def neg(reader: Reader, x: Value) -> Value:
     return reader.elementwise(call("neg"), x)

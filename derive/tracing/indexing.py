@@ -152,6 +152,15 @@ def full(reader: Reader, *args: Any, **named: Any) -> Value:
     return Value(axes, Number(bool(value) if kind == "bool" else value), kind)
 
 
+@operation("empty", "empty_like", "new_empty", "empty_permuted", "new_empty_strided")
+def unset(reader: Reader, *_: Any, **__: Any) -> Value:
+    """Memory that is written later: of what is not, nothing is said."""
+    made = reader.node.meta["val"]
+    axes = tuple(() if n == 1 else (Atom.new(n),) for n in reader.shape())
+    kind = "float" if made.is_floating_point() else "bool" if "bool" in str(made.dtype) else "int"
+    return Value(axes, apply("unset"), kind)
+
+
 @operation("tril", "triu", "tril_", "triu_")
 def triangle(reader: Reader, x: Value, diagonal: int = 0) -> Value:
     x, column = reader.single(x, len(x.axes) - 1)

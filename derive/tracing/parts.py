@@ -15,7 +15,16 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op, plus, times, where
 from derive.tracing.reader import Reader, operation
-from derive.tracing.values import Atom, Node, Parameter, Position, Value, apply, substituted
+from derive.tracing.values import (
+    Atom,
+    Node,
+    Parameter,
+    Position,
+    Value,
+    apply,
+    reduced,
+    substituted,
+)
 from derive.tracing.views import length_of, moved, select
 from derive.tracing.windows import window
 
@@ -104,6 +113,59 @@ def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
         made.append(x if alone else block(reader, x, dim, first, length))
         first = first + length
     return made
+
+
+@operation("diagonal")
+def diagonal(
+    reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """x[k,k+offset], its index the last."""
+    dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
+    (*_, length) = reader.counted_shape()
+    new = () if length == 1 else (Atom.new(length),)
+    at: Node = Position(new[0]) if new else number(0)
+    row, column = (at, moved(at, offset)) if offset >= 0 else (moved(at, -offset), at)
+    for dim, place in ((dim1, row), (dim2, column)):
+        if x.axes[dim]:
+            x, atom = reader.single(x, dim)
+            x = replace(x, node=substituted(x.node, {atom: place}))
+    kept = (axis for n, axis in enumerate(x.axes) if n not in (dim1, dim2))
+    return replace(x, axes=(*kept, new))
+
+
+@operation("trace")
+def trace(reader: Reader, x: Value) -> Value:
+    """sum[k](x[k,k])."""
+    rows, columns = x.axes
+    if not rows or not columns or not reader.sizes.equal(length_of(x, 0), length_of(x, 1)):
+        raise DeriveError("the trace of a matrix that is not square is not read")
+    x, row = reader.single(x, 0)
+    x, column = reader.single(x, 1)
+    return Value((), reduced("sum", (row,), substituted(x.node, {column: Position(row)})), x.kind)
+
+
+@operation("diag_embed", "diag")
+def on_a_diagonal(
+    reader: Reader, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> Value:
+    """where(row + offset == column, x[row], 0)."""
+    if reader.called == "diag":
+        if len(x.axes) == 2:
+            return diagonal(reader, x, offset)
+        dim1, dim2 = 0, 1
+    shape = reader.counted_shape()
+    dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
+    if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
+        raise DeriveError(f"{reader.called} of these axes is not read")
+    x, atom = reader.single(x, len(x.axes) - 1)
+    row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
+    kept = iter(x.axes[:-1])
+    own = {dim1: (row,), dim2: (column,)}
+    axes = tuple(own[n] if n in own else next(kept) for n in range(len(shape)))
+    test = apply("==", moved(Position(row), offset), Position(column))
+    return replace(
+        x, axes=axes, node=where(test, substituted(x.node, {atom: Position(row)}), number(0))
+    )
 
 
 @operation("unfold")

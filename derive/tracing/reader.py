@@ -27,6 +27,7 @@ from derive.tracing.values import (
     Value,
     joined,
 )
+from derive.tracing.writes import Writes, name_of
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Reader:
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
         self.starts: list[str] = []
+        self.writes = Writes(self)
         self._held = False
         """Whether torch is told to keep no graph."""
 
@@ -99,9 +101,10 @@ class Reader:
             elif node.op == "call_function":
                 made = self._called(node)
                 name = self.place.variable if node in last and self.place else None
-                self.known[node] = self._kept(node, made, name)
+                self.known[node] = made = self._kept(node, made, name)
+                self._put(node, made)
             elif node.op == "output":
-                return self._given(node.args[0])
+                return self.given(node.args[0])
         raise DeriveError("it returns nothing")
 
     def _last_of_statements(self) -> set[Any]:
@@ -113,29 +116,44 @@ class Reader:
                 found[place.file, place.line] = node
         return set(found.values())
 
-    def _given(self, x: Any) -> Any:
+    def _put(self, node: Any, made: Any) -> None:
+        """What a node changes, in all that shares memory with it."""
+        try:
+            self.writes.written(node, made)
+        except DeriveError as error:
+            raise self.error(str(error)) from error
+
+    def again(self, node: Any, *instead: Value) -> Any:
+        """The operation of a node of what its arguments are now, or of another first one."""
+        args, kwargs = self.given(node.args), self.given(node.kwargs)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        return OPERATIONS[name_of(node.target)](self, *instead, *args[len(instead) :], **kwargs)
+
+    def given(self, x: Any) -> Any:
+        """Arguments of a node as what they are known as."""
         import torch.fx
 
         if isinstance(x, torch.fx.Node):
             return self.known[x]
         if isinstance(x, tuple | list):
             return (
-                type(x)(self._given(e) for e in x)
+                type(x)(self.given(e) for e in x)
                 if isinstance(x, list)
-                else tuple(self._given(e) for e in x)
+                else tuple(self.given(e) for e in x)
             )
         if isinstance(x, dict):
-            return {k: self._given(e) for k, e in x.items()}
+            return {k: self.given(e) for k, e in x.items()}
         if isinstance(x, slice):
-            return slice(*(self._given(e) for e in (x.start, x.stop, x.step)))
+            return slice(*(self.given(e) for e in (x.start, x.stop, x.step)))
         return x
 
     def _called(self, node: Any) -> Any:
-        args, kwargs = self._given(node.args), self._given(node.kwargs)
+        args, kwargs = self.given(node.args), self.given(node.kwargs)
         target = node.target
         if target is operator.getitem:
             return args[0][args[1]]
-        name = _name_of(target)
+        name = name_of(target)
         if name == "_set_grad_enabled":
             self._held = not args[0]
             return None
@@ -145,13 +163,8 @@ class Reader:
             # A size, or what Python makes of sizes.
             return self.sizes.of(node.meta["val"])
         f = OPERATIONS.get(name)
-        if self._is_whole and _writes_into(node, "placeholder"):
-            raise self.error("it changes an argument, parameter or buffer in place")
-        if _writes_into(node, "view"):
-            raise self.error(
-                "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
-            )
         try:
+            self.writes.allowed(node, self._is_whole)
             if is_complex(node.meta.get("val")):
                 raise DeriveError(COMPLEX)
             if f is None:
@@ -171,7 +184,7 @@ class Reader:
     @property
     def called(self) -> str:
         """The name of the operation at hand."""
-        return _name_of(self.node.target)
+        return name_of(self.node.target)
 
     def error(self, text: str) -> DeriveError:
         """An error that says where."""
@@ -189,14 +202,14 @@ class Reader:
                 self.sizes.hint(a) == self.sizes.hint(b) for a, b in zip(want, have, strict=True)
             )
             if not same:
-                raise DeriveError(f"{_name_of(node.target)}: axes {have} where torch has {want}")
+                raise DeriveError(f"{name_of(node.target)}: axes {have} where torch has {want}")
 
     def _taken_apart(self, node: Any) -> Any:
         """An operation that has no reading of its own, by those that torch makes it of."""
         import torch
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        name = _name_of(node.target)
+        name = name_of(node.target)
         import torch.fx
         from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -221,7 +234,7 @@ class Reader:
         except Exception as error:
             raise DeriveError(f"{name} is not read: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
-        if any(_name_of(n.target) == name for n in inner):
+        if any(name_of(n.target) == name for n in inner):
             raise DeriveError(f"{name} is not read: {advice(name) or 'it has no reading'}")
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
@@ -253,7 +266,7 @@ class Reader:
         return self.named(made, name or self._stem(node))
 
     def _stem(self, node: Any) -> str:
-        name = _name_of(node.target).strip("_")
+        name = name_of(node.target).strip("_")
         return name.partition(".")[0] or "part"
 
     def named(self, value: Value, stem: str) -> Value:
@@ -414,32 +427,13 @@ def _flat(x: Any) -> list[Any]:
     return [x]
 
 
-def _name_of(target: Any) -> str:
-    packet = getattr(target, "overloadpacket", None)
-    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
-
-
-def _writes_into(node: Any, what: str) -> bool:
-    """Whether a node changes an input ("placeholder"), or what is a "view" of a tensor."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable or not node.args:
-        return False
-    source = node.args[0]
-    if what == "placeholder":
-        return bool(source.op == "placeholder")
-    made = getattr(getattr(source, "target", None), "_schema", None)
-    return made is not None and any(
-        r.alias_info is not None and not r.alias_info.is_write for r in made.returns
-    )
-
-
 def _is_of_elements(f: Translate) -> bool:
     """Whether a reading takes the elements that a mask holds."""
     return getattr(f, "of_elements", False) or f.__module__.endswith(".elementwise")
 
 
 def _is_read(target: Any) -> bool:
-    return _name_of(target) in OPERATIONS
+    return name_of(target) in OPERATIONS
 
 
 def _decompositions() -> dict[Any, Any]:

@@ -15,6 +15,7 @@ from derive.tracing.elementwise import number, plus, where
 from derive.tracing.masks import masked, of_mask
 from derive.tracing.reader import Reader, of_elements, operation
 from derive.tracing.values import (
+    Apply,
     Atom,
     Axis,
     Node,
@@ -25,6 +26,7 @@ from derive.tracing.values import (
     Value,
     apply,
     reduced,
+    substituted,
     walk,
 )
 from derive.tracing.windows import conjunction
@@ -63,13 +65,29 @@ class Placed:
         for i, n in zip(indices, dims, strict=True):
             at = Position(back[n][0]) if back[n] else number(0)
             tests.append(apply("==", i.node, at))
+        tests = self._without_own_positions(reader, tests)
         self.test = conjunction(tests)
+
+    def _without_own_positions(self, reader: Reader, tests: list[Node]) -> list[Node]:
+        """Without k == n where k runs over all positions n: there is one such k for each."""
+        for test in tests:
+            match test:
+                case Apply("==", (Position(own), Position(at))) if own in self.atoms:
+                    if not reader.sizes.equal(own.size, at.size):
+                        continue
+                    inner: dict[Atom, Node] = {own: Position(at)}
+                    self.atoms.remove(own)
+                    self.source = substituted(self.source, inner)
+                    left = [substituted(t, inner) for t in tests if t is not test]
+                    return self._without_own_positions(reader, left)
+        return tests
 
     def reduced(self, kind: str) -> Node:
         return reduced(kind, self.atoms, self.source, self.test)
 
     def any(self) -> Node:
-        assert self.test is not None
+        if self.test is None:
+            return Number(True)
         return reduced("any", self.atoms, self.test) if self.atoms else self.test
 
     def put(self, node: Node) -> Value:
@@ -88,6 +106,8 @@ class Placed:
             return self.put(apply("/", plus(self.base, self.reduced("sum")), count))
         else:
             made = self.reduced(kind)
+        if self.test is None and not with_base:
+            return self.put(made)
         if with_base and kind == "mean":
             made = apply("/", plus(self.base, made), number(2))
         elif with_base:
@@ -182,6 +202,8 @@ def scatter(
 
 def _put(found: Placed) -> Value:
     """The values in the place of what was there, of which there is one for each position."""
+    if found.test is None and not found.atoms:
+        return found.put(found.source)
     if found.atoms and any(isinstance(n, Read | Position | Reduce) for n in walk(found.source)):
         raise DeriveError(_REPEATED)
     return found.put(where(found.any(), found.source, found.base))
@@ -204,8 +226,8 @@ def index_put(
     if any(i.kind == "bool" for _, i in given):
         raise DeriveError("a mask beside other indices is not read; use torch.where")
     dims = [n for n, _ in given]
-    if dims != list(range(dims[0], dims[0] + len(dims))) or (dims[0] and len(dims) > 1):
-        raise DeriveError("what is put where some axes are whole is read for the first axes")
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        raise DeriveError("what is put at indices with whole axes between them is not read")
     own = reader.aligned(*(_index(reader, i) for _, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()

@@ -149,6 +149,8 @@ class Writer:
                 return f"not {self.text(a, 3)}", 3
             case Apply("pi", ()):
                 return "pi", 9
+            case Apply("unset", ()):
+                raise DeriveError("it reads memory that nothing was written to")
             case Apply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
             case Apply(name, (a, b)) if name in _LEVELS:

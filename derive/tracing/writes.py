@@ -1,0 +1,304 @@
+"""What is written into a part of a tensor in place, and what it makes of all that shares memory.
+
+    q[:, 0] = a        is q[n,c] = where(c == 0, a[n], q[n,c])
+    q[:, 2:4] += d     is q[n,c] = where(c >= 2 and c < 4, q[n,c] + d[n,c-2], q[n,c])
+
+A view is a chain of nodes over the tensor that it is a part of. A write gives the part another
+value, which is put into the node before, and so on to the first; then every other view of it is
+read again.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import sympy
+
+from derive.errors import DeriveError
+from derive.tracing.covered import chosen, without_covered
+from derive.tracing.naming import is_simple
+from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
+
+_ARGUMENT = "it changes an argument, parameter or buffer in place"
+_NOT_READ = "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
+_OVER = ("copy_", "fill_", "zero_")
+"""What does not read that which it writes over."""
+
+
+class Writes:
+    """What shares memory in a graph."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader = reader
+        self.order = {node: n for n, node in enumerate(reader.graph.graph.nodes)}
+        self.groups: dict[int, list[Any]] = {}
+        for node in self.order:
+            if (held := _storage(node)) is not None:
+                self.groups.setdefault(held, []).append(node)
+
+    def allowed(self, node: Any, whole: bool) -> None:
+        """That what a node changes is a tensor that the function made."""
+        if is_write(node) and whole and self._chain(node.args[0])[-1].op != "call_function":
+            raise DeriveError(_ARGUMENT)
+
+    def is_idle(self, node: Any) -> bool:
+        """Whether it copies a part of a tensor to where it stands, as Python does after q[0] += 1."""
+        if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):
+            return False
+        here, there = (x.meta["val"] for x in node.args[:2])
+
+        def said(x: Any) -> list[Any]:
+            return [self.reader.sizes.of(n) for n in (x.storage_offset(), *x.shape, *x.stride())]
+
+        return said(here) == said(there)
+
+    def written(self, node: Any, made: Any) -> None:
+        """Gives all that shares memory with what a node changed the values that it has then."""
+        if not is_write(node) or not isinstance(made, Value) or self.is_idle(node):
+            return
+        chain = self._chain(node.args[0])
+        group = self.groups.get(_storage(node) or 0, [])
+        if len(group) < 2:
+            return
+        known, value = self.reader.known, made
+        for child, parent in pairwise(chain):
+            value = self._put(child, known[parent], parent, value)
+        first = chain[-1]
+        if not is_simple(value.node) and self._reads_of(group, node) > 1:
+            place = self.reader.graph.places.get(first.name)
+            value = self.reader.named(value, (place and place.variable) or "written")
+        known[first] = value
+        for other in self._read_later(group, node):
+            if other in known and other is not first:
+                known[other] = self._again(other)
+
+    # ---------------------------------------------------------------- what is read
+
+    def _chain(self, node: Any) -> list[Any]:
+        """A node, that which it is a view of, and so on to the first."""
+        found = [node]
+        while (before := self._before(found[-1])) is not None:
+            found.append(before)
+        return found
+
+    def _before(self, node: Any) -> Any:
+        if node.op != "call_function":
+            return None
+        source = node.args[0] if node.target is operator.getitem else node
+        held = _storage(node)
+        return next((x for x in source.all_input_nodes if _storage(x) == held), None)
+
+    def _read_later(self, group: list[Any], node: Any) -> list[Any]:
+        """Those of a group that are read after a node, or that one of them is a view of."""
+        found = {
+            x
+            for other in group
+            if any(self.order[u] > self.order[node] for u in other.users)
+            for x in self._chain(other)
+        }
+        return [x for x in group if x in found]
+
+    def _reads_of(self, group: list[Any], node: Any) -> int:
+        """How often what was written is read before it is written again."""
+        count, own = 0, set(group)
+        for later, n in self.order.items():
+            reads = sum(x in own for x in later.all_input_nodes)
+            if n <= self.order[node] or not reads:
+                continue
+            if is_write(later) and later.args[0] in own:
+                if self.is_idle(later):
+                    continue
+                return count + reads + (name_of(later.target) not in _OVER)
+            count += 0 if later in own or _storage_of_parts(later) in map(_storage, group) else reads
+        return count
+
+    def _again(self, node: Any) -> Any:
+        """A view of what is there now."""
+        reader = self.reader
+        if is_write(node):
+            return reader.known[node.args[0]]
+        outer = reader.node, reader.place
+        try:
+            if node.target is operator.getitem:
+                reader.known[node.args[0]] = self._again(node.args[0])
+            reader.node, reader.place = node, reader.graph.places.get(node.name, outer[1])
+            return reader.again(node)
+        finally:
+            reader.node, reader.place = outer
+
+    # ---------------------------------------------------------------- what is put
+
+    def _put(self, child: Any, old: Value, parent: Any, value: Value) -> Value:
+        """``old`` with the value in the place of a view of it."""
+        reader, args, name = self.reader, child.args, name_of(child.target)
+        args = reader.given(args)
+        if old.kind != value.kind:
+            if value.kind == "float":
+                raise DeriveError("it writes floats into a tensor of integers: not read")
+            value = replace(value, kind=old.kind)
+        if is_write(child) or name in ("alias", "contiguous", "to", "view_as", "_to_copy"):
+            return value
+        if child.target is operator.getitem:
+            return self._put_one_of_many(child, old, value)
+        named = reader.given(child.kwargs)
+        rank = len(old.axes)
+        match name:
+            case "select":
+                dim = args[1] % rank
+                size = _length(old, dim)
+                at = sympy.sympify(args[2])
+                return self._at(old, dim, size + at if reader.sizes.hint(at) < 0 else at, value)
+            case "slice" | "narrow":
+                dim = (args[1] if len(args) > 1 else 0) % rank
+                first = sympy.sympify(args[2] if len(args) > 2 and args[2] is not None else 0)
+                first = _length(old, dim) + first if reader.sizes.hint(first) < 0 else first
+                step = args[4] if len(args) > 4 else named.get("step", 1)
+                return self._among(old, dim, reader.sizes.plain(first), step, value)
+            case "permute":
+                order = [d % rank for d in args[1]]
+                return replace(value, axes=tuple(value.axes[order.index(n)] for n in range(rank)))
+            case "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT":
+                return reader.again(child, value)
+            case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten":
+                return reader.regrouped(value, reader.shape(parent))
+            case "diagonal":
+                return self._on_diagonal(old, value, *args[1:], **named)
+        raise DeriveError(_NOT_READ)
+
+    def _put_one_of_many(self, child: Any, old: Value, value: Value) -> Value:
+        """Where the view is one of those of chunk, split or unbind."""
+        source, which = child.args
+        dim = source.kwargs.get("dim", source.args[-1] if len(source.args) > 1 else 0)
+        name = name_of(source.target)
+        if name == "unbind":
+            return self._at(old, dim % len(old.axes), sympy.Integer(which), value)
+        if name not in ("chunk", "split", "split_with_sizes", "tensor_split"):
+            raise DeriveError(_NOT_READ)
+        dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(old.axes)
+        first = sum(self.reader.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
+        return self._among(old, dim, self.reader.sizes.plain(sympy.sympify(first)), 1, value)
+
+    def _at(self, old: Value, dim: int, at: Any, value: Value) -> Value:
+        wide = replace(value, axes=(*value.axes[:dim], (), *value.axes[dim:]))
+        if not old.axes[dim]:
+            return wide
+        new = Atom.new(_length(old, dim))
+        return self._where(old, dim, (new,), apply("==", Position(new), Number(at)), wide)
+
+    def _among(self, old: Value, dim: int, first: Any, step: Any, value: Value) -> Value:
+        whole, length = _length(old, dim), _length(value, dim)
+        sizes = self.reader.sizes
+        if sizes.equal(whole, length) and step == 1:
+            return value
+        if step != 1 and self._are_equal_parts(whole, length, first, step):
+            # x[:, 1::2] is one column of x as so many rows.
+            row, column = Atom.new(length), Atom.new(step)
+            at = (*value.axes[dim], Atom.new(step))
+            wide = replace(value, axes=(*value.axes[:dim], at, *value.axes[dim + 1 :]))
+            test = apply("==", Position(column), Number(first))
+            return self._where(old, dim, (row, column), test, wide)
+        if length == 1:
+            dropped = tuple(a for n, a in enumerate(value.axes) if n != dim)
+            return self._at(old, dim, first, replace(value, axes=dropped))
+        value, atom = self.reader.single(value, dim)
+        new = Atom.new(whole)
+        at: Node = Position(new)
+        tests = []
+        if first == 0 and step == 1 and not sizes.equal(whole, length):
+            # An index alone says that the axis of the part has its size.
+            at = apply("+", at, Parameter(self.reader.start()))
+        if first != 0:
+            at = apply("-", at, Number(first))
+            tests.append(apply(">=", Position(new), Number(first)))
+        if step != 1:
+            tests.append(apply("==", apply("%", at, Number(step)), Number(0)))
+            at = apply("//", at, Number(step))
+        elif not sizes.equal(whole, first + length):
+            end = sizes.plain(first + length)
+            tests.append(apply("<", Position(new), Number(end)))
+        test = tests[0]
+        for other in tests[1:]:
+            test = apply("and", test, other)
+        axes = (*value.axes[:dim], (new,), *value.axes[dim + 1 :])
+        moved = replace(value, axes=axes, node=substituted(value.node, {atom: at}))
+        return self._where(old, dim, (new,), test, moved)
+
+    def _are_equal_parts(self, whole: Any, length: Any, first: Any, step: Any) -> bool:
+        """Whether an axis is as many rows of ``step`` positions as a part of it has positions."""
+        sizes = self.reader.sizes
+        if sizes.hint(length) * step != sizes.hint(whole) or not first.is_Integer or first >= step:
+            return False
+        pair = (whole, sympy.sympify(step))
+        return not whole.free_symbols or pair in sizes.divided or sizes.equal(length * step, whole)
+
+    def _on_diagonal(
+        self, old: Value, value: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+    ) -> Value:
+        """where(row + offset == column, value[row], old)."""
+        reader = self.reader
+        rank = len(old.axes)
+        dim1, dim2 = dim1 % rank, dim2 % rank
+        if not old.axes[dim1] or not old.axes[dim2]:
+            raise DeriveError(_NOT_READ)
+        value, atom = reader.single(value, rank - 2)
+        row, column = (Atom.new(_length(old, d)) for d in (dim1, dim2))
+        first = Position(row if offset >= 0 else column)
+        rest = iter(value.axes[:-1])
+        axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
+        own = (row,) if offset >= 0 else (column,)
+        place = dim1 if offset >= 0 else dim2
+        axes = (*axes[:place], own, *axes[place + 1 :])
+        moved = replace(value, axes=axes, node=substituted(value.node, {atom: first}))
+        edge: Node = Position(row)
+        if offset:
+            edge = apply("+", edge, Number(offset))
+        around: list[Any] = [()] * rank
+        around[dim1], around[dim2] = (row,), (column,)
+        test = Value(tuple(around), apply("==", edge, Position(column)), "bool")
+        return self._chosen(test, moved, self._one_index(self._one_index(old, dim1), dim2))
+
+    def _where(self, old: Value, dim: int, axis: Any, test: Node, value: Value) -> Value:
+        around = tuple(axis if n == dim else () for n in range(len(old.axes)))
+        if len(axis) == 1:
+            old = self._one_index(old, dim)
+        return self._chosen(Value(around, test, "bool"), value, old)
+
+    def _one_index(self, old: Value, dim: int) -> Value:
+        made: Value = self.reader.single(old, dim)[0] if old.axes[dim] else old
+        return made
+
+    def _chosen(self, test: Value, value: Value, old: Value) -> Value:
+        made: Value = self.reader.elementwise(chosen, test, value, old, kind=old.kind)
+        return replace(made, node=without_covered(made.node, self.reader.sizes))
+
+
+def is_write(node: Any) -> bool:
+    """Whether a node changes its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable and node.args)
+
+
+def name_of(target: Any) -> str:
+    """The name of an operation."""
+    packet = getattr(target, "overloadpacket", None)
+    return str(getattr(packet, "__name__", None) or getattr(target, "__name__", target))
+
+
+def _length(value: Value, dim: int) -> Any:
+    return sympy.prod([a.size for a in value.axes[dim]])
+
+
+def _storage(node: Any) -> int | None:
+    """That which holds the elements of a tensor, the same for all its views."""
+    made = getattr(node, "meta", {}).get("val")
+    return made.untyped_storage()._cdata if hasattr(made, "untyped_storage") else None
+
+
+def _storage_of_parts(node: Any) -> int | None:
+    made = node.meta.get("val")
+    if isinstance(made, tuple | list) and made and hasattr(made[0], "untyped_storage"):
+        return int(made[0].untyped_storage()._cdata)
+    return None
