@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -10,6 +11,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.reader import Reader, operation
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
+from derive.tracing.whole import as_number, as_truth, is_whole, towards_zero
 
 _SAME = (
     "exp log log1p expm1 exp2 log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
@@ -40,6 +42,7 @@ def times(a: Node, b: Node) -> Node:
 for _name in _SAME:
 
     def _function(reader: Reader, x: Value, *, _own: str = _name) -> Value:
+        x = as_number(x)
         return reader.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
 
     operation(_name, f"special_{_name}", f"{_name}_")(_function)
@@ -72,8 +75,11 @@ def xlogy(reader: Reader, x: Any, y: Any) -> Value:
 
 @operation("copy_", "copy")
 def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
-    made = reader.elementwise(lambda a, b: b, x, source)
-    return made
+    kinds = x.kind, reader.value(source).kind
+    if kinds == ("int", "float"):
+        raise DeriveError("floats that are put into a tensor of integers are not read")
+    source = as_truth(source) if kinds[0] == "bool" else as_number(source)
+    return reader.elementwise(lambda a, b: b, x, source, kind=x.kind)
 
 
 @operation("fill_", "fill", "zero_")
@@ -206,6 +212,7 @@ def hardswish(reader: Reader, x: Value) -> Value:
 
 
 def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
+    b = as_number(b)
     if alpha == 1:
         return b
     return reader.elementwise(times, alpha, b)
@@ -215,17 +222,20 @@ def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
 def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
     name = str(reader.node.target)
     b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
-    a, b = (b, a) if "rsub" in name else (a, b)
+    a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
     return reader.elementwise(op(symbol), a, b)
 
 
 @operation("mul", "mul_", "multiply")
 def mul(reader: Reader, a: Any, b: Any) -> Value:
-    return reader.elementwise(op("*"), a, b)
+    if reader.value(a).kind == reader.value(b).kind == "bool":
+        return reader.elementwise(op("and"), a, b, kind="bool")
+    return reader.elementwise(op("*"), as_number(a), as_number(b))
 
 
 @operation("div", "div_", "true_divide", "divide")
 def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
+    a, b = as_number(a), as_number(b)
     if rounding_mode is None:
         return reader.elementwise(op("/"), a, b, kind="float")
     if rounding_mode != "floor":
@@ -260,19 +270,19 @@ def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Valu
 
 @operation("pow", "pow_", "float_power")
 def power(reader: Reader, a: Any, b: Any) -> Value:
-    return reader.elementwise(op("**"), a, b)
+    return reader.elementwise(op("**"), as_number(a), as_number(b))
 
 
 @operation("maximum", "minimum", "atan2", "hypot", "logaddexp")
 def two(reader: Reader, a: Any, b: Any) -> Value:
     name = reader.called
-    return reader.elementwise(call(name), a, b)
+    return reader.elementwise(call(name), as_number(a), as_number(b))
 
 
 @operation("addcmul", "addcmul_")
 def addcmul(reader: Reader, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    product = reader.elementwise(op("*"), a, b)
-    return reader.elementwise(op("+"), x, _scaled(product, value, reader))
+    product = mul(reader, as_number(a), as_number(b))
+    return reader.elementwise(op("+"), as_number(x), _scaled(product, value, reader))
 
 
 @operation("addcdiv", "addcdiv_")
@@ -293,7 +303,7 @@ _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 for _name, _symbol in _COMPARED.items():
 
     def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> Value:
-        return reader.elementwise(op(_own), a, b, kind="bool")
+        return reader.elementwise(op(_own), as_number(a), as_number(b), kind="bool")
 
     operation(_name)(_compared)
 
@@ -316,12 +326,15 @@ def negation(reader: Reader, a: Value) -> Value:
 @operation("where")
 def choice(reader: Reader, c: Value, a: Any, b: Any) -> Value:
     kinds = {reader.value(x).kind for x in (a, b)}
+    if kinds != {"bool"}:
+        a, b = as_number(a), as_number(b)
     kind = next(k for k in ("float", "int", "bool") if k in kinds)
     return reader.elementwise(where, _truth(reader, c), a, b, kind=kind)
 
 
 @operation("masked_fill", "masked_fill_")
 def masked_fill(reader: Reader, x: Value, mask: Value, value: Any) -> Value:
+    value = value if x.kind == "bool" else as_number(value)
     return reader.elementwise(where, _truth(reader, mask), value, x, kind=x.kind)
 
 
@@ -336,7 +349,7 @@ def _truth(reader: Reader, x: Value) -> Value:
 
 @operation(
     *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
-    *("float", "double", "requires_grad_", "_conj", "resolve_conj", "positive", "view_as_real"),
+    *("float", "double", "requires_grad_", "long", "int", "bool", "_conj", "resolve_conj", "positive", "view_as_real"),
     *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "half", "bfloat16", "detach_"),
 )
 def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
@@ -350,8 +363,60 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
         # Of numbers and positions alone there is no gradient.
         plain = x.kind != "float" or not any(isinstance(part, Read) for part in walk(x.node))
         return x if plain else reader.elementwise(call("detach"), x)
+    return cast(reader, x)
+
+
+def cast(reader: Reader, x: Value) -> Value:
+    """The same as floats, integers or truths."""
     made = reader.node.meta["val"]
     kind = "bool" if "bool" in str(made.dtype) else "int" if "int" in str(made.dtype) else "float"
-    if kind == "int" and x.kind == "float":
-        raise DeriveError("a cast of floats to integers is not read")
-    return Value(x.axes, x.node, kind) if kind != x.kind else x
+    if kind == x.kind:
+        return x
+    if kind == "bool":
+        return as_truth(x)
+    if x.kind == "bool":
+        return replace(as_number(x), kind=kind)
+    if kind == "float":
+        return replace(x, kind=kind)
+
+    def cut(a: Node) -> Node:
+        return apply("int", a if is_whole(a, reader.equations) else towards_zero(a))
+
+    return reader.elementwise(cut, x, kind="int")
+
+
+@operation("trunc", "fix", "trunc_")
+def truncated(reader: Reader, x: Value) -> Value:
+    return reader.elementwise(towards_zero, reader.simple(x))
+
+
+@operation("ceil", "ceil_")
+def ceiling(reader: Reader, x: Value) -> Value:
+    """-floor(-x)."""
+    return reader.elementwise(
+        lambda a: Apply("neg", (apply("floor", Apply("neg", (a,))),)), reader.simple(x)
+    )
+
+
+@operation("frac")
+def fraction(reader: Reader, x: Value) -> Value:
+    """What comes after the point."""
+    x = reader.simple(x)
+    return reader.elementwise(lambda a: apply("-", a, towards_zero(a)), x)
+
+
+@operation("isnan", "isfinite", "isinf")
+def special(reader: Reader, x: Value) -> Value:
+    """A comparison of x with itself, which fails for what is no number, and of its size."""
+    x = reader.simple(as_number(x))
+    infinite = number(sympy.S.Infinity)
+
+    def f(a: Node) -> Node:
+        match reader.called:
+            case "isnan":
+                return apply("!=", a, a)
+            case "isinf":
+                return apply("==", apply("abs", a), infinite)
+        return apply("<", apply("abs", a), infinite)
+
+    return reader.elementwise(f, x, kind="bool")

@@ -12,6 +12,7 @@ from derive.tracing.elementwise import number, op
 from derive.tracing.masks import of_mask, over_all
 from derive.tracing.reader import Reader, of_elements, operation
 from derive.tracing.values import Apply, Atom, Position, Read, Reduce, Value, apply, reduced
+from derive.tracing.whole import as_number
 
 
 def dims_of(reader: Reader, x: Value, dim: Any) -> list[int]:
@@ -209,7 +210,7 @@ def along(reader: Reader, name: str, x: Value, atom: Atom) -> Value:
 @operation("cumsum")
 def cumulative(reader: Reader, x: Value, dim: int, dtype: Any = None) -> Value:
     dim = reader.place_of(x, dim)
-    x, atom = reader.single(x, dim)
+    x, atom = reader.single(as_number(x), dim)
     upto = Atom.new(atom.size)
 
     body = apply("where", apply("<=", Position(atom), Position(upto)), x.node, number(0))

@@ -147,6 +147,8 @@ class Writer:
                 return f"-{self.text(a, _UNARY)}", _UNARY
             case Apply("not", (a,)):
                 return f"not {self.text(a, 3)}", 3
+            case Apply("truth", (a,)):
+                return f"[{self.text(a)}]", 9
             case Apply("pi", ()):
                 return "pi", 9
             case Apply("unset", ()):
