@@ -35,7 +35,7 @@ class Made:
     constants: Mapping[str, float]
     """Numbers of which it is not seen what becomes of them: those of this reading."""
     axes: Mapping[str, tuple[bool, ...]]
-    outputs: tuple[tuple[bool, ...], ...]
+    outputs: tuple[tuple[bool, ...] | None, ...]
     structure: Any
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
@@ -44,7 +44,8 @@ class Made:
         given = [_narrow(tensors[name], self.axes[name]) for name in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
-        wide = [_wide(t, own) for t, own in zip(results, self.outputs, strict=True)]
+        left = iter(results)
+        wide = [None if own is None else _wide(next(left), own) for own in self.outputs]
         return tree_unflatten(wide, self.structure)
 
 

@@ -12,7 +12,7 @@ from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.reader import Reader, operation
 from derive.tracing.reductions import along
-from derive.tracing.values import Atom, Position, Value, apply, reduced
+from derive.tracing.values import Atom, Position, Value, apply, reduced, substituted
 
 
 def contracted(reader: Reader, a: Value, b: Value, places: Sequence[tuple[int, int]]) -> Value:
@@ -82,19 +82,13 @@ def outer(reader: Reader, a: Value, b: Value) -> Value:
 
 @operation("einsum")
 def einsum(reader: Reader, equation: str, operands: Sequence[Value], **_: Any) -> Value:
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    names = left.split(",")
-    if "." in equation:
-        raise DeriveError("an ellipsis in einsum is not read; write its letters")
-    if any(len(set(n)) < len(n) for n in names):
-        raise DeriveError("einsum with a letter twice in one operand is not read")
-    if not arrow:
-        every = "".join(names)
-        right = "".join(sorted(c for c in set(every) if every.count(c) == 1))
-    letters = list(dict.fromkeys("".join(names)))
+    names, right = _terms(equation, [len(x.axes) for x in operands])
+    letters = list(dict.fromkeys(c for term in names for c in term))
+    # As in torch, axes of an ellipsis that some operands lack are the first.
+    letters.sort(key=lambda c: (not isinstance(c, int), -c if isinstance(c, int) else 0))
     wide = []
     for term, x in zip(names, operands, strict=True):
-        x = x.fresh()
+        x, term = _on_diagonals(reader, x.fresh(), term)
         own = tuple(x.axes[term.index(c)] if c in term else () for c in letters)
         wide.append(replace(x, axes=own))
     values = reader.aligned(*wide)
@@ -104,6 +98,54 @@ def einsum(reader: Reader, equation: str, operands: Sequence[Value], **_: Any) -
         node = apply("*", node, v.node)
     atoms = [a for c in letters if c not in right for a in by_letter[c]]
     return Value(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
+
+
+_Letter = str | int
+"""A letter, or the how manieth from the last of the axes that an ellipsis stands for."""
+
+
+def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], list[_Letter]]:
+    """(the letters of each operand, those of the result)."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    names = left.split(",")
+    counts = [
+        rank - len(term.replace("...", "")) if "..." in term else 0
+        for term, rank in zip(names, ranks, strict=True)
+    ]
+
+    def spelt(term: str, count: int) -> list[_Letter]:
+        before, dots, after = term.partition("...")
+        around: list[_Letter] = list(reversed(range(count))) if dots else []
+        return [*before, *around, *after]
+
+    every = "".join(names).replace(".", "")
+    if not arrow:
+        # The letters that are there once, in order, behind what the ellipsis stands for.
+        right = "..." * ("..." in left)
+        right += "".join(sorted(c for c in set(every) if every.count(c) == 1))
+    found = [spelt(t, n) for t, n in zip(names, counts, strict=True)]
+    return found, spelt(right, max(counts))
+
+
+def _on_diagonals(
+    reader: Reader, x: Value, term: Sequence[_Letter]
+) -> tuple[Value, list[_Letter]]:
+    """x where axes of the same letter have the same position, that letter once."""
+    left: list[_Letter] = []
+    axes: list[Any] = []
+    for n, c in enumerate(term):
+        if c not in left:
+            left.append(c)
+            axes.append(x.axes[n])
+            continue
+        k = term.index(c)
+        if not x.axes[n] or not x.axes[k]:
+            raise DeriveError(f"einsum with the letter {c} twice, once on an axis of size 1")
+        for dim in (k, n):
+            x, _ = reader.single(x, dim)
+        axes[left.index(c)] = x.axes[k]
+        x = replace(x, node=substituted(x.node, {x.axes[n][0]: Position(x.axes[k][0])}))
+    return replace(x, axes=tuple(axes)), left
 
 
 @operation("scaled_dot_product_attention")

@@ -61,8 +61,8 @@ class Reading:
     """The parameters of the operation that are arguments."""
     axes: Mapping[str, tuple[bool, ...]]
     """Of each tensor, which axes have an index: the others have size 1."""
-    outputs: tuple[tuple[bool, ...], ...]
-    """The same of each output."""
+    outputs: tuple[tuple[bool, ...] | None, ...]
+    """The same of each output; None where it returns None."""
     structure: Any
     """That of what the function returns."""
     changed: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ def _reading(
         raise DeriveError("it is given no tensor: give examples of its arguments")
     title = name or _name(function)
     reader, inputs, made = _read(call, tensors, title)
-    outputs = [name for name, _ in made[0]]
+    outputs = [output[0] for output in made[0] if output is not None]
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
     wanted = numbers_in(bound.arguments)
@@ -172,14 +172,14 @@ def _reading(
         tensors=tensors,
         numbers=tuple(n for n in numbers if n in known),
         axes={n: tuple(map(bool, v.axes)) for n, v in inputs.items()},
-        outputs=tuple(tuple(map(bool, v.axes)) for _, v in made[0]),
+        outputs=tuple(x if x is None else tuple(map(bool, x[1].axes)) for x in made[0]),
         structure=made[1],
     )
 
 
 def _read(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Reader, dict[str, Value], tuple[list[tuple[str, Value]], Any]]:
+) -> tuple[Reader, dict[str, Value], tuple[list[tuple[str, Value] | None], Any]]:
     """(the equations, the inputs, (the outputs by name, the structure that they stand in))."""
     from torch.utils._pytree import tree_structure
 
@@ -188,12 +188,17 @@ def _read(
     inputs = _inputs(graph, tensors, taken)
     reader = Reader(graph, inputs, taken)
     found = _every(reader.read())
-    outputs = [(_output(reader, x, n), x) for n, x in enumerate(found)]
+    outputs: list[tuple[str, Value] | None] = []
+    for n, x in enumerate(found):
+        names = {made[0] for made in outputs if made is not None}
+        outputs.append(None if x is None else (_output(reader, x, n, names), x))
+    if all(made is None for made in outputs):
+        raise DeriveError("it returns no tensor")
     return reader, inputs, (outputs, tree_structure(graph.output))
 
 
 def _every(made: Any) -> list[Any]:
-    if isinstance(made, Value):
+    if made is None or isinstance(made, Value):
         return [made]
     if isinstance(made, dict):
         return [x for part in made.values() for x in _every(part)]
@@ -202,7 +207,7 @@ def _every(made: Any) -> list[Any]:
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 
-def _output(reader: Reader, value: Value, n: int) -> str:
+def _output(reader: Reader, value: Value, n: int, names: set[str]) -> str:
     """The name of an output, an equation of its own."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
@@ -212,8 +217,11 @@ def _output(reader: Reader, value: Value, n: int) -> str:
     if last is not None and value.node == Read(
         last.name, tuple(joined(a) for a in value.axes if a)
     ):
-        return last.name
-    named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+        named = value
+    else:
+        named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+    if isinstance(named.node, Read) and named.node.name in names:
+        named = reader.again_named(named, f"y{n + 1}")
     assert isinstance(named.node, Read)
     return named.node.name
 

@@ -282,6 +282,12 @@ class Reader:
         read = Read(name, tuple(map(joined, kept)))
         return Value(value.axes, read, value.kind).fresh()
 
+    def again_named(self, value: Value, stem: str) -> Value:
+        """Another equation for a value that has a name."""
+        name = self.fresh(stem)
+        self._stated(name, value)
+        return replace(value, node=Read(name, tuple(map(joined, filter(None, value.axes)))))
+
     def _stated(self, name: str, value: Value) -> None:
         self.equations.append(Equation(name, value.axes, value.node, value.kind, self.place))
 

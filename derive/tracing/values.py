@@ -170,7 +170,21 @@ def substituted(node: Node, positions: Mapping[Atom, Node]) -> Node:
         return node
     if isinstance(node, Joined):
         return _flat(new, node.sizes)
-    return node.with_parts(new)
+    return _decided(node.with_parts(new))
+
+
+def _decided(node: Node) -> Node:
+    """The branch of a choice at a known position."""
+    match node:
+        case Apply("==", (Number(a), Number(b))) if _is_integer(a) and _is_integer(b):
+            return Number(bool(a == b))
+        case Apply("where", (Number(bool() as holds), a, b)):
+            return a if holds else b
+    return node
+
+
+def _is_integer(value: Any) -> bool:
+    return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
 
 
 def _flat(items: Sequence[Node], sizes: Sequence[sympy.Expr]) -> Node:
