@@ -239,13 +239,22 @@ def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Val
     if rounding_mode is None:
         return reader.elementwise(op("/"), a, b, kind="float")
     if rounding_mode != "floor":
-        raise DeriveError(f"a quotient rounded by {rounding_mode!r} is not read")
+        return reader.elementwise(lambda x, y: towards_zero(apply("/", x, y)), a, b)
+    if reader.value(a).kind == reader.value(b).kind == "int":
+        return reader.elementwise(op("//"), a, b)
     return reader.elementwise(lambda x, y: apply("floor", apply("/", x, y)), a, b)
 
 
-@operation("remainder")
+@operation("floor_divide", "floor_divide_")
+def quotient(reader: Reader, a: Any, b: Any) -> Value:
+    return div(reader, a, b, "floor")
+
+
+@operation("remainder", "remainder_")
 def remainder(reader: Reader, a: Any, b: Any) -> Value:
     """a - b*floor(a/b), which has the sign of b."""
+    if reader.value(a).kind == reader.value(b).kind == "int":
+        return reader.elementwise(op("%"), a, b)
     return _left(reader, a, b, lambda x: apply("floor", x))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import sympy
+
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.masks import MANY, masked
@@ -27,6 +29,9 @@ from derive.tracing.values import (
 
 def _at(reader: Reader, x: Value, dim: int, index: Value) -> Value:
     """x with the index, which has its own axes, in the place of one axis."""
+    if not x.axes[dim]:
+        # Of one position there is one element, whatever the index is.
+        return replace(x, axes=(*x.axes[:dim], *index.fresh().axes, *x.axes[dim + 1 :]))
     x, atom = reader.single(x, dim)
     index = _named(reader, index).fresh()
     node = substituted(x.node, {atom: _position(reader, index.node, atom)})
@@ -60,13 +65,14 @@ def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
         raise DeriveError("indices with axes between them are not read")
     values = []
     for n, i in given:
-        x, _ = reader.single(x, n)
+        x = reader.single(x, n)[0] if x.axes[n] else x
         values.append(_named(reader, i))
     values = reader.aligned(*values)
     axes = reader.axes_of(values)
     inner = {
         x.axes[n][0]: _position(reader, v.node, x.axes[n][0])
         for (n, _), v in zip(given, values, strict=True)
+        if x.axes[n]
     }
     node = substituted(x.node, inner)
     kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
@@ -104,14 +110,19 @@ def _position(reader: Reader, node: Node, atom: Atom) -> Node:
 @operation("gather")
 def gather(reader: Reader, x: Value, dim: int, index: Value, **_: Any) -> Value:
     dim = reader.place_of(x, dim)
-    x, atom = reader.single(x.fresh(), dim)
-    index = _named(reader, index).fresh()
+    x, index = x.fresh(), index.fresh()
+    atom = None
+    if x.axes[dim]:
+        x, atom = reader.single(x, dim)
+        index = _named(reader, index).fresh()
     rest = replace(x, axes=tuple(() if n == dim else a for n, a in enumerate(x.axes)))
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
             raise DeriveError("a gather from a part of an axis is not read")
     values = reader.aligned(index, rest)
-    node = substituted(values[1].node, {atom: _position(reader, values[0].node, atom)})
+    node = values[1].node
+    if atom is not None:
+        node = substituted(node, {atom: _position(reader, values[0].node, atom)})
     return Value(reader.axes_of(values), node, x.kind)
 
 
@@ -131,6 +142,25 @@ def arange(reader: Reader, *args: Any, **named: Any) -> Value:
         node = apply("+", node, number(start))
     made = reader.node.meta["val"]
     return Value(((atom,),), node, "float" if made.is_floating_point() else "int")
+
+
+@operation("linspace")
+def linspace(reader: Reader, start: Any, end: Any, *_: Any, **__: Any) -> Value:
+    """start + n*(end - start)/(size - 1), or where that is none, start."""
+    (size,) = reader.shape()
+    if size == 1:
+        return Value(((),), number(start))
+    if any(isinstance(x, Value) for x in (start, end)):
+        raise DeriveError("a linspace between tensors is not read; use torch.lerp")
+    atom = Atom.new(size)
+    whole = all(float(x).is_integer() for x in (start, end))
+    rise = int(end) - int(start) if whole else end - start
+    start = int(start) if whole else start
+    node: Node = Position(atom)
+    if rise != size - 1:
+        node = node if rise == 1 else apply("*", number(rise), node)
+        node = apply("/", node, number(size - 1))
+    return Value(((atom,),), node if start == 0 else apply("+", node, number(start)))
 
 
 @operation(

@@ -10,11 +10,16 @@ import sympy
 from derive.tracing.values import Apply, Atom, Node, Number, Position, Read, Reduce, Value, walk
 
 
+_FEW = 16
+"""The parts of an expression of positions and numbers that is written where it stands."""
+
+
 def is_simple(node: Node) -> bool:
     """Whether the expression is a read or a number, or little more."""
     if isinstance(node, Read):
         return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
-    return not _reads(node)
+    parts = list(walk(node))
+    return len(parts) <= _FEW and not any(isinstance(x, Read | Reduce) for x in parts)
 
 
 def leaves_out(node: Node) -> bool:

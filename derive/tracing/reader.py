@@ -157,6 +157,9 @@ class Reader:
         if name == "_set_grad_enabled":
             self._held = not args[0]
             return None
+        if name in ("_enter_autocast", "_exit_autocast"):
+            # It casts between floating-point dtypes.
+            return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.sizes.of(n) for n in node.meta["val"]]
         if hasattr(node.meta.get("val"), "node"):

@@ -64,7 +64,8 @@ class Placed:
         tests = []
         for i, n in zip(indices, dims, strict=True):
             at = Position(back[n][0]) if back[n] else number(0)
-            tests.append(apply("==", i.node, at))
+            if i.node != at:
+                tests.append(apply("==", i.node, at))
         tests = self._without_own_positions(reader, tests)
         self.test = conjunction(tests)
 
@@ -117,7 +118,8 @@ class Placed:
 
 
 def _index(reader: Reader, index: Value) -> Value:
-    index = index if isinstance(index.node, Read | Position) else reader.named(index, "index")
+    plain = isinstance(index.node, Read | Position | Number)
+    index = index if plain else reader.named(index, "index")
     return index.fresh()
 
 

@@ -150,6 +150,8 @@ def unbind(reader: Reader, x: Value, dim: int = 0) -> list[Value]:
 def cat(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
     tensors = [t for t in tensors if t.axes]
     dim = reader.place_of(tensors[0], dim)
+    if len(tensors) == 1:
+        return tensors[0]
     moved = [replace(t, axes=_without(t.axes, dim)) for t in tensors]
     lengths = [sympy.prod([a.size for a in t.axes[dim]]) for t in tensors]
     if all(reader.sizes.equal(n, lengths[0]) for n in lengths):
@@ -209,6 +211,8 @@ def stack(reader: Reader, tensors: Sequence[Value], dim: int = 0) -> Value:
     values = reader.aligned(*tensors)
     axes = reader.axes_of(values)
     dim = dim % (len(axes) + 1)
+    if len(tensors) == 1:
+        return replace(values[0], axes=(*axes[:dim], (), *axes[dim:]))
     which = Atom.new(len(tensors))
     node = _chosen(which, [v.node for v in values])
     return Value((*axes[:dim], (which,), *axes[dim:]), node, values[0].kind)
