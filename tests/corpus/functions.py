@@ -443,6 +443,72 @@ def relative_entropy(p, q):
     return (p * torch.log(p / q)).sum(-1).mean()
 
 
+@case(r(3, 3), r(3))
+def quaternion(axis, angle):
+    half = angle / 2
+    q = torch.zeros(axis.shape[0], 4)
+    q[..., 0] = torch.cos(half)
+    q[..., 1:] = axis * torch.sin(half)[:, None]
+    return q
+
+
+@case(r(3, 4, 5), r(5), r(5))
+def unrolled(x, weight, bias):
+    out = torch.empty_like(x)
+    state = torch.zeros(x.shape[0], x.shape[2])
+    for t in range(4):
+        state = torch.tanh(state * weight + x[:, t] + bias)
+        out[:, t] = state
+    return out
+
+
+@case(r(5, 6))
+def with_positions(x):
+    position = torch.arange(x.shape[0])[:, None] / 10
+    frequency = torch.arange(0, x.shape[1], 2) / x.shape[1]
+    encoding = torch.zeros(x.shape[0], x.shape[1])
+    encoding[:, 0::2] = torch.sin(position * frequency)
+    encoding[:, 1::2] = torch.cos(position * frequency)
+    return x + encoding
+
+
+@case(positive(2, 5, 5), r(2, 5, 3))
+def dense_propagation(adjacency, x):
+    adjacency = adjacency.clone()
+    index = torch.arange(adjacency.shape[-1])
+    adjacency[:, index, index] = 1
+    degree = adjacency.sum(-1).rsqrt()
+    return (degree[..., None] * adjacency * degree[:, None]) @ x
+
+
+@case(r(5, 4), ints(4, 5))
+def correct_margin(logits, target):
+    right = logits.gather(1, target[:, None])
+    wrong = (logits > right).float()
+    return (wrong * (logits - right)).sum() / (wrong.sum() + 1)
+
+
+@case(r(5, 3), r(7))
+def interpolated_table(x, table):
+    at = x.sigmoid() * 5
+    low = torch.floor(at).long()
+    part = at - low
+    return table[low] * (1 - part) + table[low + 1] * part
+
+
+@case(r(2, 3, 4, 5), r(6, 3))
+def colour_matrix(image, matrix):
+    return torch.einsum("oi,...ihw->...ohw", matrix, image)
+
+
+@case(r(3, 9))
+def gaussian_filter(x, sigma=1.5):
+    at = torch.linspace(-2, 2, 5)
+    kernel = torch.exp(-0.5 * (at / sigma) ** 2)
+    kernel = kernel / kernel.sum()
+    return F.conv1d(x[:, None], kernel[None, None], padding=2)[:, 0]
+
+
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,0 +1,146 @@
+"""What is written into a part of a tensor in place, and diagonals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+from derive.tracing.read import reading
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def columns(x, d):
+    q = torch.zeros(x.shape[0], 5)
+    q[..., 1:2] = x[:, :1]
+    q[:, 0] = x[:, 1]
+    q[:, 2:5] += d
+    return q
+
+
+def all_columns(x):
+    q = torch.empty(x.shape[0], 3)
+    q[:, 0] = x[:, 1]
+    q[:, 1:] = 2 * x[:, :2]
+    return q
+
+
+def in_turn(x, w):
+    out = torch.empty(x.shape[0], 3, x.shape[2])
+    state = torch.zeros_like(w)
+    for i in range(3):
+        state = torch.tanh(state * w + x[:, i])
+        out[:, i] = state
+    return out
+
+
+def of_two_lengths(x, y):
+    q = torch.empty(x.shape[0], x.shape[1] + y.shape[1])
+    q[:, : x.shape[1]] = x
+    q[:, x.shape[1] :] = y
+    return q**2
+
+
+def every_other(x):
+    q = torch.zeros_like(x)
+    q[:, 0::2] = torch.sin(x[:, 0::2])
+    q[:, 1::2] = torch.cos(x[:, 1::2])
+    return q * 2
+
+
+def self_loops(x, index):
+    a = torch.zeros(2, x.shape[1], x.shape[1])
+    a[:, index, index] = 1
+    return a * x[:, :, None]
+
+
+def own_loops(x):
+    a, i = x.clone(), torch.arange(x.shape[-1])
+    a[:, i, i] = 1
+    return a * x
+
+
+def a_row_each(x, y):
+    z, i = x * 3, torch.arange(x.shape[0])
+    z[i, 0] = y
+    return z * 2
+
+
+def views_of_views(x):
+    y = x * 2
+    row = y.t()
+    row[0] = 3
+    y.diagonal().fill_(1.0)
+    y.view(-1)[2:5] = 0
+    return y
+
+
+def read_before_and_after(x):
+    y = x * 2
+    first = y[0]
+    y += 1
+    before = first * 5
+    first.mul_(2)
+    return first * y, before
+
+
+def masked_and_inside(x, m):
+    y = x * 2
+    y[:, 0][m] = 0
+    y[1:-1, 1:-1] = 7
+    return y
+
+
+def of_chunks(x):
+    y = x * 2
+    first, second = y.chunk(2, -1)
+    second.zero_()
+    return y * 3
+
+
+READ = [
+    (columns, (r(4, 2), r(4, 3)), "where(m == 0, x[n,1], where(m == 1, x[n,0], 0"),
+    (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1]*2, x[n,1])"),
+    (in_turn, (r(4, 3, 5), r(5)), "where(k == 2, state"),
+    (of_two_lengths, (r(4, 2), r(4, 3)), "where(m >= size(c), y[n,m - size(c)], x[n,m + start])"),
+    (every_other, (r(3, 10),), "where(m == 1, cos("),
+    (self_loops, (r(2, 5), torch.tensor([0, 3, 1, 1])), "any[k](index[k] == c and"),
+    (own_loops, (r(2, 5, 5),), "where(c == t, 1, x[n,t,c])"),
+    (a_row_each, (r(3, 4), r(3)), "where(c == 0, y[n], "),
+    (views_of_views, (r(3, 6),), "where(n == c, 1.0"),
+    (read_before_and_after, (r(4, 5),), "where(n == 0, "),
+    (masked_and_inside, (r(4, 5), torch.tensor([True, False, True, False])), "c == 0 and m[n]"),
+    (of_chunks, (r(3, 6),), "0"),
+    (lambda x: torch.diagonal(x, 1, -2, -1) * 2, (r(2, 3, 7),), "x[n,k,k + 1]"),
+    (lambda x: torch.trace(x @ x.t()), (r(3, 4),), "sum"),
+    (lambda x: torch.diag(x[0]) + torch.diag(torch.diag_embed(x)[1]), (r(3, 4),), "where("),
+]
+
+
+@pytest.mark.parametrize(("function", "examples", "said"), READ)
+def test_what_is_written_into_a_part_is_read(function, examples, said):
+    assert said in reading(function, *examples, name="f", comments=False).text
+
+
+def into_an_argument(x):
+    first = x[:, 0]
+    first += 1
+    return x
+
+
+def unset(x):
+    q = torch.empty(x.shape[0], 3)
+    q[:, 0] = x[:, 1]
+    return q
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(into_an_argument, "changes an argument"), (unset, "nothing was written to")],
+)
+def test_what_is_not_said_is_refused(function, said):
+    with pytest.raises(derive.DeriveError, match=said):
+        derive.read_torch(function, r(4, 6))
