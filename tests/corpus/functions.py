@@ -456,7 +456,7 @@ def quaternion(axis, angle):
 def unrolled(x, weight, bias):
     out = torch.empty_like(x)
     state = torch.zeros(x.shape[0], x.shape[2])
-    for t in range(4):
+    for t in range(x.shape[1]):
         state = torch.tanh(state * weight + x[:, t] + bias)
         out[:, t] = state
     return out

@@ -42,7 +42,7 @@ READ = [
     (finite, (r(3, 4), r(3, 4)), "where(abs(x[n,c]) < inf and not y[n,c] != y[n,c]"),
     (in_a_table, (r(3, 4), r(5)), "clamp(int(floor(abs(x[n,c]))), 0, 4)"),
     (cut, (r(3, 4), r(5)), "int(sign(x[n,c]*2)*floor(abs(x[n,c]*2)))"),
-    (compared, (r(3, 4),), "[x[n,c] > 0]"),
+    (compared, (r(3, 4),), "c[n,k] = [x[n,k] > 0]"),
     (lambda x: ((x > 0) == (x < 1)).float() * x, (r(3, 4),), "[[x[n,c] > 0] == [x[n,c] < 1]]"),
     (lambda x: (x > 0) * (x < 1) * x, (r(3, 4),), "[x[n,c] > 0 and x[n,c] < 1]*x[n,c]"),
     (lambda x, m: (m * x).sum() + m.float().mean(), (r(3, 4), r(3, 4) > 0), "m[n,c]*x[n,c]"),
@@ -53,7 +53,7 @@ READ = [
     (lambda x: x * torch.linspace(0, 1, 7), (r(3, 7),), "x[n,c]*c/6"),
     (lambda x: torch.stack([x.sum()]).view(()) * x, (r(3, 4),), "sum[n2,c2](x[n2,c2])*x[n,c]"),
     (lambda x, i: x.mean(0, keepdim=True)[i] * i[:, None], (r(3, 4), torch.zeros(5).long()), "mean"),
-    (lambda x, w: torch.stack([x, w])[1] * 2, (r(3), r(3)), "= w[n]*2"),
+    (lambda x, w: torch.stack([x, w])[1] * 2, (r(3), r(3)), "= w[c]*2"),
 ]
 
 

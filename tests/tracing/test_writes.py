@@ -103,7 +103,7 @@ def of_chunks(x):
 
 READ = [
     (columns, (r(4, 2), r(4, 3)), "where(m == 0, x[n,1], where(m == 1, x[n,0], 0"),
-    (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1]*2, x[n,1])"),
+    (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1 + start]*2, x[n,1])"),
     (in_turn, (r(4, 3, 5), r(5)), "where(k == 2, state"),
     (of_two_lengths, (r(4, 2), r(4, 3)), "where(m >= size(c), y[n,m - size(c)], x[n,m + start])"),
     (every_other, (r(3, 10),), "where(m == 1, cos("),
