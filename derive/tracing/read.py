@@ -67,6 +67,8 @@ class Reading:
     """That of what the function returns."""
     changed: tuple[str, ...] = ()
     """What a module sets on itself as it runs, which the operation does not."""
+    asked: tuple[str, ...] = ()
+    """What it asks of the values of tensors: for another answer it raises an error."""
 
 
 def read_torch(
@@ -174,6 +176,7 @@ def _reading(
         axes={n: tuple(map(bool, v.axes)) for n, v in inputs.items()},
         outputs=tuple(tuple(map(bool, v.axes)) for _, v in made[0]),
         structure=made[1],
+        asked=tuple(map(str, reader.graph.answers)),
     )
 
 
