@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -191,7 +191,9 @@ def _read(
     inputs = _inputs(graph, tensors, taken)
     reader = Reader(graph, inputs, taken)
     found = _every(reader.read())
-    outputs = [(_output(reader, x, n), x) for n, x in enumerate(found)]
+    outputs: list[tuple[str, Value]] = []
+    for n, x in enumerate(found):
+        outputs.append((_output(reader, x, n, [name for name, _ in outputs]), x))
     return reader, inputs, (outputs, tree_structure(graph.output))
 
 
@@ -205,17 +207,17 @@ def _every(made: Any) -> list[Any]:
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 
-def _output(reader: Reader, value: Value, n: int) -> str:
-    """The name of an output, an equation of its own."""
+def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str:
+    """The name of an output, an equation that is none of those taken."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError("it returns truths, which an operation does not")
-    last = reader.equations[-1] if reader.equations else None
-    if last is not None and value.node == Read(
-        last.name, tuple(joined(a) for a in value.axes if a)
-    ):
-        return last.name
+    whole = tuple(joined(a) for a in value.axes if a)
+    if isinstance(value.node, Read) and value.node.positions == whole:
+        own = value.node.name
+        if own not in taken and any(e.name == own for e in reader.equations):
+            return own
     named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
     assert isinstance(named.node, Read)
     return named.node.name
