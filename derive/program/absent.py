@@ -29,6 +29,7 @@ from derive.program.code import (
     Name,
     Subscript,
     Tuple,
+    Tuple,
     Unary,
     literal,
     names_in,
@@ -296,6 +297,8 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
             return any(is_float(a, floats) for a in args)
         case Keyword(_, value):
             return is_float(value, floats)
+        case Tuple(items):
+            return any(is_float(item, floats) for item in items)
     return False
 
 
