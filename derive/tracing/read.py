@@ -26,6 +26,7 @@ from derive.tracing import (
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.masks import MANY, of_mask
+from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
 from derive.tracing.said import least
@@ -194,6 +195,7 @@ def _read(
     outputs: list[tuple[str, Value]] = []
     for n, x in enumerate(found):
         outputs.append((_output(reader, x, n, [name for name, _ in outputs]), x))
+    reader.equations = apart(reader.equations, reader.fresh)
     return reader, inputs, (outputs, tree_structure(graph.output))
 
 
