@@ -29,7 +29,6 @@ from derive.program.code import (
     Name,
     Subscript,
     Tuple,
-    Tuple,
     Unary,
     literal,
     names_in,
