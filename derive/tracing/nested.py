@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from derive.tracing.naming import content
 from derive.tracing.reader import Equation
@@ -22,7 +23,7 @@ _OF_A_MODULE = "_weight"
 
 def apart(equations: Sequence[Equation], fresh: Callable[[str], str]) -> list[Equation]:
     """The equations, each before those that read it."""
-    named: dict[str, str] = {}
+    named: dict[tuple[Any, ...], str] = {}
     found: list[Equation] = []
 
     def visit(node: Node, inside: bool, place: Equation) -> Node:
