@@ -104,7 +104,7 @@ def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
     weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.mT.mean(2).to(dtype)
+    return picked.mean(1).to(dtype)
 
 
 def _embedding_bag_mean_backward(ctx, G):
@@ -153,7 +153,7 @@ def _embedding_bag_sum_forward(input, weight):
     dtype = _of_float32(weight)
     weight = _wide(weight)[0]
     picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.mT.sum(2).to(dtype)
+    return picked.sum(1).to(dtype)
 
 
 def _embedding_bag_sum_backward(ctx, G):

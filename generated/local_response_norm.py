@@ -117,6 +117,8 @@ def _batched(forward, in_dims, given):
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
+    if _alone(input):
+        return _local_response_norm_forward_in_place(input, window, alpha, beta, k)
     dtype = _of_float32(input)
     input = _wide(input)[0]
     count = (window - 1) // 2
@@ -129,6 +131,22 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
     divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
     return (input * divisor**-beta).to(dtype)
+
+
+def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
+    dtype = _of_float32(input)
+    input = _wide(input)[0]
+    count = (window - 1) // 2
+    count2 = window // 2
+    input_squared = input.square()
+    added = count2 + count + 1
+    part = input.shape[2:]
+    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
+    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
+    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
+    product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    divisor = product.add_(k)
+    return divisor.pow_(-beta).mul_(input).to(dtype)
 
 
 def _local_response_norm_backward(ctx, G):
@@ -146,19 +164,20 @@ def _local_response_norm_backward(ctx, G):
     zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
     zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
     part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    divisor = product.add_(k)
     part3 = -beta
-    product = (part3 * G).mul_(input).mul_(divisor ** -(1 + beta))
+    product2 = (part3 * G).mul_(input).mul_(divisor ** -(1 + beta))
     zeros3 = G.new_zeros(()).expand(input.shape)
-    grad_divisor = product if part3 != 0 else zeros3
+    grad_divisor = product2 if part3 != 0 else zeros3
     added2 = count + count2 + 1
     part4 = input.shape[2:]
     zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
     zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
     part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
     total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
-    part6 = (2 * alpha / window * input).mul_(total)
-    grad_input = (G * divisor**part3).add_(part6)
+    part6 = divisor.pow_(part3).mul_(G)
+    grad_input = part6.addcmul_(2 * alpha / window * input, total)
     return grad_input, None, None, None, None
 
 

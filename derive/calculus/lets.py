@@ -21,6 +21,7 @@ from derive.algebra.expr import (
     Expr,
     Index,
     Iverson,
+    Num,
     accesses,
     free_indices,
     sort_key,
@@ -343,18 +344,27 @@ def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
 
 
 def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
-    """The free indices of body that are not bound, in the order its largest access has them."""
+    """The free indices of body that are not bound, in the order its largest access has them.
+
+    One that is in no access stands where that access has a number: those of where(d == 0,
+    -x[n,1,j], x[n,0,j]) are n, d, j.
+    """
     order: list[Index] = []
+    hole: int | None = None
     found = [a for a in walk(body) if isinstance(a, Access)]
     found.sort(key=lambda a: -sum(2 if i.group else 1 for i in free_indices(a)))
     for access in found:
         for position in access.positions:
+            if isinstance(position, Num) and hole is None:
+                hole = len(order)
             for i in walk(position):
                 if isinstance(i, Index) and i not in order:
                     order.append(i)
     rest = sorted((i for i in free_indices(body) if i not in order), key=sort_key)
     outside = frozenset(bound)
-    return tuple(i for i in (*order, *rest) if i in free_indices(body) and i not in outside)
+    at = len(order) if hole is None else hole
+    order[at:at] = rest
+    return tuple(i for i in order if i in free_indices(body) and i not in outside)
 
 
 def _shape(

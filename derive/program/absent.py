@@ -296,6 +296,8 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
             return any(is_float(a, floats) for a in args)
         case Keyword(_, value):
             return is_float(value, floats)
+        case Tuple(items):
+            return any(is_float(item, floats) for item in items)
     return False
 
 

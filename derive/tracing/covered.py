@@ -5,6 +5,7 @@ where(c == 0, a, where(c == 1, b, e)) with size(c) = 2 is where(c == 0, a, b).
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import sympy
@@ -22,6 +23,14 @@ from derive.tracing.values import (
     walk,
 )
 
+_MEANT = {
+    "==": operator.eq,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "-": operator.sub,
+    "%": operator.mod,
+    "//": operator.floordiv,
+}
 _MOST = 256
 """The size of an axis up to which positions are counted."""
 
@@ -76,11 +85,13 @@ def _is_place(node: Node) -> bool:
 def without_covered(node: Node, sizes: Any) -> Node:
     """The choice without what is said of no position."""
     match node:
-        case Apply("where", (test, _, rest)) if (atom := _atom(test)) is not None:
+        case Apply("where", (test, value, Apply("where", (other, last, _)))) if _are_opposite(
+            test, other, sizes
+        ):
+            return Apply("where", (test, value, last))
+        case Apply("where", (test, _, _)) if (atom := _atom(test)) is not None:
             if isinstance(atom.size, sympy.Integer) and atom.size <= _MOST:
                 return _counted(node, atom, set(range(int(atom.size))))
-            if _are_opposite(test, rest, sizes):
-                return Apply("where", (*node.args[:2], rest.args[1]))  # type: ignore[attr-defined]
     return node
 
 
@@ -108,7 +119,7 @@ def _is_known(x: Node) -> bool:
         case Position():
             return True
         case Number(value):
-            return not isinstance(value, float)
+            return not isinstance(value, bool | float) and bool(sympy.sympify(value).is_Integer)
         case Apply(name):
             return name in ("and", "==", "<", ">=", "-", "%", "//")
     return False
@@ -119,29 +130,20 @@ def _holds(node: Node, n: int) -> Any:
         case Position():
             return n
         case Number(value):
-            return sympy.sympify(value)
+            return int(value)
         case Apply("and", (a, b)):
             return _holds(a, n) and _holds(b, n)
         case Apply(name, (a, b)):
-            x, y = _holds(a, n), _holds(b, n)
-            found = {
-                "==": lambda: x == y,
-                "<": lambda: bool(sympy.sympify(x < y) == True),  # noqa: E712
-                ">=": lambda: bool(sympy.sympify(x >= y) == True),  # noqa: E712
-                "-": lambda: x - y,
-                "%": lambda: x % y,
-                "//": lambda: x // y,
-            }
-            return found[name]()
+            return _MEANT[name](_holds(a, n), _holds(b, n))
     raise AssertionError(node)
 
 
-def _are_opposite(test: Node, rest: Node, sizes: Any) -> bool:
+def _are_opposite(test: Node, other: Node, sizes: Any) -> bool:
     """Whether one holds up to a position and the other from there on."""
-    match test, rest:
+    match test, other:
         case (
-            Apply(("<" | ">=") as one, (Position(a), Number(m))),
-            Apply("where", (Apply(("<" | ">=") as two, (Position(b), Number(n))), _, _)),
+            Apply("<" | ">=" as one, (Position(a), Number(m))),
+            Apply("<" | ">=" as two, (Position(b), Number(n))),
         ):
             return bool(a == b and one != two and sizes.equal(m, n))
     return False

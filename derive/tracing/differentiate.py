@@ -328,6 +328,8 @@ def _read(function: Any, bound: inspect.BoundArguments) -> Made:
         _READING.reset(reading)
     if found.changed:
         raise DeriveError(f"it sets {', '.join(found.changed)} on itself as it runs")
+    if found.asked:
+        raise DeriveError(f"derived code would not ask what it asks of values: {found.asked[0]}")
     numbers = _numbers(bound)
     return Made(
         function=load(found.operation),

@@ -261,9 +261,7 @@ def remainder(reader: Reader, a: Any, b: Any) -> Value:
 @operation("fmod")
 def fmod(reader: Reader, a: Any, b: Any) -> Value:
     """What is left of a, which has the sign of a."""
-    return _left(
-        reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x)))
-    )
+    return _left(reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x))))
 
 
 def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Value:
@@ -358,8 +356,19 @@ def _truth(reader: Reader, x: Value) -> Value:
 
 @operation(
     *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
-    *("float", "double", "requires_grad_", "long", "int", "bool", "_conj", "resolve_conj", "positive", "view_as_real"),
-    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "half", "bfloat16", "detach_"),
+    *(
+        "float",
+        "double",
+        "requires_grad_",
+        "long",
+        "int",
+        "bool",
+        "_conj",
+        "resolve_conj",
+        "positive",
+        "view_as_real",
+    ),
+    *("dropout", "native_dropout", "feature_dropout", "lift_fresh", "detach_"),
 )
 def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
     name = reader.called
@@ -377,14 +386,15 @@ def same(reader: Reader, x: Value, *args: Any, **named: Any) -> Value:
 
 def cast(reader: Reader, x: Value) -> Value:
     """The same as floats, integers or truths."""
-    made = reader.node.meta["val"]
-    kind = "bool" if "bool" in str(made.dtype) else "int" if "int" in str(made.dtype) else "float"
+    dtype = str(reader.node.meta["val"].dtype)
+    kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
     if kind == x.kind:
         return x
     if kind == "bool":
         return as_truth(x)
     if x.kind == "bool":
-        return replace(as_number(x), kind=kind)
+        made: Value = as_number(x)
+        return replace(made, kind=kind)
     if kind == "float":
         return replace(x, kind=kind)
 
@@ -417,7 +427,7 @@ def fraction(reader: Reader, x: Value) -> Value:
 @operation("isnan", "isfinite", "isinf")
 def special(reader: Reader, x: Value) -> Value:
     """A comparison of x with itself, which fails for what is no number, and of its size."""
-    x = reader.simple(as_number(x))
+    x = reader.simple(reader.value(as_number(x)))
     infinite = number(sympy.S.Infinity)
 
     def f(a: Node) -> Node:

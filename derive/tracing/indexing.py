@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import sympy
-
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.masks import MANY, masked

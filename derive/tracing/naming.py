@@ -9,7 +9,6 @@ import sympy
 
 from derive.tracing.values import Apply, Atom, Node, Number, Position, Read, Reduce, Value, walk
 
-
 _FEW = 16
 """The parts of an expression of positions and numbers that is written where it stands."""
 

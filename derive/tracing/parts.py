@@ -116,9 +116,7 @@ def parts(reader: Reader, x: Value, *args: Any, **named: Any) -> list[Value]:
 
 
 @operation("diagonal")
-def diagonal(
-    reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Value:
+def diagonal(reader: Reader, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """x[k,k+offset], its index the last."""
     dim1, dim2 = reader.place_of(x, dim1), reader.place_of(x, dim2)
     (*_, length) = reader.counted_shape()

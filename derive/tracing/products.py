@@ -127,9 +127,7 @@ def _terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Letter]], li
     return found, spelt(right, max(counts))
 
 
-def _on_diagonals(
-    reader: Reader, x: Value, term: Sequence[_Letter]
-) -> tuple[Value, list[_Letter]]:
+def _on_diagonals(reader: Reader, x: Value, term: Sequence[_Letter]) -> tuple[Value, list[_Letter]]:
     """x where axes of the same letter have the same position, that letter once."""
     left: list[_Letter] = []
     axes: list[Any] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from derive.tracing import (
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.masks import MANY, of_mask
+from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
 from derive.tracing.said import least
@@ -67,6 +68,8 @@ class Reading:
     """That of what the function returns."""
     changed: tuple[str, ...] = ()
     """What a module sets on itself as it runs, which the operation does not."""
+    asked: tuple[str, ...] = ()
+    """What it asks of the values of tensors: for another answer it raises an error."""
 
 
 def read_torch(
@@ -174,6 +177,7 @@ def _reading(
         axes={n: tuple(map(bool, v.axes)) for n, v in inputs.items()},
         outputs=tuple(x if x is None else tuple(map(bool, x[1].axes)) for x in made[0]),
         structure=made[1],
+        asked=tuple(map(str, reader.graph.answers)),
     )
 
 
@@ -190,10 +194,11 @@ def _read(
     found = _every(reader.read())
     outputs: list[tuple[str, Value] | None] = []
     for n, x in enumerate(found):
-        names = {made[0] for made in outputs if made is not None}
+        names = [made[0] for made in outputs if made is not None]
         outputs.append(None if x is None else (_output(reader, x, n, names), x))
     if all(made is None for made in outputs):
         raise DeriveError("it returns no tensor")
+    reader.equations = apart(reader.equations, reader.fresh)
     return reader, inputs, (outputs, tree_structure(graph.output))
 
 
@@ -207,20 +212,19 @@ def _every(made: Any) -> list[Any]:
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 
-def _output(reader: Reader, value: Value, n: int, names: set[str]) -> str:
-    """The name of an output, an equation of its own."""
+def _output(reader: Reader, value: Value, n: int, taken: Collection[str]) -> str:
+    """The name of an output, an equation that is none of those taken."""
     if of_mask(value) is not None:
         raise DeriveError(MANY)
     if value.kind == "bool":
         raise DeriveError("it returns truths, which an operation does not")
-    last = reader.equations[-1] if reader.equations else None
-    if last is not None and value.node == Read(
-        last.name, tuple(joined(a) for a in value.axes if a)
-    ):
-        named = value
-    else:
-        named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
-    if isinstance(named.node, Read) and named.node.name in names:
+    whole = tuple(joined(a) for a in value.axes if a)
+    if isinstance(value.node, Read) and value.node.positions == whole:
+        own = value.node.name
+        if own not in taken and any(e.name == own for e in reader.equations):
+            return own
+    named = reader.named(value, "y" if n == 0 else f"y{n + 1}")
+    if isinstance(named.node, Read) and named.node.name in taken:
         named = reader.again_named(named, f"y{n + 1}")
     assert isinstance(named.node, Read)
     return named.node.name

@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 
@@ -21,6 +21,9 @@ from derive.errors import DeriveError
 from derive.tracing.covered import chosen, without_covered
 from derive.tracing.naming import is_simple
 from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
+
+if TYPE_CHECKING:
+    from derive.tracing.reader import Reader
 
 _ARGUMENT = "it changes an argument, parameter or buffer in place"
 _NOT_READ = "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
@@ -31,7 +34,7 @@ _OVER = ("copy_", "fill_", "zero_")
 class Writes:
     """What shares memory in a graph."""
 
-    def __init__(self, reader: Any) -> None:
+    def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.order = {node: n for n, node in enumerate(reader.graph.graph.nodes)}
         self.groups: dict[int, list[Any]] = {}
@@ -45,7 +48,7 @@ class Writes:
             raise DeriveError(_ARGUMENT)
 
     def is_idle(self, node: Any) -> bool:
-        """Whether it copies a part of a tensor to where it stands, as Python does after q[0] += 1."""
+        """Whether it copies a part to where it stands, as Python does after q[0] += 1."""
         if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):
             return False
         here, there = (x.meta["val"] for x in node.args[:2])
@@ -112,7 +115,9 @@ class Writes:
                 if self.is_idle(later):
                     continue
                 return count + reads + (name_of(later.target) not in _OVER)
-            count += 0 if later in own or _storage_of_parts(later) in map(_storage, group) else reads
+            count += (
+                0 if later in own or _storage_of_parts(later) in map(_storage, group) else reads
+            )
         return count
 
     def _again(self, node: Any) -> Any:
@@ -161,7 +166,8 @@ class Writes:
                 order = [d % rank for d in args[1]]
                 return replace(value, axes=tuple(value.axes[order.index(n)] for n in range(rank)))
             case "transpose" | "swapaxes" | "swapdims" | "t" | "numpy_T" | "mT":
-                return reader.again(child, value)
+                made: Value = reader.again(child, value)
+                return made
             case "view" | "reshape" | "unsqueeze" | "squeeze" | "flatten" | "unflatten":
                 return reader.regrouped(value, reader.shape(parent))
             case "diagonal":
@@ -171,13 +177,17 @@ class Writes:
     def _put_one_of_many(self, child: Any, old: Value, value: Value) -> Value:
         """Where the view is one of those of chunk, split or unbind."""
         source, which = child.args
-        dim = source.kwargs.get("dim", source.args[-1] if len(source.args) > 1 else 0)
         name = name_of(source.target)
+        at = 1 if name == "unbind" else 2
+        dim = source.kwargs.get("dim", source.args[at] if len(source.args) > at else 0)
+        dim = dim % len(old.axes)
         if name == "unbind":
-            return self._at(old, dim % len(old.axes), sympy.Integer(which), value)
+            return self._at(old, dim, sympy.Integer(which), value)
         if name not in ("chunk", "split", "split_with_sizes", "tensor_split"):
             raise DeriveError(_NOT_READ)
-        dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(old.axes)
+        dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(
+            old.axes
+        )
         first = sum(self.reader.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
         return self._among(old, dim, self.reader.sizes.plain(sympy.sympify(first)), 1, value)
 
@@ -196,8 +206,8 @@ class Writes:
         if step != 1 and self._are_equal_parts(whole, length, first, step):
             # x[:, 1::2] is one column of x as so many rows.
             row, column = Atom.new(length), Atom.new(step)
-            at = (*value.axes[dim], Atom.new(step))
-            wide = replace(value, axes=(*value.axes[:dim], at, *value.axes[dim + 1 :]))
+            both = (*value.axes[dim], Atom.new(step))
+            wide = replace(value, axes=(*value.axes[:dim], both, *value.axes[dim + 1 :]))
             test = apply("==", Position(column), Number(first))
             return self._where(old, dim, (row, column), test, wide)
         if length == 1:
@@ -267,11 +277,10 @@ class Writes:
         return self._chosen(Value(around, test, "bool"), value, old)
 
     def _one_index(self, old: Value, dim: int) -> Value:
-        made: Value = self.reader.single(old, dim)[0] if old.axes[dim] else old
-        return made
+        return self.reader.single(old, dim)[0] if old.axes[dim] else old
 
     def _chosen(self, test: Value, value: Value, old: Value) -> Value:
-        made: Value = self.reader.elementwise(chosen, test, value, old, kind=old.kind)
+        made = self.reader.elementwise(chosen, test, value, old, kind=old.kind)
         return replace(made, node=without_covered(made.node, self.reader.sizes))
 
 
@@ -293,8 +302,8 @@ def _length(value: Value, dim: int) -> Any:
 
 def _storage(node: Any) -> int | None:
     """That which holds the elements of a tensor, the same for all its views."""
-    made = getattr(node, "meta", {}).get("val")
-    return made.untyped_storage()._cdata if hasattr(made, "untyped_storage") else None
+    made: Any = getattr(node, "meta", {}).get("val")
+    return int(made.untyped_storage()._cdata) if hasattr(made, "untyped_storage") else None
 
 
 def _storage_of_parts(node: Any) -> int | None:

@@ -135,6 +135,21 @@ def test_sizes_that_a_reading_does_not_take_are_left_to_the_function():
         torch.testing.assert_close(g(x), f(x))
 
 
+def checked(x):
+    if torch.any(x < 0):
+        raise ValueError("x is negative")
+    return x.sqrt()
+
+
+def test_what_validates_values_goes_on_to_do_so():
+    g = derive.differentiate(checked)
+    x = leaf(3, 5).detach().abs().requires_grad_()
+    with pytest.warns(derive.DeriveWarning, match="would not ask"):
+        torch.testing.assert_close(g(x), checked(x))
+    with pytest.raises(ValueError, match="x is negative"):
+        g(-x - 1)
+
+
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()

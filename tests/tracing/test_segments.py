@@ -93,7 +93,7 @@ READ = [
     (lambda x, i: x.index_fill(0, i, -1.0) * 2, (r(3, 4), I), "where(any[k](i[k] == n), -1.0"),
     (accumulated, (r(3, 4), I, torch.randint(0, 4, (5,)), r(5)), "i[k] == n and j[k] == c"),
     (put, (r(5, 4), r(5, 4), r(5, 4) > 0), "where(m[n,c], x[n,c]*y[n,c], x[n,c])*2"),
-    (put_number, (r(5, 4), r(5, 4) > 0), "where(m[n,c], 0.0, x[n,c])*2"),
+    (put_number, (r(5, 4), r(5, 4) > 0), "where(m[n,c], 0, x[n,c])*2"),
     (put_function, (r(5, 4), r(5) > 0), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
     (lambda x: x[x > 0].sum(), (r(5, 4),), "sum[n,c | x[n,c] > 0](x[n,c])"),
     (

@@ -36,6 +36,10 @@ def around_a_point(x):
     return x.trunc() * x + torch.ceil(x * 2) * torch.frac(x)
 
 
+def of_one(x, i):
+    return x.mean(0, keepdim=True)[i] * i[:, None]
+
+
 READ = [
     (lambda x: x * (x > 0), (r(3, 4),), "x[n,c]*[x[n,c] > 0]"),
     (lambda x: 1 - (x < 1).to(x.dtype) * x, (r(3, 4),), "1 - [x[n,c] < 1]*x[n,c]"),
@@ -52,7 +56,11 @@ READ = [
     (lambda x: x * torch.linspace(-2, 2, 5)[:, None], (r(5, 4),), "x[n,c]*(n - 2)"),
     (lambda x: x * torch.linspace(0, 1, 7), (r(3, 7),), "x[n,c]*c/6"),
     (lambda x: torch.stack([x.sum()]).view(()) * x, (r(3, 4),), "sum[n2,c2](x[n2,c2])*x[n,c]"),
-    (lambda x, i: x.mean(0, keepdim=True)[i] * i[:, None], (r(3, 4), torch.zeros(5).long()), "mean"),
+    (
+        lambda x, i: x.mean(0, keepdim=True)[i] * i[:, None],
+        (r(3, 4), torch.zeros(5).long()),
+        "mean",
+    ),
     (lambda x, w: torch.stack([x, w])[1] * 2, (r(3), r(3)), "= w[c]*2"),
 ]
 

@@ -96,12 +96,20 @@ def masked_and_inside(x, m):
 
 def of_chunks(x):
     y = x * 2
-    first, second = y.chunk(2, -1)
+    second = y.chunk(2, -1)[1]
     second.zero_()
     return y * 3
 
 
+def up_to_a_size(x, y):
+    q = torch.zeros(x.shape[0], 7)
+    q[:, : y.shape[0]] = 2
+    q[:, 3:] = x
+    return q * y.sum()
+
+
 READ = [
+    (up_to_a_size, (r(3, 4), r(5)), "where(k >= 3, "),
     (columns, (r(4, 2), r(4, 3)), "where(m == 0, x[n,1], where(m == 1, x[n,0], 0"),
     (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1 + start]*2, x[n,1])"),
     (in_turn, (r(4, 3, 5), r(5)), "where(k == 2, state"),
@@ -113,7 +121,7 @@ READ = [
     (views_of_views, (r(3, 6),), "where(n == c, 1.0"),
     (read_before_and_after, (r(4, 5),), "where(n == 0, "),
     (masked_and_inside, (r(4, 5), torch.tensor([True, False, True, False])), "c == 0 and m[n]"),
-    (of_chunks, (r(3, 6),), "0"),
+    (of_chunks, (r(3, 6),), "where(c >= size(c)//2, 0, "),
     (lambda x: torch.diagonal(x, 1, -2, -1) * 2, (r(2, 3, 7),), "x[n,k,k + 1]"),
     (lambda x: torch.trace(x @ x.t()), (r(3, 4),), "sum"),
     (lambda x: torch.diag(x[0]) + torch.diag(torch.diag_embed(x)[1]), (r(3, 4),), "where("),

@@ -13,12 +13,14 @@ def with_binders(
 ) -> tuple[Index, ...]:
     """``around`` with the binders put where the body's largest access has them.
 
-    What runs through windows comes last, as an axis of its own.
+    What runs through windows comes last, as an axis of its own; where a tensor says the position,
+    what is read there has the axes of that tensor as they are.
     """
     result = list(around)
     natural = layout(body)
     known = [i for i in natural if i in binders]
-    positions = [p for a in accesses(body) for p in a.positions if not isinstance(p, Index)]
+    read = [p for a in accesses(body) for p in a.positions if not isinstance(p, Index)]
+    positions = [p for p in read if not any(accesses(p))]
     within = {b for p in positions for b in free_indices(p) & set(known) if free_indices(p) != {b}}
     known.sort(key=lambda i: i in within)
     for b in [*known, *(i for i in binders if i not in known)]:

@@ -126,7 +126,7 @@ def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr
     if not targets:
         return content
     around = [i for i in s.order if i not in (a for a, _ in targets)]
-    inner = with_binders(around, summed, Mul((content, *(p for _, p in targets))))
+    inner = with_binders(around, summed, Mul((*(p for _, p in targets), content)))
     source = scope.as_float(scope.lower(content, inner))
     if source.scalar:
         source = scope.frame.expand(source, [i for i in inner if i in free], scope.like)

@@ -223,7 +223,7 @@ def _placed(
 ) -> Value | None:
     """The content added at the positions, summed over their indices."""
     around = [i for i in order if i is not match.index]
-    inner = with_binders(around, summed, Mul((content, match.position)))
+    inner = with_binders(around, summed, Mul((match.position, content)))
     position = _place(scope, match)
     if position is None:
         return None
