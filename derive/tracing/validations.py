@@ -3,7 +3,8 @@
     if torch.any(var < 0):
         raise ValueError
 
-is answered as the examples do, where the other answer raises an error in the same function: then
+is answered as the examples do, where the other answer raises an error in the same function, or in
+one that is given the answer, check(bool((var > 0).all()), "no variance"): then
 a call either gives what the reading does or raises. Any other question is left open.
 """
 
@@ -42,7 +43,7 @@ def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> lis
     for n, answer in enumerate(found):
         holds = [a.holds for a in found[:n]] + [not answer.holds]
         asked, error = _asked(function, tensors, holds)
-        if error is None or len(asked) != n + 1 or not _is_raised(error, answer.code):
+        if error is None or len(asked) != n + 1 or not _is_raised(error, answer):
             return []
     return found
 
@@ -106,15 +107,32 @@ def _answering(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
             del torch.Tensor.__bool__
 
 
-def _is_raised(error: Exception, code: Any) -> bool:
-    """Whether a function raises the error itself, by a statement that does nothing else."""
+def _is_raised(error: Exception, answer: Answer) -> bool:
+    """Whether a function raises the error itself, by a statement that does nothing else.
+
+    So does one that it gives the answer to: check(bool((x > 0).all()), "..").
+    """
+    places = []
     traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
+    while traceback is not None:
+        places.append(traceback)
         traceback = traceback.tb_next
-    if traceback is None or traceback.tb_frame.f_code is not code:
+    *_, caller, last = [None, None, *places]
+    if last is None:
         return False
-    line = traceback.tb_lineno
-    return any(first <= line <= last for first, last in _raising(code.co_filename))
+    frame = last.tb_frame
+    is_own = frame.f_code is answer.code
+    is_told = caller is not None and caller.tb_frame.f_code is answer.code
+    if not is_own and not (is_told and _is_given(frame, not answer.holds)):
+        return False
+    line = last.tb_lineno
+    return any(first <= line <= end for first, end in _raising(frame.f_code.co_filename))
+
+
+def _is_given(frame: Any, truth: bool) -> bool:
+    """Whether an argument of a call is a truth."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return any(frame.f_locals.get(name) is truth for name in names)
 
 
 @lru_cache(maxsize=64)

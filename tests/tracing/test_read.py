@@ -312,6 +312,19 @@ def test_what_only_validates_is_answered_as_the_examples_do():
     assert "__bool__" not in vars(torch.Tensor)
 
 
+def checked_by(holds, text):
+    if not holds:
+        raise ValueError(text)
+
+
+def test_a_function_that_is_given_the_answer_may_validate_it():
+    def f(x):
+        checked_by(bool((x < 1000).all()), "too large")
+        return x * 2
+
+    assert "*2" in reading(f, torch.randn(2, 3), name="f").text
+
+
 def test_what_leads_to_nothing_is_not_read():
     def f(x):
         torch.linalg.svdvals(x)

@@ -109,7 +109,7 @@ def up_to_a_size(x, y):
 
 
 READ = [
-    (up_to_a_size, (r(3, 4), r(5)), "where(k >= 3, "),
+    (up_to_a_size, (r(3, 4), r(5)), "where(m >= 3, x[n,m - 3], where(m < size(k), 2, 0))"),
     (columns, (r(4, 2), r(4, 3)), "where(m == 0, x[n,1], where(m == 1, x[n,0], 0"),
     (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1 + start]*2, x[n,1])"),
     (in_turn, (r(4, 3, 5), r(5)), "where(k == 2, state"),
