@@ -8,6 +8,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number
+from derive.tracing.held import Pieces, first_piece, inner, noted
 from derive.tracing.masks import MANY, masked
 from derive.tracing.reader import Reader, operation
 from derive.tracing.values import (
@@ -49,12 +50,18 @@ def index_select(reader: Reader, x: Value, dim: int, index: Value) -> Value:
 
 
 @operation("index")
-def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value:
+def index(reader: Reader, x: Value, indices: Sequence[Value | None]) -> Value | Pieces:
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
-        if len(given) > 1 or given[0][0] != 0:
+        if len(given) > 1:
             raise DeriveError(MANY)
+        if len(given[0][1].axes) == 1 and given[0][0] > 0:
+            return first_piece(reader, x, *given[0])
+        if given[0][0] != 0:
+            raise DeriveError(MANY)
+        if len(given[0][1].axes) == 1 and given[0][1].axes[0]:
+            noted(reader, 0, [(given[0][1].axes[0][0].size, reader.simple(given[0][1]))])
         return masked(reader, x, given[0][1])
     if len(given) == 1:
         return _at(reader, x, *given[0])
@@ -90,7 +97,7 @@ def _named(reader: Reader, index: Value) -> Value:
 
 
 def _plain(x: Value) -> bool:
-    return isinstance(x.node, Read | Position)
+    return isinstance(inner(x), Read | Position)
 
 
 def _reads(node: Node) -> bool:

@@ -25,6 +25,7 @@ from derive.tracing import (
 )
 from derive.tracing.checked import check
 from derive.tracing.graph import traced
+from derive.tracing.held import Pieces
 from derive.tracing.masks import MANY, of_mask
 from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
@@ -209,6 +210,8 @@ def _every(made: Any) -> list[Any]:
         return [x for part in made.values() for x in _every(part)]
     if isinstance(made, tuple | list):
         return [x for part in made for x in _every(part)]
+    if isinstance(made, Pieces):
+        raise DeriveError(MANY)
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 

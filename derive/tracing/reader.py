@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import masks
+from derive.tracing import held, masks
 from derive.tracing.constants import written_out
 from derive.tracing.graph import Graph, Place, unused
 from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
@@ -80,6 +80,9 @@ class Reader:
         self._is_whole = bool(inputs)
         """Whether this is the person's function, and no operation of it."""
         self.starts: list[str] = []
+        self.lengths: dict[Any, list[held.Length]] = {}
+        """The pieces of an axis, by the size that torch has for it."""
+        self.piece = 0
         self.writes = Writes(self)
         self._held = False
         """Whether torch is told to keep no graph."""
@@ -172,6 +175,8 @@ class Reader:
                 raise DeriveError(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
+            if held.concerned(self, node, _flat([args, kwargs])):
+                return held.by_pieces(self, f, node, args, kwargs)
             if not _is_of_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
@@ -259,7 +264,11 @@ class Reader:
 
     def _kept(self, node: Any, made: Any, name: str | None) -> Any:
         """The value by a name of its own, where it is used often or is a variable."""
-        if not isinstance(made, Value) or is_simple(made.node) or leaves_out(made.node):
+        if isinstance(made, held.Pieces):
+            return held.Pieces(tuple(self._kept(node, v, name) for v in made.values))
+        if not isinstance(made, Value) or leaves_out(made.node):
+            return made
+        if is_simple(held.without_mask(made).node):
             return made
         if masks.of_mask(made) is not None:
             return made
@@ -274,6 +283,8 @@ class Reader:
 
     def named(self, value: Value, stem: str) -> Value:
         """An equation for the value, and the value as a read of it; the same each time."""
+        if held.has_mask(value):
+            return held.named(self, value, stem)
         if masks.of_mask(value) is not None:
             raise DeriveError(masks.MANY)
         said = content(value)
@@ -318,11 +329,17 @@ class Reader:
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """The sizes of what a node makes."""
         made = (node or self.node).meta["val"]
-        return [self.sizes.of(n) for n in made.shape]
+        return [self._piece_of(n) or self.sizes.of(n) for n in made.shape]
 
     def counted_shape(self) -> list[sympy.Expr]:
         """The sizes of what the node makes, rounded as they are for all sizes."""
-        return [self.sizes.counted(n) for n in self.node.meta["val"].shape]
+        shape = self.node.meta["val"].shape
+        return [self._piece_of(n) or self.sizes.counted(n) for n in shape]
+
+    def _piece_of(self, size: Any) -> sympy.Expr | None:
+        """The size of the piece at hand."""
+        lengths = self.lengths.get(getattr(getattr(size, "node", None), "expr", None))
+        return lengths[self.piece][0] if lengths else None
 
     def start(self) -> str:
         """The parameter, 0 as given, that a part of an axis begins at which is read from there."""

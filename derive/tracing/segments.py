@@ -12,6 +12,7 @@ from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, plus, where
+from derive.tracing.held import inner, mask_of, without_mask
 from derive.tracing.masks import masked, of_mask
 from derive.tracing.reader import Reader, of_elements, operation
 from derive.tracing.values import (
@@ -62,6 +63,12 @@ class Placed:
         self.atoms: list[Atom] = [a for axis in axes[:lead] for a in axis]
         self.base, self.source, self.kind = base.node, source.node, base.kind
         tests = []
+        for v in (source, *indices):
+            # What a mask leaves out meets nothing.
+            if (mask := mask_of(v)) is not None and mask not in tests:
+                tests.append(mask)
+        source, *indices = map(without_mask, (source, *indices))
+        self.source = source.node
         for i, n in zip(indices, dims, strict=True):
             at = Position(back[n][0]) if back[n] else number(0)
             if i.node != at:
@@ -118,7 +125,7 @@ class Placed:
 
 
 def _index(reader: Reader, index: Value) -> Value:
-    plain = isinstance(index.node, Read | Position | Number)
+    plain = isinstance(inner(index), Read | Position | Number)
     index = index if plain else reader.named(index, "index")
     return index.fresh()
 
@@ -155,6 +162,12 @@ def _elements(reader: Reader, x: Value, dim: int, index: Value, source: Value) -
     return Placed(reader, x, [dim], [first(index)], first(source))
 
 
+def placed(reader: Reader, x: Value, dim: int, index: Value, source: Value) -> Placed:
+    """What meets each position, for the operation at hand."""
+    find = _along if "index" in reader.called else _elements
+    return find(reader, x, dim, index, source)
+
+
 @operation("index_add", "index_add_")
 def index_add(
     reader: Reader, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1
@@ -188,8 +201,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> Value:
-    find = _along if "index" in reader.called else _elements
-    return find(reader, x, dim, index, source).by(_KINDS.get(reduce, reduce), include_self)
+    return placed(reader, x, dim, index, source).by(_KINDS.get(reduce, reduce), include_self)
 
 
 @operation("scatter", "scatter_")

@@ -19,6 +19,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.covered import chosen, without_covered
+from derive.tracing.masks import MANY
 from derive.tracing.naming import is_simple
 from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value, apply, substituted
 
@@ -60,10 +61,15 @@ class Writes:
 
     def written(self, node: Any, made: Any) -> None:
         """Gives all that shares memory with what a node changed the values that it has then."""
-        if not is_write(node) or not isinstance(made, Value) or self.is_idle(node):
+        if not is_write(node) or self.is_idle(node):
             return
         chain = self._chain(node.args[0])
         group = self.groups.get(_storage(node) or 0, [])
+        if not isinstance(made, Value):
+            left = (u for x in group if x is not node for u in x.users)
+            if any(self.order[u] > self.order[node] for u in left):
+                raise DeriveError(MANY)
+            return
         if len(group) < 2:
             return
         known, value = self.reader.known, made

@@ -481,6 +481,18 @@ def dense_propagation(adjacency, x):
     return (degree[..., None] * adjacency * degree[:, None]) @ x
 
 
+@case(r(4, 3), r(3, 5), ints(4, 2, 7))
+def propagation_with_loops(x, weight, edges):
+    nodes = torch.arange(x.shape[0])
+    edges = edges[:, edges[0] != edges[1]]
+    edges = torch.cat([edges, nodes.expand(2, -1)], 1)
+    source, target = edges
+    degree = torch.zeros(x.shape[0]).index_add(0, target, torch.ones(target.shape[0]))
+    scale = degree.rsqrt()
+    message = (x @ weight)[source] * (scale[source] * scale[target])[:, None]
+    return torch.zeros(x.shape[0], weight.shape[1]).index_add(0, target, message)
+
+
 @case(r(5, 4), ints(4, 5))
 def correct_margin(logits, target):
     right = logits.gather(1, target[:, None])
