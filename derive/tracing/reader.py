@@ -17,7 +17,6 @@ from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
 from derive.tracing.refused import COMPLEX, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
-    Apply,
     Atom,
     Axis,
     Node,
@@ -26,6 +25,8 @@ from derive.tracing.values import (
     Read,
     Value,
     joined,
+    pieces_of,
+    without_gradient,
 )
 from derive.tracing.writes import Writes, name_of
 
@@ -182,7 +183,7 @@ class Reader:
             made = f(self, *args, **kwargs)
             self._check(node, made)
             if self._held:
-                made = _without_gradient(made)
+                made = without_gradient(made)
         except DeriveError as error:
             raise self.error(str(error)) from error
         except (TypeError, IndexError, ValueError, NotImplementedError) as error:
@@ -367,7 +368,7 @@ class Reader:
         """The values with axis n of the k-th as that of the leader."""
         one, other = values[leader].axes[n], values[k].axes[n]
         ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
-        splits, atoms = _pieces_of(one, ours, pieces)
+        splits, atoms = pieces_of(one, ours, pieces)
         names: dict[Atom, Atom] = {}
         for atom, parts in zip(other, theirs, strict=True):
             if len(parts) == 1:
@@ -395,7 +396,7 @@ class Reader:
         flat = value.atoms
         targets = [n for n in shape if n != 1]
         ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
-        splits, atoms = _pieces_of(flat, ours, pieces)
+        splits, atoms = pieces_of(flat, ours, pieces)
         value = value.split(splits)
         groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
         return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
@@ -417,32 +418,8 @@ class Reader:
         return replace(value, axes=axes, node=Read(value.node.name, tuple(positions))), atom
 
 
-def _pieces_of(
-    flat: Sequence[Atom], parts_of: Sequence[Sequence[int]], pieces: Sequence[sympy.Expr]
-) -> tuple[dict[Atom, Axis], dict[int, Atom]]:
-    """(what each index is taken apart to, the index of each piece)."""
-    splits: dict[Atom, Axis] = {}
-    atoms: dict[int, Atom] = {}
-    for atom, parts in zip(flat, parts_of, strict=True):
-        whole = len(parts) == 1
-        made = (atom,) if whole else tuple(Atom.new(pieces[p]) for p in parts)
-        atoms.update(zip(parts, made, strict=True))
-        if not whole:
-            splits[atom] = made
-    return splits, atoms
-
-
 def _own(value: Value) -> Value:
     return value.fresh()
-
-
-def _without_gradient(made: Any) -> Any:
-    """What is computed under torch.no_grad()."""
-    if isinstance(made, tuple | list):
-        return type(made)(map(_without_gradient, made))
-    if isinstance(made, Value) and made.kind == "float" and not isinstance(made.node, Number):
-        return replace(made, node=Apply("detach", (made.node,)))
-    return made
 
 
 def _flat(x: Any) -> list[Any]:

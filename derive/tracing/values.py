@@ -221,3 +221,27 @@ def reduced(kind: str, atoms: Sequence[Atom], node: Node, condition: Node | None
 
 def apply(name: str, *args: Node) -> Node:
     return Apply(name, tuple(args))
+
+
+def pieces_of(
+    flat: Sequence[Atom], parts_of: Sequence[Sequence[int]], pieces: Sequence[sympy.Expr]
+) -> tuple[dict[Atom, Axis], dict[int, Atom]]:
+    """(what each index is taken apart to, the index of each piece)."""
+    splits: dict[Atom, Axis] = {}
+    atoms: dict[int, Atom] = {}
+    for atom, parts in zip(flat, parts_of, strict=True):
+        whole = len(parts) == 1
+        made = (atom,) if whole else tuple(Atom.new(pieces[p]) for p in parts)
+        atoms.update(zip(parts, made, strict=True))
+        if not whole:
+            splits[atom] = made
+    return splits, atoms
+
+
+def without_gradient(made: Any) -> Any:
+    """What is computed under torch.no_grad()."""
+    if isinstance(made, tuple | list):
+        return type(made)(map(without_gradient, made))
+    if isinstance(made, Value) and made.kind == "float" and not isinstance(made.node, Number):
+        return replace(made, node=Apply("detach", (made.node,)))
+    return made
