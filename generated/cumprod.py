@@ -80,11 +80,14 @@ def _positions(size, x):
 
 
 def _product_of_others(x, dim):
-    """The product of all elements along dim but one's own; where some are 0, by no quotient."""
-    if _alone(x):
-        whole, limits = x.prod(dim, keepdim=True), torch.finfo(x.dtype)
-        size = whole.abs()
-        if ((size >= limits.smallest_normal) & (size <= limits.max)).all():
+    """The product of all elements along dim but one's own.
+
+    A quotient where no product of some of them may be 0, lose digits near it, or be infinite.
+    """
+    if x.device.type == "cpu" and _alone(x):
+        least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
+        whole = x.prod(dim, keepdim=True)
+        if ((least >= torch.finfo(x.dtype).smallest_normal) & whole.isfinite()).all():
             return whole / x
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
