@@ -227,7 +227,6 @@ def outcome(
 
 
 def _run(subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: bool) -> None:
-
     leaves = leaves_of(made.args, wanted)
     before = {n: a.clone() for n, a in enumerate(made.args) if is_float(a)}
     outputs = subject.applied(with_leaves(made.args, leaves, copied))

@@ -9,7 +9,8 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.reader import Reader, operation
+from derive.tracing.operations import of_each_element
+from derive.tracing.reader import Reader
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
 from derive.tracing.whole import as_number, as_truth, is_whole, towards_zero
 
@@ -45,10 +46,10 @@ for _name in _SAME:
         x = as_number(x)
         return reader.elementwise(call(_own), x, kind="float" if _own != "abs" else None)
 
-    operation(_name, f"special_{_name}", f"{_name}_")(_function)
+    of_each_element(_name, f"special_{_name}", f"{_name}_")(_function)
 
 
-@operation("softplus")
+@of_each_element("softplus")
 def softplus(reader: Reader, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     if beta == 1:
         return reader.elementwise(call("softplus"), x)
@@ -57,13 +58,13 @@ def softplus(reader: Reader, x: Value, beta: Any = 1, threshold: Any = 20) -> Va
     )
 
 
-@operation("log_sigmoid", "log_sigmoid_forward")
+@of_each_element("log_sigmoid", "log_sigmoid_forward")
 def log_sigmoid(reader: Reader, x: Value) -> Any:
     made = reader.elementwise(call("logsigmoid"), x)
     return (made, None) if "forward" in str(reader.node.target) else made
 
 
-@operation("xlogy", "special_xlogy")
+@of_each_element("xlogy", "special_xlogy")
 def xlogy(reader: Reader, x: Any, y: Any) -> Value:
     """x*log(y), and 0 where x is."""
 
@@ -73,7 +74,7 @@ def xlogy(reader: Reader, x: Any, y: Any) -> Value:
     return reader.elementwise(f, x, y)
 
 
-@operation("copy_", "copy")
+@of_each_element("copy_", "copy")
 def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
     kinds = x.kind, reader.value(source).kind
     if kinds == ("int", "float"):
@@ -82,29 +83,29 @@ def copy(reader: Reader, x: Value, source: Any, *_: Any) -> Value:
     return reader.elementwise(lambda a, b: b, x, source, kind=x.kind)
 
 
-@operation("fill_", "fill", "zero_")
+@of_each_element("fill_", "fill", "zero_")
 def filled(reader: Reader, x: Value, value: Any = 0) -> Value:
     """Every element the same."""
     return reader.elementwise(lambda a, b: b, x, value, kind=x.kind)
 
 
-@operation("neg", "neg_")
+@of_each_element("neg", "neg_")
 def neg(reader: Reader, x: Value) -> Value:
     return reader.elementwise(call("neg"), x)
 
 
-@operation("reciprocal")
+@of_each_element("reciprocal")
 def reciprocal(reader: Reader, x: Value) -> Value:
     return reader.elementwise(lambda a: apply("/", number(1), a), x)
 
 
-@operation("silu", "silu_")
+@of_each_element("silu", "silu_")
 def silu(reader: Reader, x: Value) -> Value:
     x = reader.simple(x)
     return reader.elementwise(lambda a: times(a, apply("sigmoid", a)), x)
 
 
-@operation("gelu")
+@of_each_element("gelu")
 def gelu(reader: Reader, x: Value, approximate: str = "none") -> Value:
     x = reader.simple(x)
     half = number(sympy.Rational(1, 2))
@@ -122,7 +123,7 @@ def gelu(reader: Reader, x: Value, approximate: str = "none") -> Value:
     return reader.elementwise(by_tanh if approximate == "tanh" else exact, x)
 
 
-@operation("mish")
+@of_each_element("mish")
 def mish(reader: Reader, x: Value) -> Value:
     x = reader.simple(x)
     return reader.elementwise(lambda a: times(a, apply("tanh", apply("softplus", a))), x)
@@ -132,7 +133,7 @@ def where(c: Node, a: Node, b: Node) -> Node:
     return apply("where", c, a, b)
 
 
-@operation("leaky_relu", "leaky_relu_")
+@of_each_element("leaky_relu", "leaky_relu_")
 def leaky_relu(reader: Reader, x: Value, slope: Any = 0.01) -> Value:
     x = reader.simple(x)
 
@@ -142,7 +143,7 @@ def leaky_relu(reader: Reader, x: Value, slope: Any = 0.01) -> Value:
     return reader.elementwise(f, x)
 
 
-@operation("elu", "elu_")
+@of_each_element("elu", "elu_")
 def elu(
     reader: Reader, x: Value, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
 ) -> Value:
@@ -158,12 +159,12 @@ def elu(
     return reader.elementwise(f, x)
 
 
-@operation("selu")
+@of_each_element("selu")
 def selu(reader: Reader, x: Value) -> Value:
     return elu(reader, x, 1.6732632423543772, 1.0507009873554805)
 
 
-@operation("celu")
+@of_each_element("celu")
 def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
     x = reader.simple(x)
 
@@ -174,7 +175,7 @@ def celu(reader: Reader, x: Value, alpha: Any = 1.0) -> Value:
     return reader.elementwise(f, x)
 
 
-@operation("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "hardtanh_", "relu6")
+@of_each_element("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "hardtanh_", "relu6")
 def clamp(reader: Reader, x: Value, low: Any = None, high: Any = None, **named: Any) -> Value:
     name = reader.called
     low, high = named.get("min", low), named.get("max", high)
@@ -189,7 +190,7 @@ def clamp(reader: Reader, x: Value, low: Any = None, high: Any = None, **named: 
     return reader.elementwise(call("clamp"), x, low, high)
 
 
-@operation("hardsigmoid")
+@of_each_element("hardsigmoid")
 def hardsigmoid(reader: Reader, x: Value) -> Value:
     def f(a: Node) -> Node:
         return apply("/", apply("clamp", plus(a, number(3)), number(0), number(6)), number(6))
@@ -197,7 +198,7 @@ def hardsigmoid(reader: Reader, x: Value) -> Value:
     return reader.elementwise(f, x)
 
 
-@operation("hardswish", "hardswish_")
+@of_each_element("hardswish", "hardswish_")
 def hardswish(reader: Reader, x: Value) -> Value:
     x = reader.simple(x)
 
@@ -218,7 +219,7 @@ def _scaled(b: Any, alpha: Any, reader: Reader) -> Any:
     return reader.elementwise(times, alpha, b)
 
 
-@operation("add", "add_", "sub", "sub_", "subtract", "rsub")
+@of_each_element("add", "add_", "sub", "sub_", "subtract", "rsub")
 def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
     name = str(reader.node.target)
     b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
@@ -226,14 +227,14 @@ def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
     return reader.elementwise(op(symbol), a, b)
 
 
-@operation("mul", "mul_", "multiply")
+@of_each_element("mul", "mul_", "multiply")
 def mul(reader: Reader, a: Any, b: Any) -> Value:
     if reader.value(a).kind == reader.value(b).kind == "bool":
         return reader.elementwise(op("and"), a, b, kind="bool")
     return reader.elementwise(op("*"), as_number(a), as_number(b))
 
 
-@operation("div", "div_", "true_divide", "divide")
+@of_each_element("div", "div_", "true_divide", "divide")
 def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     a, b = as_number(a), as_number(b)
     if rounding_mode is None:
@@ -245,12 +246,12 @@ def div(reader: Reader, a: Any, b: Any, rounding_mode: str | None = None) -> Val
     return reader.elementwise(lambda x, y: apply("floor", apply("/", x, y)), a, b)
 
 
-@operation("floor_divide", "floor_divide_")
+@of_each_element("floor_divide", "floor_divide_")
 def quotient(reader: Reader, a: Any, b: Any) -> Value:
     return div(reader, a, b, "floor")
 
 
-@operation("remainder", "remainder_")
+@of_each_element("remainder", "remainder_")
 def remainder(reader: Reader, a: Any, b: Any) -> Value:
     """a - b*floor(a/b), which has the sign of b."""
     if reader.value(a).kind == reader.value(b).kind == "int":
@@ -258,7 +259,7 @@ def remainder(reader: Reader, a: Any, b: Any) -> Value:
     return _left(reader, a, b, lambda x: apply("floor", x))
 
 
-@operation("fmod")
+@of_each_element("fmod")
 def fmod(reader: Reader, a: Any, b: Any) -> Value:
     """What is left of a, which has the sign of a."""
     return _left(reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x))))
@@ -275,30 +276,30 @@ def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Valu
     return reader.elementwise(f, a, b)
 
 
-@operation("pow", "pow_", "float_power")
+@of_each_element("pow", "pow_", "float_power")
 def power(reader: Reader, a: Any, b: Any) -> Value:
     return reader.elementwise(op("**"), as_number(a), as_number(b))
 
 
-@operation("maximum", "minimum", "atan2", "hypot", "logaddexp")
+@of_each_element("maximum", "minimum", "atan2", "hypot", "logaddexp")
 def two(reader: Reader, a: Any, b: Any) -> Value:
     name = reader.called
     return reader.elementwise(call(name), as_number(a), as_number(b))
 
 
-@operation("addcmul", "addcmul_")
+@of_each_element("addcmul", "addcmul_")
 def addcmul(reader: Reader, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     product = mul(reader, as_number(a), as_number(b))
     return reader.elementwise(op("+"), as_number(x), _scaled(product, value, reader))
 
 
-@operation("addcdiv", "addcdiv_")
+@of_each_element("addcdiv", "addcdiv_")
 def addcdiv(reader: Reader, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     quotient = reader.elementwise(op("/"), a, b)
     return reader.elementwise(op("+"), x, _scaled(quotient, value, reader))
 
 
-@operation("lerp")
+@of_each_element("lerp")
 def lerp(reader: Reader, a: Value, b: Value, weight: Any) -> Value:
     return reader.elementwise(lambda x, y, w: plus(x, times(w, apply("-", y, x))), a, b, weight)
 
@@ -312,25 +313,25 @@ for _name, _symbol in _COMPARED.items():
     def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> Value:
         return reader.elementwise(op(_own), as_number(a), as_number(b), kind="bool")
 
-    operation(_name)(_compared)
+    of_each_element(_name)(_compared)
 
 
-@operation("logical_and", "bitwise_and", "__and__")
+@of_each_element("logical_and", "bitwise_and", "__and__")
 def conjunction(reader: Reader, a: Any, b: Any) -> Value:
     return reader.elementwise(op("and"), a, b, kind="bool")
 
 
-@operation("logical_or", "bitwise_or", "__or__")
+@of_each_element("logical_or", "bitwise_or", "__or__")
 def disjunction(reader: Reader, a: Any, b: Any) -> Value:
     return reader.elementwise(op("or"), a, b, kind="bool")
 
 
-@operation("logical_not", "bitwise_not")
+@of_each_element("logical_not", "bitwise_not")
 def negation(reader: Reader, a: Value) -> Value:
     return reader.elementwise(call("not"), a, kind="bool")
 
 
-@operation("where")
+@of_each_element("where")
 def choice(reader: Reader, c: Value, a: Any, b: Any) -> Value:
     kinds = {reader.value(x).kind for x in (a, b)}
     if kinds != {"bool"}:
@@ -339,7 +340,7 @@ def choice(reader: Reader, c: Value, a: Any, b: Any) -> Value:
     return reader.elementwise(where, _truth(reader, c), a, b, kind=kind)
 
 
-@operation("masked_fill", "masked_fill_")
+@of_each_element("masked_fill", "masked_fill_")
 def masked_fill(reader: Reader, x: Value, mask: Value, value: Any) -> Value:
     value = value if x.kind == "bool" else as_number(value)
     return reader.elementwise(where, _truth(reader, mask), value, x, kind=x.kind)
@@ -354,7 +355,7 @@ def _truth(reader: Reader, x: Value) -> Value:
 # -------------------------------------------------------------------- the same elements
 
 
-@operation(
+@of_each_element(
     *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as"),
     *(
         "float",
@@ -404,12 +405,12 @@ def cast(reader: Reader, x: Value) -> Value:
     return reader.elementwise(cut, x, kind="int")
 
 
-@operation("trunc", "fix", "trunc_")
+@of_each_element("trunc", "fix", "trunc_")
 def truncated(reader: Reader, x: Value) -> Value:
     return reader.elementwise(towards_zero, reader.simple(x))
 
 
-@operation("ceil", "ceil_")
+@of_each_element("ceil", "ceil_")
 def ceiling(reader: Reader, x: Value) -> Value:
     """-floor(-x)."""
     return reader.elementwise(
@@ -417,14 +418,14 @@ def ceiling(reader: Reader, x: Value) -> Value:
     )
 
 
-@operation("frac")
+@of_each_element("frac")
 def fraction(reader: Reader, x: Value) -> Value:
     """What comes after the point."""
     x = reader.simple(x)
     return reader.elementwise(lambda a: apply("-", a, towards_zero(a)), x)
 
 
-@operation("isnan", "isfinite", "isinf")
+@of_each_element("isnan", "isfinite", "isinf")
 def special(reader: Reader, x: Value) -> Value:
     """A comparison of x with itself, which fails for what is no number, and of its size."""
     x = reader.simple(reader.value(as_number(x)))

@@ -19,6 +19,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.masks import MANY, of_mask
+from derive.tracing.operations import is_of_each_element
 from derive.tracing.values import (
     Apply,
     Atom,
@@ -235,7 +236,7 @@ def by_pieces(reader: Reader, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
         return _extremum(reader, f, count, args, kwargs)
     if name == "sum" and not dims:
         return _summed(reader, node, args, kwargs)
-    is_carried = name in _CARRIED or f.__module__.endswith(".elementwise")
+    is_carried = name in _CARRIED or is_of_each_element(f)
     if not is_carried:
         raise DeriveError(MANY)
     if name == "unbind":

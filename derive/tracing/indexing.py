@@ -10,7 +10,8 @@ from derive.errors import DeriveError
 from derive.tracing.elementwise import number
 from derive.tracing.held import Pieces, first_piece, inner, noted
 from derive.tracing.masks import MANY, masked
-from derive.tracing.reader import Reader, operation
+from derive.tracing.operations import operation
+from derive.tracing.reader import Reader
 from derive.tracing.values import (
     Atom,
     Node,

@@ -9,7 +9,8 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
-from derive.tracing.reader import Reader, operation
+from derive.tracing.operations import operation
+from derive.tracing.reader import Reader
 from derive.tracing.reductions import over
 from derive.tracing.values import Read, Value, apply
 

@@ -14,7 +14,8 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op, plus, times, where
-from derive.tracing.reader import Reader, operation
+from derive.tracing.operations import operation
+from derive.tracing.reader import Reader
 from derive.tracing.values import (
     Atom,
     Node,

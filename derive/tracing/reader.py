@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import sympy
 
@@ -14,6 +14,7 @@ from derive.tracing import held, masks
 from derive.tracing.constants import written_out
 from derive.tracing.graph import Graph, Place, unused
 from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
+from derive.tracing.operations import OPERATIONS, takes_elements
 from derive.tracing.refused import COMPLEX, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
@@ -40,29 +41,6 @@ class Equation:
     body: Node
     kind: str = "float"
     place: Place | None = None
-
-
-Translate = Callable[..., Any]
-_F = TypeVar("_F", bound=Translate)
-
-OPERATIONS: dict[str, Translate] = {}
-"""What each ATen operation is, by its name."""
-
-
-def operation(*names: str) -> Callable[[_F], _F]:
-    """Registers what operations of these names are."""
-
-    def put(f: _F) -> _F:
-        OPERATIONS.update(dict.fromkeys(names, f))
-        return f
-
-    return put
-
-
-def of_elements(f: _F) -> _F:
-    """Marks a reading that takes the elements that a mask holds."""
-    f.of_elements = True  # type: ignore[attr-defined]
-    return f
 
 
 class Reader:
@@ -178,7 +156,7 @@ class Reader:
                 return self._taken_apart(node)
             if held.concerned(self, node, _flat([args, kwargs])):
                 return held.by_pieces(self, f, node, args, kwargs)
-            if not _is_of_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
+            if not takes_elements(f) and any(masks.of_mask(x) for x in _flat([args, kwargs])):
                 raise DeriveError(masks.MANY)
             made = f(self, *args, **kwargs)
             self._check(node, made)
@@ -430,17 +408,8 @@ def _flat(x: Any) -> list[Any]:
     return [x]
 
 
-def _is_of_elements(f: Translate) -> bool:
-    """Whether a reading takes the elements that a mask holds."""
-    return getattr(f, "of_elements", False) or f.__module__.endswith(".elementwise")
-
-
-def _is_read(target: Any) -> bool:
-    return name_of(target) in OPERATIONS
-
-
 def _decompositions() -> dict[Any, Any]:
     """What torch makes operations of that have no reading."""
     from torch._decomp import decomposition_table
 
-    return {k: v for k, v in decomposition_table.items() if not _is_read(k)}
+    return {k: v for k, v in decomposition_table.items() if name_of(k) not in OPERATIONS}

@@ -10,7 +10,8 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.masks import of_mask, over_all
-from derive.tracing.reader import Reader, of_elements, operation
+from derive.tracing.operations import of_elements, operation
+from derive.tracing.reader import Reader
 from derive.tracing.values import Apply, Atom, Position, Read, Reduce, Value, apply, reduced
 from derive.tracing.whole import as_number
 
