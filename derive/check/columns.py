@@ -13,6 +13,7 @@ from derive.check.half import autocast, low, mixed
 from derive.check.in_place import in_place, saved, unchanged
 from derive.check.rounding import float32, lost_digits
 from derive.check.strides import strides, twice
+from derive.check.subclass import subclass
 from derive.check.tracing import compiled, traced, without_data
 from derive.check.wanted import missing, subsets
 
@@ -36,6 +37,12 @@ GRADIENTS = (
     Column("gradcheck", "Jacobians of both modes are the code's differences", gradcheck, order=1),
     Column(
         "gradgradcheck", "Jacobians of the backward are its differences", gradgradcheck, order=2
+    ),
+    Column(
+        "subclass",
+        "what is written in place is what is not, as of a subclass",
+        subclass,
+        rounds=True,
     ),
 )
 """Asked before a module is written, of the typical case."""
