@@ -10,10 +10,9 @@ from derive.check.derivatives import forward, gradcheck, gradgradcheck, gradient
 from derive.check.distributed import replicated
 from derive.check.exporting import exported, in_onnx
 from derive.check.half import autocast, low, mixed
-from derive.check.in_place import in_place, saved, unchanged
+from derive.check.in_place import in_place, saved, subclass, unchanged
 from derive.check.rounding import float32, lost_digits
 from derive.check.strides import strides, twice
-from derive.check.subclass import subclass
 from derive.check.tracing import compiled, traced, without_data
 from derive.check.wanted import missing, subsets
 

@@ -69,6 +69,24 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
     return "; ".join(filter(None, found))
 
 
+def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Values of a subclass of tensors are the same."""
+    import torch
+
+    class Other(torch.Tensor):
+        """For which generated code writes nothing in place."""
+
+    tensors = tensors_of(made)
+    others = [t if t is None else t.as_subclass(Other) for t in tensors.values()]
+    ours = called(function, made, others)
+    plain = called(function, made, list(tensors.values()))
+    found = [
+        unlike(name, array(got), array(want), slack)
+        for name, got, want in zip(made.outputs, ours, plain, strict=True)
+    ]
+    return "; ".join(filter(None, found))
+
+
 def saved(op: Operation, function: Function, made: Sample) -> str:
     """No more bytes are kept for the backward than inputs and outputs have, or autograd keeps.
 
