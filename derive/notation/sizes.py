@@ -220,7 +220,9 @@ class Sizes:
     def _solve(self, derived: dict[str, list[_Affine]]) -> None:
         waiting = dict(derived)
         while (
-            self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
+            self._solve_composite(waiting)
+            or self._solve_derived(waiting)
+            or self._solve_compared(waiting)
         ):
             pass
         self._no_circles()
@@ -334,7 +336,8 @@ class Sizes:
             return True
         return False
 
-    def _solve_composite(self) -> bool:
+    def _solve_composite(self, waiting: dict[str, list[_Affine]]) -> bool:
+        """A part has the size that the other parts of its axis leave it, wherever else it reads."""
         for key, composite, _ in self._composites:
             parts = letters(composite)
             unsized = [x for x in parts if not self._sized(x)]
@@ -345,6 +348,7 @@ class Sizes:
             elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
                 others = [x for x in parts if x != unsized[0]]
                 if len(parts) == len(composite.args):
+                    waiting.pop(unsized[0], None)
                     if not others:
                         self._known.join(unsized[0], key)
                     else:

@@ -34,6 +34,9 @@ def check(
     from derive.pipeline import load
 
     f = load(op)
+    for value in inputs.values():
+        for a in value.atoms:
+            sizes.at_least(a.size - 1)
     for function, parameters in functions:
         given_names = {p.name for p in op.parameters}
         own = {k: v for k, v in parameters.items() if k in given_names}

@@ -236,9 +236,7 @@ def remainder(reader: Reader, a: Any, b: Any) -> Value:
 @operation("fmod")
 def fmod(reader: Reader, a: Any, b: Any) -> Value:
     """What is left of a, which has the sign of a."""
-    return _left(
-        reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x)))
-    )
+    return _left(reader, a, b, lambda x: times(apply("sign", x), apply("floor", apply("abs", x))))
 
 
 def _left(reader: Reader, a: Any, b: Any, whole: Callable[[Node], Node]) -> Value:
