@@ -232,6 +232,7 @@ class Sizes:
         for name in self.declared.letters:
             if not self._sized(name):
                 self._unsized(name)
+        self._known_already()
         for root, size in self._known.given.items():
             if not self._sources(root) or isinstance(size, Call | Size):
                 self._acyclic(root, [root])
@@ -244,6 +245,25 @@ class Sizes:
                     f"index {letter} has two sizes, its own and that of all joined together; "
                     "declare the arguments of concat with other indices",
                 )
+
+    def _known_already(self) -> None:
+        """Of an axis, a size by its own is none: joined, its part and what is left of it are it."""
+        for letter, _, at in self.definitions:
+            own = self._known.root(letter)
+            size = self._known.given.get(own)
+            if letter in self.declared.fixed or size is None or Size(own) in walk(size):
+                continue
+            size = circular.expanded(self._known, size, own)
+            if not self._sources(own) or not Size(own) in walk(size):
+                continue
+            found = affine(size)
+            if found is None or found.constant != Polynomial.of(Size(own)):
+                fail(
+                    at,
+                    f"the size of {self._known.say(own)} depends on itself: joined, it is "
+                    f"{shown(size, self._known.say)}; declare the parts by other indices",
+                )
+            del self._known.given[own]
 
     def _no_circles(self) -> None:
         """No axis is composed of itself, and no size is given by itself."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from derive.algebra.expr import Expr, Num, Size
+from derive.algebra.substitution import replace
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.notation.text_form import parse
@@ -58,7 +61,19 @@ def _shorter(
 
 
 def _sorted(op: Operation) -> Operation:
-    """The operation, its extents in an order that does not depend on what is said of them."""
-    extents = tuple(sorted(op.extents, key=lambda e: e.name))
+    """The operation, its extents in an order that does not depend on what is said of them.
+
+    Sizes that are numbers are these in the sizes of others.
+    """
+    numbers = {e.name: e.size for e in op.extents if isinstance(e.size, Num)}
+
+    def number(part: Expr) -> Expr | None:
+        return numbers.get(part.extent) if isinstance(part, Size) else None
+
+    own = (
+        e if e.size is None else dataclasses.replace(e, size=replace(e.size, number))
+        for e in op.extents
+    )
+    extents = tuple(sorted(own, key=lambda e: e.name))
     parts = op.inputs, op.parameters, op.equations, op.outputs, extents
     return Operation.resolved(op.name, *parts, stable=op.stable)

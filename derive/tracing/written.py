@@ -398,21 +398,19 @@ def _alike(
 ) -> dict[str, str]:
     """The indices that no axis says the size of, and the others of that size."""
 
-    def says(position: Node, axis: Axis) -> bool:
+    def says(position: Position, axis: Axis) -> bool:
         whole = sympy.prod([a.size for a in axis])
-        return not isinstance(position, Position) or letters.sizes.equal(position.atom.size, whole)
+        return letters.sizes.equal(position.atom.size, whole)
 
     found: dict[str, str] = {}
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
         said = {
-            i.atom
+            p.atom
             for x in walk(e.body)
             if isinstance(x, Read)
             for p, axis in zip(x.positions, kept[x.name], strict=True)
-            if says(p, axis)
-            for i in (p.items if isinstance(p, Joined) else (p,))
-            if isinstance(i, Position)
+            if isinstance(p, Position) and says(p, axis)
         }
         bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
         for a in (*(a for axis in e.axes for a in axis), *bound):
