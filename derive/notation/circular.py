@@ -112,6 +112,19 @@ def expanded(known: Known, size: Expr, own: str) -> Expr:
     return replace(known.canonical(size), lambda p: found(p, ()))
 
 
+def leads_to(known: Known, size: Expr, own: str, read: Callable[[str], Collection[object]]) -> bool:
+    """Whether a size is computed from that of ``own``, where no axis of an input has it."""
+    pending, seen = [size], set[str]()
+    while pending:
+        roots = {known.root(p.extent) for p in walk(pending.pop()) if isinstance(p, Size)}
+        if own in roots:
+            return True
+        new = [r for r in sorted(roots - seen, key=known.place) if not read(r)]
+        pending += [known.given[r] for r in new if r in known.given]
+        seen |= roots
+    return False
+
+
 def _nested(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:
     """The parts that a composite is a true multiple of: those beside one that is not of size 1."""
     ones = [known(part) is num(1) for part in parts]

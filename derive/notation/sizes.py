@@ -67,6 +67,8 @@ class Sizes:
         for a, b in self.declared.written.same:
             self._known.join(a, b)
         self._ones: set[str] = set()
+        self._quotients: set[str] = set()
+        """Letters that are what the other parts of an axis leave."""
         self._composites: list[tuple[str, Composite, Place | None]] = []
         given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
         derived = self._derived(given)
@@ -226,9 +228,11 @@ class Sizes:
         ):
             pass
         self._no_circles()
-        for key, composite, at in self._composites:
-            if all(self._sized(x) for x in letters(composite)):
-                self._compose(key, composite, at)
+        whole = [c for c in self._composites if all(self._sized(x) for x in letters(c[1]))]
+        for key, composite, _ in whole:
+            self._of_its_parts(key, composite)
+        for key, composite, at in whole:
+            self._compose(key, composite, at)
         for name in self.declared.letters:
             if not self._sized(name):
                 self._unsized(name)
@@ -254,7 +258,7 @@ class Sizes:
             if letter in self.declared.fixed or size is None or Size(own) in walk(size):
                 continue
             size = circular.expanded(self._known, size, own)
-            if not self._sources(own) or not Size(own) in walk(size):
+            if not self._sources(own) or Size(own) not in walk(size):
                 continue
             found = affine(size)
             if found is None or found.constant != Polynomial.of(Size(own)):
@@ -271,6 +275,18 @@ class Sizes:
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
         circular.not_by_themselves(self._known, fixed)
 
+    def _of_its_parts(self, key: str, composite: Composite) -> None:
+        """A part that is composed itself has the size of its parts, not that which others leave.
+
+        The axis that it is a part of is held against the product.
+        """
+        root = self._known.root(key)
+        size = self._known.canonical(composed(composite))
+        left = root in map(self._known.root, self._quotients) and not self._sources(root)
+        if left and len(letters(composite)) == len(composite.args):
+            if not circular.leads_to(self._known, size, root, self._sources):
+                self._known.given[root] = size
+
     def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
         """The size of an axis is that of all parts, which its axes are checked against."""
         root = self._known.root(key)
@@ -286,7 +302,8 @@ class Sizes:
         )
         if len(parts) < len(composite.args) or quotient:
             return
-        known = self._known.canonical(known)
+        known = circular.expanded(self._known, known, root)
+        size = circular.expanded(self._known, size, root)
         if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
             one, other = shown(known, self._known.say), shown(size, self._known.say)
@@ -375,6 +392,7 @@ class Sizes:
                         rest = product(Size(x) for x in others)
                         size = Call("floordiv", (Size(key), rest))
                         self._known.set(unsized[0], size, None, f"from {places([key])}")
+                        self._quotients.add(unsized[0])
                     return True
         return False
 

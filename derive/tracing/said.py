@@ -23,6 +23,8 @@ class Said:
     """Those whose size is a sum or a quotient that is rounded, or that no axis is composed of."""
     products: tuple[str, ...]
     """The others, whose size follows from that of a composite axis, as a rule."""
+    rounded: tuple[str, ...] = ()
+    """Those of the first that are a part of a composite axis too."""
 
 
 def least(written: Callable[..., Said]) -> tuple[Operation, str]:
@@ -31,7 +33,13 @@ def least(written: Callable[..., Said]) -> tuple[Operation, str]:
     ``written`` gives the text without the sizes of some letters.
     """
     every: Said = written()
-    ways = [every.products, (), *((*every.products, letter) for letter in every.sums)]
+    parts = (*every.products, *every.rounded)
+    ways = [
+        every.products,
+        (),
+        *([parts] if every.rounded else []),
+        *((*every.products, letter) for letter in every.sums),
+    ]
     errors = []
     for unsaid in ways:
         text = written(unsaid=unsaid).text

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, relu
 
-from derive import load, read_torch
+from derive import load, parse, read_torch
 from derive.tracing.read import reading
 
 
@@ -33,13 +33,31 @@ def test_a_number_in_a_view_is_a_size_beside_one_that_is_left_out():
 
 
 def test_a_part_that_is_read_elsewhere_has_the_size_of_its_part():
-    def f(x, t):
-        a, b, c = x.split(len(x) // 3)
-        return a.gather(1, t[: len(a), None]).squeeze(1) + (b * c).sum(1)
+    f = load(
+        parse("op f(x[n,c], t[k]: int; start=0, size(m)=3) -> y\n"
+              "parts[m,d,c] = x[(m d),c]\ny[d] = parts[1,d,t[d + start]]")
+    )  # fmt: skip
+    x, t = r(6, 4), torch.tensor([3, 1, 2, 0, 1])
+    torch.testing.assert_close(f(x, t), torch.stack([x[2, 3], x[3, 1]]))
 
-    op = held(f, r(6, 4), torch.tensor([0, 1, 3, 2, 1, 0]))
-    other = r(9, 4), torch.tensor([0, 1, 3, 2])
-    torch.testing.assert_close(load(op)(*other), f(*other))
+
+def test_a_part_that_is_composed_itself_has_the_size_of_its_parts():
+    def grouped(x, q, k):
+        n, t, _ = x.shape
+        a = (x @ q).view(n, t, -1, 5)
+        b = (x @ k).view(n, t, -1, 5).repeat_interleave(2, 2)
+        return a * b
+
+    held(grouped, r(2, 3, 7), r(7, 30), r(7, 15))
+
+
+def test_remainders_of_sizes():
+    def even(x):
+        n = x.shape[1]
+        return torch.nn.functional.pad(x, (0, n % 2)).view(len(x), -1, 2).sum(-1)
+
+    op = held(even, r(3, 6))
+    torch.testing.assert_close(load(op)(r(3, 5)), even(r(3, 5)))
 
 
 def test_kernels_of_which_one_is_as_long_as_the_other_leaves_it():
