@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.folded import chosen, compared
 from derive.tracing.reader import Reader, operation
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
 
@@ -117,7 +119,7 @@ def mish(reader: Reader, x: Value) -> Value:
 
 
 def where(c: Node, a: Node, b: Node) -> Node:
-    return apply("where", c, a, b)
+    return chosen(c, a, b)
 
 
 @operation("leaky_relu", "leaky_relu_")
@@ -285,7 +287,7 @@ _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 for _name, _symbol in _COMPARED.items():
 
     def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> Value:
-        return reader.elementwise(op(_own), a, b, kind="bool")
+        return reader.elementwise(partial(compared, _own), a, b, kind="bool")
 
     operation(_name)(_compared)
 
