@@ -61,7 +61,7 @@ add("l1_loss", F.l1_loss, r(3, 5), r(3, 5))
 add("smooth_l1_loss", F.smooth_l1_loss, r(3, 5), r(3, 5))
 add("huber_loss", F.huber_loss, r(3, 5), r(3, 5))
 add("binary_cross_entropy", F.binary_cross_entropy, r(3, 5).sigmoid(), r(3, 5).sigmoid())
-add("contrastive", lambda s: F.cross_entropy(s, torch.arange(s.shape[0])), r(4, 4))
+add("contrastive_of_pairs", lambda s: F.cross_entropy(s, torch.arange(s.shape[0])), r(4, 4))
 add(
     "attention_of_mask",
     F.scaled_dot_product_attention,
