@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Expr, Num, Size
-from derive.algebra.substitution import replace
+from derive.algebra.expr import Expr, Mul, Num, Size
 from derive.errors import DeriveError
+from derive.notation.build import product
 from derive.notation.operation import Operation
 from derive.notation.text_form import parse
 from derive.notation.written import same
@@ -75,13 +74,16 @@ def _sorted(op: Operation) -> Operation:
     """
     numbers = {e.name: e.size for e in op.extents if isinstance(e.size, Num)}
 
-    def number(part: Expr) -> Expr | None:
-        return numbers.get(part.extent) if isinstance(part, Size) else None
+    def plain(size: Expr) -> Expr:
+        match size:
+            case Size(extent):
+                return numbers.get(extent) or size
+            case Mul(args):
+                return product(map(plain, args))
+        mapped: Expr = size.map(plain)
+        return mapped
 
-    own = (
-        e if e.size is None else dataclasses.replace(e, size=replace(e.size, number))
-        for e in op.extents
-    )
+    own = (e if e.size is None else replace(e, size=plain(e.size)) for e in op.extents)
     extents = tuple(sorted(own, key=lambda e: e.name))
     parts = op.inputs, op.parameters, op.equations, op.outputs, extents
     return Operation.resolved(op.name, *parts, stable=op.stable)
