@@ -55,6 +55,8 @@ class Border:
     shapes: Shapes
     entered: set[str] = field(default_factory=set)
     """The names that are given their inner axes before all else."""
+    stored: set[str] = field(default_factory=set)
+    """The names that hold what is computed as it looks outside."""
 
     @classmethod
     def of(cls, op: Operation, flat: bool = False) -> Border:
@@ -77,7 +79,7 @@ class Border:
 
     def again(self) -> Border:
         """The same, no name being entered and no shape being read so far."""
-        return replace(self, shapes=replace(self.shapes, used={}), entered=set())
+        return replace(self, shapes=replace(self.shapes, used={}), entered=set(), stored=set())
 
     @cached_property
     def outside(self) -> dict[str, tuple[Expr, ...]]:
@@ -211,15 +213,23 @@ def enter(
     return lines, entry
 
 
-def store(border: Border, lines: list[Line], held: Mapping[str, str]) -> list[Line]:
+def store(
+    border: Border,
+    lines: list[Line],
+    held: Mapping[str, str],
+    chosen: Mapping[str, bool] | None = None,
+) -> list[Line]:
     """Names that hold a tensor hold it as it looks outside, unless that takes more views.
 
-    A tensor that the operation does not have looks only one way.
+    For those that other lines read it is ``chosen`` already. A tensor that the operation does not
+    have looks only one way.
     """
     for name, tensor in held.items():
         if border.changes(tensor) and not border.reshapes(tensor):
             tried = _outside(border, lines, name, tensor)
-            if _cost(tried) <= _cost(lines):
+            known = (chosen or {}).get(name)
+            if known or (known is None and _cost(tried) <= _cost(lines)):
+                border.stored.add(name)
                 lines = tried
     return lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from derive.calculus.lets import Let
 from derive.kernels.recognise import Pattern
@@ -63,6 +63,8 @@ class Forward:
     given: Given
     scope: Lowering
     offered: Offer
+    stored: set[str] = field(default_factory=set)
+    """What holds a tensor as it looks outside, as the backward has it that reads it."""
 
     def lines(
         self, statistics: Collection[str] = ()
@@ -81,7 +83,9 @@ class Forward:
         inputs, outputs = ([lets.say(name) for name in names] for names in (tensors, op.outputs))
         lines, entry = enter(border, lines, {t: t for t in inputs if t in read})
         inside = (e.name for e in border.op.equations if e.name not in outputs)
-        lines = store(border, lines, {name: name for name in inside})
+        chosen = {name: name in self.stored for name in said}
+        lines = store(border, lines, {name: name for name in inside}, chosen)
+        self.stored.update(border.stored)
         for name in outputs:
             lines, code = leave(border, lines, name, name, kept=True)
             lines += [Line(name, code)] if code is not Name(name) else []

@@ -98,10 +98,11 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
         kernels: list[Pattern] = [norms[1], back]
-        return _backward(given, lines, precision.has_products, kernels, outputs, statistics)
+        held = (outputs, statistics, forward.stored)
+        return _backward(given, lines, precision.has_products, kernels, *held)
 
     def plain(outputs: Collection[str]) -> Program:
-        return _backward(every, lines, precision.has_products, (), outputs, {})
+        return _backward(every, lines, precision.has_products, (), outputs, {}, ())
 
     keeps = keeps and at_hand is None
     outputs = [n for n in given.op.outputs if at_hand is None or given.lets.say(n) in at_hand]
@@ -166,6 +167,7 @@ def _backward(
     kernels: Sequence[Pattern],
     outputs_at_hand: Collection[str],
     statistics: Mapping[str, Value],
+    stored: Collection[str],
 ) -> Program:
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
@@ -188,7 +190,8 @@ def _backward(
     for g in backward.gradients:
         scope.tensor(g.name)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
-    lines = _crossed(op.inputs, lets, backward, border, scope, tensors, gradients)
+    held = (tensors, statistics, stored)
+    lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     known = {say(name) for name in outputs_at_hand}
     outer = [name for name in float_outputs(border.op) if name in known]
@@ -259,25 +262,29 @@ def _crossed(
     border: Border,
     scope: Scope,
     tensors: Mapping[str, Value],
+    statistics: Collection[str],
+    stored: Collection[str],
     gradients: Mapping[str, str],
 ) -> list[Line]:
     """The statements between tensors as they look outside, with sizes read from what is saved."""
     read = {name for s in scope.statements for name in names_in(s.code)}
     lines = spoken_lines(statements(scope), lets)
     known = tensors_of(lets, [name for name in tensors if name in read])
+    kept = tensors_of(lets, [name for name in statistics if name in read])
+    known |= {name: tensor for name, tensor in kept.items() if name in stored}
     lines, first = enter(border, lines, known)
-    made = [e for e in lets.given if e not in tensors]
+    made = [e for e in lets.given if e not in tensors and e not in statistics]
     lines = store(border, lines, tensors_of(lets, [*made, *(a.name for a in backward.adjoints)]))
     for tensor, name in gradients.items():
         lines, code = leave(border, lines, name, tensor)
         lines += [Line(name, code)] if code is not Name(name) else []
     at_hand = {name: value for name, value in tensors.items() if name in read}
     others = {t.name: tensors[t.name] for t in inputs if t.name not in read}
-    kept = [
+    saved = [
         replace(source, shape=Name(f"{source.tensor}_shape"))
         for source in sources_of(border, lets, others)
     ]
-    return [*first, *sized(border, lines, sources_of(border, lets, at_hand), kept)]
+    return [*first, *sized(border, lines, sources_of(border, lets, at_hand), saved)]
 
 
 def _with_saved_shapes(

@@ -71,11 +71,9 @@ def offered(given: Given, scope: Scope) -> Offer:
             found[winner] = scope.tensor(winner)
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
-        kept, border = _is_kept(let), given.border
+        kept = _is_kept(let)
         sources = let.reads().intersection(found)
-        if (kept or _is_map(let, sources)) and (
-            not border.changes(s.name) or border.reshapes(s.name)
-        ):
+        if kept or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
             if not kept:
                 of[s.name] = sources.union(*(of.get(name, ()) for name in sources))

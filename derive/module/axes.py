@@ -18,6 +18,7 @@ from derive.lowering.groups import (
 )
 from derive.module.arguments import Check, about, refused, required_of
 from derive.notation.build import product
+from derive.notation.measure import factors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.split import composites
 from derive.program.code import (
@@ -175,8 +176,10 @@ def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
         for n, part in enumerate(parts):
             others = (*parts[:n], *parts[n + 1 :])
             rest = product(map(Size, others))
-            if sizes.get(part) is Call("floordiv", (Size(extent.name), rest)):
-                found.setdefault(rest, others)
+            match sizes.get(part):
+                case Call("floordiv", (Size(extent.name), below)):
+                    if factors(below, sizes.get) == factors(rest, sizes.get):
+                        found.setdefault(rest, others)
     return list(found.values())
 
 

@@ -7,15 +7,15 @@ x[s*t + d*k] on an axis of n values, t has floor((n - 1 - d*(size(k) - 1))/s) + 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.algebra.affine import Affine, Polynomial, affine
-from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, Size, num, walk
+from derive.algebra.expr import Call, Composite, Expr, Index, Num, Size, num, walk
 from derive.algebra.substitution import replace
 from derive.notation import circular
-from derive.notation.advice import no_number
-from derive.notation.build import LARGEST, product
+from derive.notation.affine_readings import AffineReading, Readings
+from derive.notation.build import product
 from derive.notation.classes import Known
 from derive.notation.declare import Declared
 from derive.notation.measure import (
@@ -34,16 +34,6 @@ from derive.notation.ranges import Bound, bound, ordered, smallest
 from derive.notation.raw import Place, fail
 from derive.notation.scope import Reading
 from derive.notation.shapes import Shapes
-
-
-@dataclass(frozen=True)
-class _Affine:
-    """An unguarded affine reading of one axis."""
-
-    position: Affine
-    axis: str
-    letters: tuple[str, ...]
-    reading: Reading
 
 
 @dataclass
@@ -67,9 +57,11 @@ class Sizes:
         for a, b in self.declared.written.same:
             self._known.join(a, b)
         self._ones: set[str] = set()
+        self._quotients: set[str] = set()
+        """Letters that are what the other parts of an axis leave."""
         self._composites: list[tuple[str, Composite, Place | None]] = []
         given = pinned(self.declared, self.shapes, [letter for letter, *_ in self.definitions])
-        derived = self._derived(given)
+        derived = Readings(self.declared, self.shapes, self.readings).derived(given)
         self._unify(derived)
         self._give(given)
         self._solve(derived)
@@ -77,86 +69,7 @@ class Sizes:
 
     # what is known
 
-    def _derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[_Affine]]:
-        """The letters whose range follows from affine readings, with these."""
-        single: list[_Affine] = []
-        several: list[_Affine] = []
-        for reading in self.readings:
-            for n, position in enumerate(reading.positions):
-                found = self._affine_of(reading, n, position)
-                if found is None or reading.guarded or found.position.tensors:
-                    continue
-                (single if len(found.letters) == 1 else several).append(found)
-        derived: dict[str, list[_Affine]] = {}
-        for found in single:
-            if found.letters[0] not in pinned:
-                derived.setdefault(found.letters[0], []).append(found)
-        anchored = self._anchored()
-        for found in several:
-            letters = [x for x in found.letters if x not in pinned]
-            loose = [x for x in letters if x not in anchored]
-            if not loose:
-                left = self.shapes.letters(found.reading.equation)
-                loose = _shortened(letters, found.axis, anchored, left)
-                if not loose:
-                    continue
-            undecided = [x for x in loose if x not in derived]
-            if len(undecided) > 1:
-                fail(
-                    found.reading.at,
-                    f"the sizes of {' and '.join(undecided)} do not follow from axis "
-                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one "
-                    f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
-                )
-            for letter in undecided or loose:
-                derived.setdefault(letter, []).append(found)
-        return derived
-
-    def _affine_of(self, reading: Reading, n: int, position: Expr) -> _Affine | None:
-        """The axis position if it is affine and not an index, a number or a composite."""
-        where = f"axis {n} of {reading.tensor}"
-        if isinstance(position, Composite):
-            for part in position.args:
-                if not isinstance(part, Index | Num):
-                    fail(reading.at, f"{where}: a part of a composite is an index or a number")
-            return None
-        if isinstance(position, Index):
-            return None
-        if isinstance(position, Iverson):
-            fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
-        found = affine(position)
-        if found is None:
-            calls = [e.function for e in walk(position) if isinstance(e, Call)]
-            floor = "floor" in calls and "int" not in calls
-            how = "the floor of a float is written int(floor(...)), else " if floor else ""
-            fail(
-                reading.at,
-                f"{where} is read at a position that is no integer combination of indices, sizes, "
-                f"integer parameters and integer tensors; {how}give it an equation of its own",
-            )
-        if found.largest > LARGEST:
-            fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")
-        if not found.coefficients and not found.tensors and isinstance(position, Num):
-            if position.value < 0:
-                fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
-            return None
-        letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
-        return _Affine(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
-
-    def _anchored(self) -> dict[str, set[str]]:
-        """Letters that stand alone on axes which do not have their size from them, and those."""
-        found: dict[str, set[str]] = {}
-        for reading in self.readings:
-            own = self.shapes.axes[reading.tensor]
-            equation = reading.tensor in self.declared.equations
-            for n, (position, axis) in enumerate(zip(reading.positions, own, strict=True)):
-                if isinstance(position, Index):
-                    same = isinstance(axis, Index) and axis.extent == position.extent
-                    if not (equation and same):
-                        found.setdefault(position.extent, set()).add(f"{reading.tensor}@{n}")
-        return found
-
-    def _unify(self, derived: dict[str, list[_Affine]]) -> None:
+    def _unify(self, derived: dict[str, list[AffineReading]]) -> None:
         d = self.declared
         for tensor in (*d.tensors, *d.equations):
             for n, axis in enumerate(self.shapes.declared.get(tensor, ())):
@@ -182,7 +95,7 @@ class Sizes:
                         self._known.join(letter, key)
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
-                        derived[letter].append(_Affine(alone, key, (letter,), reading))
+                        derived[letter].append(AffineReading(alone, key, (letter,), reading))
         for letter, key in (a for a in apart if not circular.is_made_of(self._known, *a, sized)):
             self._known.join(letter, key)
 
@@ -217,19 +130,24 @@ class Sizes:
 
     # solving
 
-    def _solve(self, derived: dict[str, list[_Affine]]) -> None:
+    def _solve(self, derived: dict[str, list[AffineReading]]) -> None:
         waiting = dict(derived)
         while (
-            self._solve_derived(waiting) or self._solve_composite() or self._solve_compared(waiting)
+            self._solve_composite(waiting)
+            or self._solve_derived(waiting)
+            or self._solve_compared(waiting)
         ):
             pass
         self._no_circles()
-        for key, composite, at in self._composites:
-            if all(self._sized(x) for x in letters(composite)):
-                self._compose(key, composite, at)
+        whole = [c for c in self._composites if all(self._sized(x) for x in letters(c[1]))]
+        for key, composite, _ in whole:
+            self._of_its_parts(key, composite)
+        for key, composite, at in whole:
+            self._compose(key, composite, at)
         for name in self.declared.letters:
             if not self._sized(name):
                 self._unsized(name)
+        self._known_already()
         for root, size in self._known.given.items():
             if not self._sources(root) or isinstance(size, Call | Size):
                 self._acyclic(root, [root])
@@ -243,11 +161,42 @@ class Sizes:
                     "declare the arguments of concat with other indices",
                 )
 
+    def _known_already(self) -> None:
+        """Of an axis, a size by its own is none: joined, its part and what is left of it are it."""
+        for letter, _, at in self.definitions:
+            own = self._known.root(letter)
+            size = self._known.given.get(own)
+            if letter in self.declared.fixed or size is None or Size(own) in walk(size):
+                continue
+            size = circular.expanded(self._known, size, own)
+            if not self._sources(own) or Size(own) not in walk(size):
+                continue
+            found = affine(size)
+            if found is None or found.constant != Polynomial.of(Size(own)):
+                fail(
+                    at,
+                    f"the size of {self._known.say(own)} depends on itself: joined, it is "
+                    f"{shown(size, self._known.say)}; declare the parts by other indices",
+                )
+            del self._known.given[own]
+
     def _no_circles(self) -> None:
         """No axis is composed of itself, and no size is given by itself."""
         circular.not_of_themselves(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
         circular.not_by_themselves(self._known, fixed)
+
+    def _of_its_parts(self, key: str, composite: Composite) -> None:
+        """A part that is composed itself has the size of its parts, not that which others leave.
+
+        The axis that it is a part of is held against the product.
+        """
+        root = self._known.root(key)
+        size = self._known.canonical(composed(composite))
+        left = root in map(self._known.root, self._quotients) and not self._sources(root)
+        if left and len(letters(composite)) == len(composite.args):
+            if not circular.leads_to(self._known, size, root, self._sources):
+                self._known.given[root] = size
 
     def _compose(self, key: str, composite: Composite, at: Place | None) -> None:
         """The size of an axis is that of all parts, which its axes are checked against."""
@@ -264,7 +213,8 @@ class Sizes:
         )
         if len(parts) < len(composite.args) or quotient:
             return
-        known = self._known.canonical(known)
+        known = circular.expanded(self._known, known, root)
+        size = circular.expanded(self._known, size, root)
         if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
             one, other = shown(known, self._known.say), shown(size, self._known.say)
@@ -300,7 +250,7 @@ class Sizes:
                 if inner in self._known.given and not self._sources(inner):
                     self._acyclic(inner, [*path, inner])
 
-    def _solve_derived(self, waiting: dict[str, list[_Affine]]) -> bool:
+    def _solve_derived(self, waiting: dict[str, list[AffineReading]]) -> bool:
         for letter, found in waiting.items():
             own = self._known.root(letter)
             needed = {r.axis for r in found} | {s.extent for r in found for s in atoms(r.position)}
@@ -334,7 +284,8 @@ class Sizes:
             return True
         return False
 
-    def _solve_composite(self) -> bool:
+    def _solve_composite(self, waiting: dict[str, list[AffineReading]]) -> bool:
+        """A part has the size that the other parts of its axis leave it, wherever else it reads."""
         for key, composite, _ in self._composites:
             parts = letters(composite)
             unsized = [x for x in parts if not self._sized(x)]
@@ -345,12 +296,14 @@ class Sizes:
             elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
                 others = [x for x in parts if x != unsized[0]]
                 if len(parts) == len(composite.args):
+                    waiting.pop(unsized[0], None)
                     if not others:
                         self._known.join(unsized[0], key)
                     else:
                         rest = product(Size(x) for x in others)
                         size = Call("floordiv", (Size(key), rest))
                         self._known.set(unsized[0], size, None, f"from {places([key])}")
+                        self._quotients.add(unsized[0])
                     return True
         return False
 
@@ -436,14 +389,3 @@ class Sizes:
                 result.append(Extent(self._names[root], group, sources, named))
         result.sort(key=lambda e: min([(0, order[t], n) for t, n in e.sources], default=(1, 0, 0)))
         return tuple(ordered(result))
-
-
-def _shortened(
-    letters: Sequence[str], axis: str, anchored: Mapping[str, set[str]], left: Collection[str]
-) -> list[str]:
-    """Of letters that stand alone on axes the one that a window on this axis makes shorter.
-
-    In x[u]*x[u+k] it is u, whose own axis this is; in x[t+k]*w[k] that of the left side, t.
-    """
-    on_axis = [x for x in letters if axis in anchored[x]]
-    return next((one for one in (on_axis, [x for x in letters if x in left]) if len(one) == 1), [])

@@ -72,10 +72,13 @@ def _quick(asked: Any, symbols: Sequence[Any]) -> Callable[[Sequence[int]], bool
 
 
 def _holds(asked: Any, way: Mapping[Any, int]) -> bool:
-    """Whether the answer is yes; where there is none, as where it divides by 0, it is not asked."""
+    """Whether the answer is yes; where there is none, it is not asked.
+
+    There is none where it divides by 0, or where a part of an axis would be no whole number.
+    """
     try:
         return bool(at(asked, way) != sympy.false)
-    except ZeroDivisionError:
+    except (ZeroDivisionError, ValueError):
         return True
 
 

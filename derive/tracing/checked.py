@@ -18,6 +18,10 @@ from derive.tracing.values import Value
 _TOLERANCE = 1e-7
 """Some of torch's own kernels have a constant in single precision, such as 1/6."""
 _ENOUGH = 3
+_DRAWS = 8
+"""So often values are drawn, until the function has no nan: of a row that a mask leaves empty."""
+_HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
+"""How much of a mask holds, one draw after another."""
 
 
 def check(
@@ -34,6 +38,9 @@ def check(
     from derive.pipeline import load
 
     f = load(op)
+    for value in inputs.values():
+        for a in value.atoms:
+            sizes.at_least(a.size - 1)
     for function, parameters in functions:
         given_names = {p.name for p in op.parameters}
         own = {k: v for k, v in parameters.items() if k in given_names}
@@ -49,15 +56,21 @@ def _held(
     inputs: Mapping[str, Value],
 ) -> None:
     held, silent = 0, None
-    for given, asked in _samples(tensors, sizes, inputs):
-        silent = _without_gradient(function, given) if silent is None else silent
-        for name in silent:
-            given[name] = given[name].detach()
-        try:
-            with exact():
-                want = _results(function(**given), given)
-        except Exception:
-            # It does not take these sizes.
+    for drawn, asked in _samples(tensors, sizes, inputs):
+        for attempt in range(_DRAWS):
+            given = drawn(attempt)
+            silent = _without_gradient(function, given) if silent is None else silent
+            for name in silent:
+                given[name] = given[name].detach()
+            try:
+                with exact():
+                    want = _results(function(**given), given)
+            except Exception:
+                # It does not take these sizes, or values out of its range.
+                want = None
+            if (want is not None and not _is_nan(want)) or (want is None and attempt):
+                break
+        if want is None:
             continue
         names = [t.name for t in op.inputs]
         try:
@@ -81,8 +94,8 @@ def _held(
 
 def _samples(
     tensors: Mapping[str, Any], sizes: Sizes, inputs: Mapping[str, Value]
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """Inputs of the sizes of the examples, of odd ones, of equal ones, and of other branches.
+) -> Iterator[tuple[Callable[[int], dict[str, Any]], str]]:
+    """Draws of inputs: of the sizes of the examples, odd ones, equal ones, and other branches.
 
     With the last, what was asked of sizes that is otherwise there.
     """
@@ -96,13 +109,22 @@ def _samples(
     plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
     ways = [(way, "") for way in plain if sizes.takes(way)]
     for seed, (way, asked) in enumerate([*ways, *other_branches(sizes, inputs, hints)]):
-        yield (
-            {
-                name: _tensor(tensors[name], v, way, sizes, 100 * seed + n)
-                for n, (name, v) in enumerate(inputs.items())
-            },
-            asked,
-        )
+        yield partial(_draw, tensors, sizes, inputs, way, 100 * seed), asked
+
+
+def _draw(
+    tensors: Mapping[str, Any],
+    sizes: Sizes,
+    inputs: Mapping[str, Value],
+    way: Mapping[Any, int],
+    seed: int,
+    attempt: int,
+) -> dict[str, Any]:
+    """Inputs of these sizes, others at each attempt."""
+    return {
+        name: _tensor(tensors[name], v, way, sizes, seed + n, attempt)
+        for n, (name, v) in enumerate(inputs.items())
+    }
 
 
 @contextmanager
@@ -171,20 +193,30 @@ def _without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) ->
     return [n for n in floats if not runs([m for m in floats if m != n])]
 
 
-def _tensor(example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int) -> Any:
+def _is_nan(results: tuple[list[Any], list[Any]]) -> bool:
+    return any(bool(t.isnan().any()) for own in results for t in own if t.is_floating_point())
+
+
+def _tensor(
+    example: Any, value: Value, way: Mapping[Any, int], sizes: Sizes, seed: int, attempt: int
+) -> Any:
+    """Values like those of the example; after the first attempt also within 1, as they are."""
     import torch
 
     shape = [
         int(sympy.prod([sizes.value(sizes.plain(a.size), way) for a in axis]))
         for axis in value.axes
     ]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed + 10007 * attempt)
     if value.kind == "bool":
-        return torch.rand(shape, generator=generator) < 0.6
+        return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
     if value.kind == "int":
         top = int(example.max()) + 1 if example.numel() else 1
         return torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
     positive = example.numel() > 0 and bool((example > 0).all())
+    if attempt and example.numel() and bool((example.abs() < 1).all()):
+        x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
+        return (x if positive else 2 * x - 1).requires_grad_()
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
     x = x.abs() + 0.3 if positive else x
     return x.requires_grad_()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.folded import chosen, compared
 from derive.tracing.operations import of_each_element
 from derive.tracing.reader import Reader
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
@@ -130,7 +132,7 @@ def mish(reader: Reader, x: Value) -> Value:
 
 
 def where(c: Node, a: Node, b: Node) -> Node:
-    return apply("where", c, a, b)
+    return chosen(c, a, b)
 
 
 @of_each_element("leaky_relu", "leaky_relu_")
@@ -311,7 +313,8 @@ _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 for _name, _symbol in _COMPARED.items():
 
     def _compared(reader: Reader, a: Any, b: Any, *, _own: str = _symbol) -> Value:
-        return reader.elementwise(op(_own), as_number(a), as_number(b), kind="bool")
+        sides = as_number(a), as_number(b)
+        return reader.elementwise(partial(compared, _own), *sides, kind="bool")
 
     of_each_element(_name)(_compared)
 

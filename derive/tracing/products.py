@@ -171,15 +171,17 @@ def attention(
         scores = reader.elementwise(op("/"), scores, Value((), apply("sqrt", number(width))))
     else:
         scores = reader.elementwise(op("*"), scores, scale)
-    if attn_mask is not None:
-        if attn_mask.kind == "bool":
-            low = number(sympy.S.NegativeInfinity)
-            scores = reader.elementwise(
-                lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
-            )
-        else:
-            scores = reader.elementwise(op("+"), scores, attn_mask)
+    masked = attn_mask is not None and attn_mask.kind == "bool"
+    if attn_mask is not None and not masked:
+        scores = reader.elementwise(op("+"), scores, attn_mask)
     scores = reader.named(scores, "scores")
+    scores, _ = reader.single(scores, len(scores.axes) - 1)
+    if masked:
+        # What is left out is said within the softmax, of scores that have a name.
+        low = number(sympy.S.NegativeInfinity)
+        scores = reader.elementwise(
+            lambda s, m: apply("where", m, s, low), scores, attn_mask, kind="float"
+        )
     scores, key = reader.single(scores, len(scores.axes) - 1)
     if is_causal:
         scores, query = reader.single(scores, len(scores.axes) - 2)

@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.elementwise import number, op
+from derive.tracing.elementwise import number, op, where
 from derive.tracing.masks import of_mask, over_all
 from derive.tracing.operations import of_elements, operation
 from derive.tracing.reader import Reader
@@ -46,7 +46,7 @@ def total(
     reader: Reader, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
     if x.kind == "bool":
-        x = reader.elementwise(lambda a: apply("where", a, number(1), number(0)), x, kind="int")
+        x = reader.elementwise(lambda a: where(a, number(1), number(0)), x, kind="int")
     return over(reader, "sum", x, dim, keepdim)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from derive.algebra.expr import Expr, Mul, Num, Size
 from derive.errors import DeriveError
+from derive.notation.build import product
 from derive.notation.operation import Operation
 from derive.notation.text_form import parse
 from derive.notation.written import same
@@ -20,6 +22,8 @@ class Said:
     """Those whose size is a sum or a quotient that is rounded, or that no axis is composed of."""
     products: tuple[str, ...]
     """The others, whose size follows from that of a composite axis, as a rule."""
+    rounded: tuple[str, ...] = ()
+    """Those of the first that are a part of a composite axis too."""
 
 
 def least(written: Callable[..., Said]) -> tuple[Operation, str]:
@@ -28,7 +32,13 @@ def least(written: Callable[..., Said]) -> tuple[Operation, str]:
     ``written`` gives the text without the sizes of some letters.
     """
     every: Said = written()
-    ways = [every.products, (), *((*every.products, letter) for letter in every.sums)]
+    parts = (*every.products, *every.rounded)
+    ways = [
+        every.products,
+        (),
+        *([parts] if every.rounded else []),
+        *((*every.products, letter) for letter in every.sums),
+    ]
     errors = []
     for unsaid in ways:
         text = written(unsaid=unsaid).text
@@ -58,7 +68,22 @@ def _shorter(
 
 
 def _sorted(op: Operation) -> Operation:
-    """The operation, its extents in an order that does not depend on what is said of them."""
-    extents = tuple(sorted(op.extents, key=lambda e: e.name))
+    """The operation, its extents in an order that does not depend on what is said of them.
+
+    Sizes that are numbers are these in the sizes of others.
+    """
+    numbers = {e.name: e.size for e in op.extents if isinstance(e.size, Num)}
+
+    def plain(size: Expr) -> Expr:
+        match size:
+            case Size(extent):
+                return numbers.get(extent) or size
+            case Mul(args):
+                return product(map(plain, args))
+        mapped: Expr = size.map(plain)
+        return mapped
+
+    own = (e if e.size is None else replace(e, size=plain(e.size)) for e in op.extents)
+    extents = tuple(sorted(own, key=lambda e: e.name))
     parts = op.inputs, op.parameters, op.equations, op.outputs, extents
     return Operation.resolved(op.name, *parts, stable=op.stable)

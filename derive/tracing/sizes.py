@@ -115,7 +115,8 @@ class Sizes:
         pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
         if any(b == 0 or int(a) % int(b) for a, b in pairs):
             return False
-        return all(self.value(e, way) >= 0 for e in self.least)
+        least = [sympy.sympify(self.value(e, way)) for e in self.least]
+        return all(e.is_integer and e >= 0 for e in least)
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
         """A size where the symbols of the inputs have these values."""
@@ -152,7 +153,7 @@ class Sizes:
         if self.hint(a) != self.hint(b):
             return False
         for symbol in sorted((a - b).free_symbols, key=str):
-            found = sympy.solve(a - b, symbol)
+            found = _solved(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
                 self.alike[symbol] = found[0]
                 return True
@@ -234,6 +235,14 @@ class Sizes:
 def at(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
     """The expression for these values of its symbols, of which none is summed over."""
     return sympy.sympify(e).xreplace(dict(values))
+
+
+def _solved(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
+    """What the symbol is where e = 0; nothing where it stands in remainders, as in s + s % 2."""
+    try:
+        return list(sympy.solve(e, symbol))
+    except NotImplementedError:
+        return []
 
 
 def _plain_numbers(e: sympy.Expr) -> sympy.Expr:

@@ -30,8 +30,14 @@ from derive.tracing.values import (
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "unsqueeze_", "squeeze_", "_reshape_alias", "ravel"),
 )
-def view(reader: Reader, x: Value, *_: Any, **__: Any) -> Value:
+def view(reader: Reader, x: Value, *args: Any, **__: Any) -> Value:
     shape = reader.shape()
+    if reader.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
+        for given, size in zip(args[0], shape, strict=True):
+            # Of a size that is a number torch may keep what it was beside a -1.
+            if sympy.sympify(given).is_Integer and given >= 0:
+                reader.sizes.unify(size, sympy.sympify(given))
+        shape = reader.shape()
     return reader.regrouped(x, shape)
 
 

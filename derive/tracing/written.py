@@ -81,7 +81,8 @@ class Writer:
     """Text of the equations of one operation."""
 
     letters: Letters
-    inputs: Mapping[str, Value]
+    axes: Mapping[str, Sequence[Axis]]
+    """Those of each tensor that have an index."""
     names: dict[Atom, str] = field(default_factory=dict)
     whole: bool = False
     """Whether a position is written, or what is compared with one."""
@@ -136,7 +137,8 @@ class Writer:
                 return self._joined(node), 5
             case Read(name, positions):
                 outer, self.whole = self.whole, True
-                inner = ",".join(map(self._position, positions))
+                pairs = zip(positions, self.axes[name], strict=True)
+                inner = ",".join(self._position(p, axis) for p, axis in pairs)
                 self.whole = outer
                 return (f"{name}[{inner}]" if positions else name), 9
             case Reduce(kind, atoms, body, condition):
@@ -199,10 +201,19 @@ class Writer:
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
         return text, 9 if plain else (5 if " " in text or text[0] == "-" else 6)
 
-    def _position(self, node: Node) -> str:
-        if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
+    def _position(self, node: Node, axis: Axis) -> str:
+        """On an axis, which parts make up where they have as many positions together as it has."""
+        if (
+            isinstance(node, Joined)
+            and all(isinstance(i, Position) for i in node.items)
+            and self._is_whole(node, axis)
+        ):
             return f"({' '.join(self.text(i) for i in node.items)})"
         return self.text(node)
+
+    def _is_whole(self, node: Joined, axis: Axis) -> bool:
+        sizes = sympy.prod(node.sizes), sympy.prod([a.size for a in axis])
+        return self.letters.sizes.equal(*sizes)
 
     def _joined(self, node: Joined) -> str:
         """The number of a position."""
@@ -242,7 +253,7 @@ class _Down(sympy.Function):  # type: ignore[misc]
 
 def _text(e: sympy.Expr, level: int = 0) -> str:
     """A size in the notation: what is added, what is subtracted, the number last."""
-    from torch.utils._sympy.functions import FloorDiv
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
     match e:
         case sympy.Add():
@@ -254,6 +265,8 @@ def _text(e: sympy.Expr, level: int = 0) -> str:
             made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
         case _Down() | FloorDiv():
             made, own = f"{_text(e.args[0], 6)}//{_text(e.args[1], 7)}", 6
+        case Mod() | PythonMod() | sympy.Mod():
+            made, own = f"{_text(e.args[0], 6)} % {_text(e.args[1], 7)}", 6
         case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
             made, own = "*".join(_text(f, 7) for f in e.as_ordered_factors()), 6
         case _:
@@ -315,7 +328,9 @@ def operation_text(
             axes.append(letter if own[letter] == 1 else f"{letter}{own[letter]}")
         text = f"{tensor}[{','.join(axes)}]" if axes else tensor
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
-    writer = Writer(letters, inputs)
+    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
+    kept |= {e.name: [a for a in e.axes if a] for e in equations}
+    writer = Writer(letters, kept)
     lines = []
     if comments:
         lines += [
@@ -331,8 +346,6 @@ def operation_text(
     sums, products = _of_others(letters, _concatenated(equations, letters), composed)
     others = [c for c in (*sums, *products) if c not in unsaid]
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
-    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
-    kept |= {e.name: [a for a in e.axes if a] for e in equations}
     alike = _alike(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {x.name for e in equations for x in walk(e.body) if isinstance(x, Parameter)}
@@ -341,7 +354,8 @@ def operation_text(
     sizes = [*given_numbers, *sizes]
     head = ", ".join(declared) + ("; " + ", ".join(sizes) if sizes else "")
     text = "\n".join([f"op {name}({head}) -> {', '.join(outputs)}", *lines]) + "\n"
-    return Said(text, (*alike, *sums), products)
+    parts = _composed(equations, letters, whole=False)
+    return Said(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
 
 
 def _read_in(equations: Sequence[Equation], outputs: Sequence[str]) -> list[Equation]:
@@ -370,7 +384,7 @@ def _of_others(
     return sums, tuple(c for _, c in made if c not in sums)
 
 
-def _composed(equations: Sequence[Equation], letters: Letters) -> set[str]:
+def _composed(equations: Sequence[Equation], letters: Letters, whole: bool = True) -> set[str]:
     """The letters that are a part of an axis, or that stand for several parts together."""
     found = set()
     for e in equations:
@@ -381,6 +395,8 @@ def _composed(equations: Sequence[Equation], letters: Letters) -> set[str]:
                 axes.append(tuple(i.atom for i in x.items if isinstance(i, Position)))
         found |= {names[a] for axis in axes for a in axis}
         found |= {letters.of(a.size) for axis in axes for a in axis}
+        if not whole:
+            continue
         wholes = [sympy.prod([a.size for a in axis]) for axis in axes]
         found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
     return found
@@ -402,21 +418,19 @@ def _alike(
 ) -> dict[str, str]:
     """The indices that no axis says the size of, and the others of that size."""
 
-    def says(position: Node, axis: Axis) -> bool:
+    def says(position: Position, axis: Axis) -> bool:
         whole = sympy.prod([a.size for a in axis])
-        return not isinstance(position, Position) or letters.sizes.equal(position.atom.size, whole)
+        return letters.sizes.equal(position.atom.size, whole)
 
     found: dict[str, str] = {}
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
         said = {
-            i.atom
+            p.atom
             for x in walk(e.body)
             if isinstance(x, Read)
             for p, axis in zip(x.positions, kept[x.name], strict=True)
-            if says(p, axis)
-            for i in (p.items if isinstance(p, Joined) else (p,))
-            if isinstance(i, Position)
+            if isinstance(p, Position) and says(p, axis)
         }
         bound = (a for x in walk(e.body) if isinstance(x, Reduce) for a in x.atoms)
         for a in (*(a for axis in e.axes for a in axis), *bound):

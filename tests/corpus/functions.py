@@ -60,6 +60,13 @@ add("mse_loss", F.mse_loss, r(3, 5), r(3, 5))
 add("l1_loss", F.l1_loss, r(3, 5), r(3, 5))
 add("smooth_l1_loss", F.smooth_l1_loss, r(3, 5), r(3, 5))
 add("huber_loss", F.huber_loss, r(3, 5), r(3, 5))
+add("binary_cross_entropy", F.binary_cross_entropy, r(3, 5).sigmoid(), r(3, 5).sigmoid())
+add("contrastive_of_pairs", lambda s: F.cross_entropy(s, torch.arange(s.shape[0])), r(4, 4))
+add(
+    "attention_of_mask",
+    F.scaled_dot_product_attention,
+    *(r(2, 2, 3, 4), r(2, 2, 5, 4), r(2, 2, 5, 4), r(3, 5) > -1),
+)
 add("bce_with_logits", F.binary_cross_entropy_with_logits, r(3, 5), positive(3, 5))
 add("kl_div", lambda x, t: F.kl_div(x, t, reduction="batchmean"), r(3, 5), positive(3, 5))
 add("cross_entropy", F.cross_entropy, r(4, 3), ints(3, 4))
@@ -83,6 +90,11 @@ add("LayerNorm", nn.LayerNorm(5), r(2, 3, 5))
 add("RMSNorm", nn.RMSNorm(5, eps=1e-6), r(2, 3, 5))
 add("Embedding", nn.Embedding(7, 4), ints(7, 2, 3))
 add("Sequential", nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4)), r(3, 4))
+add(
+    "MultiheadAttention",
+    nn.MultiheadAttention(8, 2, batch_first=True).eval(),
+    *(r(2, 3, 8), r(2, 5, 8), r(2, 5, 8)),
+)
 add("PReLU", nn.PReLU(), r(3, 5))
 add("Bilinear", nn.Bilinear(4, 5, 6), r(3, 4), r(3, 5))
 add("GRUCell", nn.GRUCell(4, 5), r(3, 4), r(3, 5))

@@ -114,3 +114,17 @@ def test_a_map_is_kept_in_the_stead_of_what_it_is_of(of, names):
     assert kept(f, x, w)[1] == [(3, 4)]
     x, w = (t.detach().double().requires_grad_() for t in (x, w))
     assert torch.autograd.gradcheck(f, (x, w)) and torch.autograd.gradgradcheck(f, (x, w))
+
+
+def test_a_kept_product_has_the_parts_of_its_axis():
+    op = derive.parse(
+        "op f(x[n,c], w[c,k]; size(p)=2) -> y\ns[n,(p o)] = sum[c](x[n,c]*w[c,(p o)])\n"
+        "t[n,(p o)] = relu(s[n,(p o)])\ny[n,o] = sum[p](t[n,(p o)])"
+    )
+    assert set(derive.derivation(op).saved) == {"x", "w", "s"}
+    x, w = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((3, 5), (5, 8)))
+    f = derive.load(op)
+    torch.testing.assert_close(f(x, w), (x @ w).relu().view(3, 2, 4).sum(1))
+    f(x, w).sum().backward()
+    own = torch.autograd.grad((x @ w).relu().sum(), (x, w))
+    torch.testing.assert_close((x.grad, w.grad), own)

@@ -99,7 +99,10 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     signal, rest = _with_any(factors, sides[0])
     weight, rest = _with_any(rest, sides[1])
     if not weight:
-        return _spread(scope, s, [*signal, *rest], windows, list(deltas))
+        # What has the axis that all is placed along is a factor of the result.
+        after, rest = _with_any([*signal, *rest], list(deltas))
+        made = _spread(scope, s, rest, windows, list(deltas))
+        return None if made is None else _with_factors(scope, made, after, s)
     found = _operands(scope, (signal, weight), rest, s, sides)
     if found is None:
         return None

@@ -426,3 +426,20 @@ def test_windows_of_an_axis_that_is_always_empty_are_no_convolution():
     y = f(x, v)
     assert y.shape == (0,)
     assert [g.tolist() for g in torch.autograd.grad(y.sum(), (x, v))] == [[0.0] * 3] * 2
+
+
+def test_what_is_spread_over_windows_is_multiplied_along_their_axis():
+    f = load(
+        parse(
+            "op f(x[n,t,c], y[n,t,c]; size(m)=3) -> z\na[n,t,k] = mean[m](x[n,t,k+m])\n"
+            "b[n,t,k] = mean[m](y[n,t,k+m])\nh[n,t,c] = x[n,t,c]*y[n,t,c]\n"
+            "z[n,t,k] = mean[m](h[n,t,k+m]) - a[n,t,k]*b[n,t,k]"
+        )
+    )
+    x, y = (torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True) for _ in range(2))
+
+    def mean(v):
+        return F.avg_pool1d(v, 3, 1)
+
+    torch.testing.assert_close(f(x, y), mean(x * y) - mean(x) * mean(y))
+    assert gradcheck(f, (x, y)) and gradgradcheck(f, (x, y))

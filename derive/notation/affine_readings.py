@@ -1,0 +1,124 @@
+"""Letters that stand in affine positions, and those whose size follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.affine import Affine, affine
+from derive.algebra.expr import Call, Composite, Expr, Index, Iverson, Num, walk
+from derive.notation.advice import no_number
+from derive.notation.build import LARGEST
+from derive.notation.declare import Declared
+from derive.notation.raw import fail
+from derive.notation.scope import Reading
+from derive.notation.shapes import Shapes
+
+
+@dataclass(frozen=True)
+class AffineReading:
+    """An unguarded affine reading of one axis."""
+
+    position: Affine
+    axis: str
+    letters: tuple[str, ...]
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the equations of one operation read."""
+
+    declared: Declared
+    shapes: Shapes
+    readings: Sequence[Reading]
+
+    def derived(self, pinned: Mapping[str, Expr | None]) -> dict[str, list[AffineReading]]:
+        """The letters whose range follows from affine readings, with these."""
+        single: list[AffineReading] = []
+        several: list[AffineReading] = []
+        for reading in self.readings:
+            for n, position in enumerate(reading.positions):
+                found = self._affine_of(reading, n, position)
+                if found is None or reading.guarded or found.position.tensors:
+                    continue
+                (single if len(found.letters) == 1 else several).append(found)
+        derived: dict[str, list[AffineReading]] = {}
+        for found in single:
+            if found.letters[0] not in pinned:
+                derived.setdefault(found.letters[0], []).append(found)
+        anchored = self._anchored()
+        for found in several:
+            letters = [x for x in found.letters if x not in pinned]
+            loose = [x for x in letters if x not in anchored]
+            if not loose:
+                left = self.shapes.letters(found.reading.equation)
+                loose = _shortened(letters, found.axis, anchored, left)
+                if not loose:
+                    continue
+            undecided = [x for x in loose if x not in derived]
+            if len(undecided) > 1:
+                fail(
+                    found.reading.at,
+                    f"the sizes of {' and '.join(undecided)} do not follow from axis "
+                    f"{found.axis.rpartition('@')[2]} of {found.reading.tensor}; declare one "
+                    f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
+                )
+            for letter in undecided or loose:
+                derived.setdefault(letter, []).append(found)
+        return derived
+
+    def _affine_of(self, reading: Reading, n: int, position: Expr) -> AffineReading | None:
+        """The axis position if it is affine and not an index, a number or a composite."""
+        where = f"axis {n} of {reading.tensor}"
+        if isinstance(position, Composite):
+            for part in position.args:
+                if not isinstance(part, Index | Num):
+                    fail(reading.at, f"{where}: a part of a composite is an index or a number")
+            return None
+        if isinstance(position, Index):
+            return None
+        if isinstance(position, Iverson):
+            fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
+        found = affine(position)
+        if found is None:
+            calls = [e.function for e in walk(position) if isinstance(e, Call)]
+            floor = "floor" in calls and "int" not in calls
+            how = "the floor of a float is written int(floor(...)), else " if floor else ""
+            fail(
+                reading.at,
+                f"{where} is read at a position that is no integer combination of indices, sizes, "
+                f"integer parameters and integer tensors; {how}give it an equation of its own",
+            )
+        if found.largest > LARGEST:
+            fail(reading.at, f"{where} is read with the number {found.largest}: at most {LARGEST}")
+        if not found.coefficients and not found.tensors and isinstance(position, Num):
+            if position.value < 0:
+                fail(reading.at, f"{where} is read at {position.value}; positions count from 0")
+            return None
+        letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))
+        return AffineReading(found, f"{reading.tensor}@{n}", letters, reading) if letters else None
+
+    def _anchored(self) -> dict[str, set[str]]:
+        """Letters that stand alone on axes which do not have their size from them, and those."""
+        found: dict[str, set[str]] = {}
+        for reading in self.readings:
+            own = self.shapes.axes[reading.tensor]
+            equation = reading.tensor in self.declared.equations
+            for n, (position, axis) in enumerate(zip(reading.positions, own, strict=True)):
+                if isinstance(position, Index):
+                    same = isinstance(axis, Index) and axis.extent == position.extent
+                    if not (equation and same):
+                        found.setdefault(position.extent, set()).add(f"{reading.tensor}@{n}")
+        return found
+
+
+def _shortened(
+    letters: Sequence[str], axis: str, anchored: Mapping[str, set[str]], left: Collection[str]
+) -> list[str]:
+    """Of letters that stand alone on axes the one that a window on this axis makes shorter.
+
+    In x[u]*x[u+k] it is u, whose own axis this is; in x[t+k]*w[k] that of the left side, t.
+    """
+    on_axis = [x for x in letters if axis in anchored[x]]
+    return next((one for one in (on_axis, [x for x in letters if x in left]) if len(one) == 1), [])

@@ -1,0 +1,57 @@
+"""Values that a reading is held against its function with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from derive import load
+from derive.tracing.read import reading
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def held(f, *given):
+    """The text of what f is read as, which computes the same."""
+    made = reading(f, *given, comments=False)
+    torch.testing.assert_close(load(made.operation)(*given), f(*given))
+    return made.text
+
+
+MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 1, 1, 0], [0, 1, 1, 1, 1]]).bool()
+
+
+def test_a_mask_that_leaves_no_row_empty():
+    def masked(q, k, m):
+        return (q @ k.mT).masked_fill(~m, -torch.inf).softmax(-1)
+
+    held(masked, r(3, 4), r(5, 4), MASK)
+    held(lambda q, k, m: (q @ k.mT).masked_fill(m, -torch.inf).softmax(-1), r(3, 4), r(5, 4), ~MASK)
+
+
+def test_an_attention_with_a_mask_of_truths():
+    text = held(
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+        *(r(2, 3, 4), r(2, 5, 4), r(2, 5, 6), MASK),
+    )
+    assert "where(m[" in text and "-inf)" in text
+
+
+@pytest.mark.parametrize("f", [torch.logit, lambda x: F.binary_cross_entropy(x, x.detach() ** 2)])
+def test_values_between_0_and_1(f):
+    held(f, r(3, 5).sigmoid())
+
+
+@pytest.mark.parametrize("f", [torch.acos, torch.asin, torch.erfinv])
+def test_values_between_minus_1_and_1(f):
+    held(f, r(3, 5).tanh())
+
+
+def test_an_index_is_compared_with_no_negative_number():
+    def contrastive(s):
+        return F.cross_entropy(s, torch.arange(len(s)))
+
+    assert "-100" not in held(contrastive, r(4, 6)[:, :4])

@@ -1,0 +1,91 @@
+"""Sizes that a reading has: numbers that are given, parts of axes, and what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import conv2d, relu
+
+from derive import load, parse, read_torch
+from derive.tracing.read import reading
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def held(f, *given):
+    """The operation, which computes what f does of the examples."""
+    op = read_torch(f, *given)
+    torch.testing.assert_close(load(op)(*given), f(*given))
+    return op
+
+
+def text(f, *given):
+    held(f, *given)
+    return reading(f, *given, comments=False).text
+
+
+def test_a_number_in_a_view_is_a_size_beside_one_that_is_left_out():
+    op = held(lambda x, w: (x @ w).view(x.shape[0], -1, 3, 4), r(2, 5, 7), r(7, 12))
+    with pytest.raises(ValueError, match="axis 1 of w has size 24, not the 12"):
+        load(op)(r(2, 5, 7), r(7, 24))
+
+
+def test_a_part_that_is_read_elsewhere_has_the_size_of_its_part():
+    f = load(
+        parse("op f(x[n,c], t[k]: int; start=0, size(m)=3) -> y\n"
+              "parts[m,d,c] = x[(m d),c]\ny[d] = parts[1,d,t[d + start]]")
+    )  # fmt: skip
+    x, t = r(6, 4), torch.tensor([3, 1, 2, 0, 1])
+    torch.testing.assert_close(f(x, t), torch.stack([x[2, 3], x[3, 1]]))
+
+
+def test_a_part_that_is_composed_itself_has_the_size_of_its_parts():
+    def grouped(x, q, k):
+        n, t, _ = x.shape
+        a = (x @ q).view(n, t, -1, 5)
+        b = (x @ k).view(n, t, -1, 5).repeat_interleave(2, 2)
+        return a * b
+
+    held(grouped, r(2, 3, 7), r(7, 30), r(7, 15))
+
+
+def test_remainders_of_sizes():
+    def even(x):
+        n = x.shape[1]
+        return torch.nn.functional.pad(x, (0, n % 2)).view(len(x), -1, 2).sum(-1)
+
+    op = held(even, r(3, 6))
+    torch.testing.assert_close(load(op)(r(3, 5)), even(r(3, 5)))
+
+
+def test_kernels_of_which_one_is_as_long_as_the_other_leaves_it():
+    def block(x, v, w):
+        return relu(conv2d(relu(conv2d(x, v, padding=1)), w, padding=1) + x)
+
+    held(block, r(2, 4, 3, 5), r(6, 4, 3, 3), r(4, 6, 3, 3))
+
+
+def test_parts_of_axes_are_said_by_their_other_part():
+    def windows(x):
+        n, a, b = x.shape
+        return x.view(n, a // 2, 2, b // 2, 2).transpose(2, 3)
+
+    assert text(windows, r(3, 4, 10)) == (
+        "op windows(x[n,a,b]; size(d)=2, size(d2)=size(d)) -> y\n"
+        "y[n,k,m,d,d2] = x[n,(k d),(m d2)]\n"
+    )
+    op = held(windows, r(3, 4, 10))
+    with pytest.raises(ValueError, match="does not divide"):
+        load(op)(r(3, 5, 10))
+
+
+def test_a_part_of_an_axis_is_joined_with_what_is_left_of_it():
+    def turned(x, w):
+        n = w.shape[-1]
+        own, rest = x[..., :n], x[..., n:]
+        a, b = own.chunk(2, -1)
+        return torch.cat([own * w + torch.cat([-b, a], -1), rest], -1)
+
+    held(turned, r(2, 3, 10), r(3, 6))
