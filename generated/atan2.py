@@ -106,7 +106,7 @@ def _atan2_backward(ctx, G):
     grad_A = grad_B = None
     added = A.square().add_(B.square())
     mask = added != 0
-    chosen = added.masked_fill_(~mask, 1)
+    chosen = added
     if ctx.needs_input_grad[0]:
         grad_A = _masked_((G * B).div_(chosen), mask)
     if ctx.needs_input_grad[1]:

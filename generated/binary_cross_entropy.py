@@ -94,9 +94,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -172,9 +173,9 @@ def _binary_cross_entropy_mean_backward(ctx, G):
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(torch.where(mask2, input, 1))
+        ratio = part.div_(input)
         part2 = G * u if weight is None else (G * weight).mul_(u)
-        ratio2 = part2.div_(difference.masked_fill_(~mask, 1))
+        ratio2 = part2.div_(difference)
         difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
         grad_input = difference2.div_(math.prod(input.shape))
     if ctx.needs_input_grad[1]:
@@ -274,10 +275,9 @@ def _binary_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        part = (product * u).div_(difference.masked_fill_(~mask, 1))
-        chosen = _where(mask, part, 0)
-        part2 = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part2.div_(torch.where(mask2, input, 1))
+        chosen = _where(mask, (product * u).div_(difference), 0)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(input)
         grad_input = chosen.sub_(_where(mask2, ratio, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
@@ -366,10 +366,9 @@ def _binary_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        part = (product * u).div_(difference.masked_fill_(~mask, 1))
-        chosen = _where(mask, part, 0)
-        part2 = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part2.div_(torch.where(mask2, input, 1))
+        chosen = _where(mask, (product * u).div_(difference), 0)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(input)
         grad_input = chosen.sub_(_where(mask2, ratio, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)

@@ -62,9 +62,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -143,7 +144,7 @@ def _cdist_forward_in_place(x1, x2):
     difference = added.sub_(product)
     squared = difference.clamp_min_(0)
     mask = squared > 0
-    D = _where(mask, torch.where(mask, squared, 1).sqrt_(), 0).to(dtype)
+    D = _where(mask, squared.sqrt(), 0).to(dtype)
     return D, centre, squared
 
 
@@ -155,7 +156,7 @@ def _cdist_backward(ctx, G):
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
     mask = squared > 0
-    grad_squared = _where(mask, (0.5 * G).div_(torch.where(mask, D, 1)), 0)
+    grad_squared = _where(mask, (0.5 * G).div_(D), 0)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)

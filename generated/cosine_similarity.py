@@ -86,9 +86,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -153,19 +154,17 @@ def _cosine_similarity_backward(ctx, G):
     ratio = G.unsqueeze(dim) / product2
     if ctx.needs_input_grad[0]:
         mask = norm1 >= eps
-        grad_norm1 = _where(mask, product / torch.where(mask, norm1_clamped, 1), 0)
+        grad_norm1 = _where(mask, product / norm1_clamped, 0)
         mask2 = mask.unsqueeze(dim)
-        chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
-        chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
-        grad_x1 = chosen2.addcmul_(ratio, x2)
+        ratio2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim)
+        grad_x1 = _where(mask2, ratio2 * x1, 0).addcmul_(ratio, x2)
     if ctx.needs_input_grad[1]:
         mask3 = norm2 >= eps
-        ratio2 = product / torch.where(mask3, norm2_clamped, 1)
-        grad_norm2 = _where(mask3, ratio2, 0)
+        ratio3 = product / norm2_clamped
+        grad_norm2 = _where(mask3, ratio3, 0)
         mask4 = mask3.unsqueeze(dim)
-        chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
-        chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
-        grad_x2 = chosen4.addcmul_(ratio, x1)
+        ratio4 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim)
+        grad_x2 = _where(mask4, ratio4 * x2, 0).addcmul_(ratio, x1)
     return grad_x1, grad_x2, None, None
 
 
@@ -208,17 +207,15 @@ class _CosineSimilarity(Function):
             mask = norm1 >= eps
             grad_norm1 = _where(mask, product / torch.where(mask, norm1_clamped, 1), 0)
             mask2 = mask.unsqueeze(dim)
-            chosen = torch.where(mask2, norm1.unsqueeze(dim), 1)
-            chosen2 = _where(mask2, grad_norm1.unsqueeze(dim) / chosen * x1, 0)
-            grad_x1 = chosen2 + ratio * x2
+            ratio2 = grad_norm1.unsqueeze(dim) / _where(mask2, norm1.unsqueeze(dim), 1)
+            grad_x1 = _where(mask2, ratio2 * x1, 0) + ratio * x2
         if ctx.needs_input_grad[1]:
             mask3 = norm2 >= eps
-            ratio2 = product / torch.where(mask3, norm2_clamped, 1)
-            grad_norm2 = _where(mask3, ratio2, 0)
+            ratio3 = product / torch.where(mask3, norm2_clamped, 1)
+            grad_norm2 = _where(mask3, ratio3, 0)
             mask4 = mask3.unsqueeze(dim)
-            chosen3 = torch.where(mask4, norm2.unsqueeze(dim), 1)
-            chosen4 = _where(mask4, grad_norm2.unsqueeze(dim) / chosen3 * x2, 0)
-            grad_x2 = chosen4 + ratio * x1
+            ratio4 = grad_norm2.unsqueeze(dim) / _where(mask4, norm2.unsqueeze(dim), 1)
+            grad_x2 = _where(mask4, ratio4 * x2, 0) + ratio * x1
         return grad_x1, grad_x2, None, None
 
 

@@ -163,7 +163,8 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     loss = -(part * u).sum(1)
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, F
 
 
 def _cross_entropy_probabilities_mean_forward_in_place(
@@ -179,45 +180,44 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     F = _logsoftmax(input, 1)
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else F.mul_(weight.unsqueeze(1))
-    loss = -part.mul_(u).sum(1)
-    return loss.mean().to(dtype)
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -u.mul_(part).sum(1)
+    average = loss.mean().to(dtype)
+    return average, F
 
 
 def _cross_entropy_probabilities_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, weight, G = _wide(input, target, weight, G)
+    target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], size))
     difference = 1 - label_smoothing
-    F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (target.shape[1] or math.nan)
         u = (difference * target).add_(ratio)
         part = -G
     if ctx.needs_input_grad[0]:
-        grad_F = (
-            part / (input.shape[0] * input.shape[2]) * u
+        ratio2 = (
+            part / (target.shape[0] * target.shape[2])
             if weight is None
-            else part * weight.unsqueeze(1) / (input.shape[0] * input.shape[2]) * u
+            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
         )
+        grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
         part2 = _logsoftmax_slope(grad_F, F, 1)
         grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[1]:
         part3 = -difference * G
         product = part3 if weight is None else part3 * weight.unsqueeze(1)
-        part4 = product / (input.shape[0] * input.shape[2])
-        product2 = part4 * F if ctx.needs_input_grad[2] else F.mul_(part4)
+        product2 = product / (target.shape[0] * target.shape[2]) * F
         grad_target = product2.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        ratio2 = part / (input.shape[0] * input.shape[2])
-        grad_weight = ratio2 * F.mul_(u).sum((0, 2))
+        ratio3 = part / (target.shape[0] * target.shape[2])
+        grad_weight = ratio3 * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -233,6 +233,9 @@ class _CrossEntropyProbabilitiesMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
@@ -240,15 +243,18 @@ class _CrossEntropyProbabilitiesMean(Function):
         ctx.target_shape = target.shape
         ctx.save_for_backward(
             input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
+            target,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            F,
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _cross_entropy_probabilities_mean_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -301,7 +307,8 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     loss = -(part * u).sum(1)
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, F
 
 
 def _cross_entropy_probabilities_sum_forward_in_place(
@@ -317,26 +324,25 @@ def _cross_entropy_probabilities_sum_forward_in_place(
     F = _logsoftmax(input, 1)
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else F.mul_(weight.unsqueeze(1))
-    loss = -part.mul_(u).sum(1)
-    return loss.sum().to(dtype)
+    part = F if weight is None else weight.unsqueeze(1) * F
+    loss = -u.mul_(part).sum(1)
+    total = loss.sum().to(dtype)
+    return total, F
 
 
 def _cross_entropy_probabilities_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, weight, G = _wide(input, target, weight, G)
+    target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
     difference = 1 - label_smoothing
-    F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        size = math.prod(q_shape)
         target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (target.shape[1] or math.nan)
         u = (difference * target).add_(ratio)
         part = -G
     if ctx.needs_input_grad[0]:
@@ -351,7 +357,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
         )
         grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part * F.mul_(u).sum((0, 2))
+        grad_weight = part * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -367,6 +373,9 @@ class _CrossEntropyProbabilitiesSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
@@ -376,13 +385,16 @@ class _CrossEntropyProbabilitiesSum(Function):
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            F,
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _cross_entropy_probabilities_sum_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -433,7 +445,8 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     u = (1 - label_smoothing) * target + ratio
     part = F if weight is None else weight.unsqueeze(1) * F
     part2 = -(part * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    return loss, F
 
 
 def _cross_entropy_probabilities_none_forward_in_place(
@@ -449,27 +462,26 @@ def _cross_entropy_probabilities_none_forward_in_place(
     F = _logsoftmax(input, 1)
     ratio = label_smoothing / (input.shape[1] or math.nan)
     u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else F.mul_(weight.unsqueeze(1))
-    part2 = -part.mul_(u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    part = F if weight is None else weight.unsqueeze(1) * F
+    part2 = -u.mul_(part).sum(1)
+    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    return loss, F
 
 
 def _cross_entropy_probabilities_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, weight, G = _wide(input, target, weight, G)
+    target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
     G = G.reshape((input_shape[0], size))
     difference = 1 - label_smoothing
-    F = _logsoftmax(input, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (input.shape[1] or math.nan)
+        ratio = label_smoothing / (target.shape[1] or math.nan)
         u = (difference * target).add_(ratio)
     if ctx.needs_input_grad[0]:
         grad_F = (
@@ -487,7 +499,7 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
         )
         grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = -F.mul_(G.unsqueeze(1)).mul_(u).sum((0, 2))
+        grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -503,6 +515,9 @@ class _CrossEntropyProbabilitiesNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, label_smoothing = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
@@ -512,13 +527,16 @@ class _CrossEntropyProbabilitiesNone(Function):
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            F,
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _cross_entropy_probabilities_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -681,5 +699,5 @@ def cross_entropy_probabilities(
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, label_smoothing)
-    return _applied(function, input, target, weight, label_smoothing)
+        return forward(input, target, weight, label_smoothing)[0]
+    return _applied(function, input, target, weight, label_smoothing)[0]

@@ -121,6 +121,33 @@ def _recurrence(x, w, dim):
     return x.movedim(-1, dim)
 
 
+def _where(mask, x, y):
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -191,7 +218,7 @@ def _cumprod_tangent(A, dim, d_A):
     A = A.reshape((size, A_shape[len(p_shape)], size2))
     position = _positions(d_A.shape[1], d_A)
     mask = (position.unsqueeze(1) <= position).unsqueeze(1)
-    others = _product_of_others(torch.where(mask, A.unsqueeze(3), 1), 1)
+    others = _product_of_others(_where(mask, A.unsqueeze(3), 1), 1)
     total = (d_A.unsqueeze(2) * torch.where(mask, others, 0).mT).sum(1)
     return total.reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
 

@@ -144,22 +144,20 @@ def _dice_loss_mean_backward(ctx, G):
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    probability = input.sigmoid()
     added = both + smooth
     grad_both = G * u / (input.shape[0] * added.square())
-    product = input.shape[0] * added.unsqueeze(1)
+    probability = input.sigmoid()
+    ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product2 = -2 * G / product * target
+        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
         part = torch.ops.aten.sigmoid_backward(
-            product2, probability, grad_input=product2
+            difference, probability, grad_input=difference
         )
-        part2 = grad_both.unsqueeze(1)
-        added2 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
-        grad_input = added2.reshape(input_shape)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = grad_both.unsqueeze(1) - probability.mul_(2 * G / product)
-        grad_target = difference.reshape(target_shape)
+        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+        grad_target = difference2.reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -242,20 +240,20 @@ def _dice_loss_sum_backward(ctx, G):
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    probability = input.sigmoid()
     added = both + smooth
     grad_both = G * u / added.square()
-    added2 = added.unsqueeze(1)
+    probability = input.sigmoid()
+    ratio = 2 * G / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product = -2 * G / added2 * target
-        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
-        part2 = grad_both.unsqueeze(1)
-        added3 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
-        grad_input = added3.reshape(input_shape)
+        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        part = torch.ops.aten.sigmoid_backward(
+            difference, probability, grad_input=difference
+        )
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = grad_both.unsqueeze(1) - probability.mul_(2 * G / added2)
-        grad_target = difference.reshape(target_shape)
+        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+        grad_target = difference2.reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -337,20 +335,20 @@ def _dice_loss_none_backward(ctx, G):
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
-    probability = input.sigmoid()
     added = both + smooth
     grad_both = G * u / added.square()
-    added2 = added.unsqueeze(1)
+    probability = input.sigmoid()
+    ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product = -2 * G.unsqueeze(1) / added2 * target
-        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
-        part2 = grad_both.unsqueeze(1)
-        added3 = part.add_(torch.ops.aten.sigmoid_backward(part2, probability))
-        grad_input = added3.reshape(input_shape)
+        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        part = torch.ops.aten.sigmoid_backward(
+            difference, probability, grad_input=difference
+        )
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = probability.mul_(2 * G.unsqueeze(1) / added2)
-        grad_target = (grad_both.unsqueeze(1) - product2).reshape(target_shape)
+        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+        grad_target = difference2.reshape(target_shape)
     return grad_input, grad_target, None
 
 

@@ -218,20 +218,18 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     )
     part2 = -right if weight is None else part * right
     loss = part2 * (-right.expm1()) ** gamma
-    return loss.mean().to(dtype)
+    average = loss.mean().to(dtype)
+    return average, F
 
 
 def _focal_loss_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    weight, F, G = _wide(weight, F, G)
     grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
+    target = target.reshape((input_shape[0], math.prod(q_shape)))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = -right.expm1()
     power = part**gamma
@@ -244,17 +242,16 @@ def _focal_loss_mean_backward(ctx, G):
         )
         product = gamma * right * right.exp() * part ** (gamma - 1)
         chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-        part3 = G / (input.shape[0] * input.shape[2])
+        part3 = G / (target.shape[0] * target.shape[1])
         product2 = part3 if weight is None else part3 * picked
         grad_right = product2 * (chosen - power)
         part4 = G.new_full(target.shape, 1).unsqueeze(1)
-        part5 = F.exp_().neg_()
-        placed = _scatter_added_(part5, 1, target.unsqueeze(1), part4)
+        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part4)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
-        placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
-        grad_weight = -G / (input.shape[0] * input.shape[2]) * placed2
+        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+        placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+        grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
     return grad_input, None, grad_weight, None
 
 
@@ -268,19 +265,24 @@ class _FocalLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
+            input, target, weight if ctx.needs_input_grad[0] else None, F
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _focal_loss_mean_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -335,7 +337,8 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     picked = weight.index_select(0, part).unflatten(0, target.shape)
     product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
-    total = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    product2 = product * right * right.exp() * part2 ** (gamma - 1)
+    total = product2.sum() if gamma != 0 else None
     picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
     chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
     difference = chosen - (part2**gamma * (picked2 * right + product)).sum()
@@ -353,7 +356,8 @@ class _FocalLossMeanDual(_FocalLossMean):
     def setup_context(ctx, inputs, output):
         _FocalLossMean.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        average = output
+        average, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(input, target, weight, average)
 
     @staticmethod
@@ -364,7 +368,7 @@ class _FocalLossMeanDual(_FocalLossMean):
             d_average = _focal_loss_mean_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_average.to(average.dtype)
+            return d_average.to(average.dtype), None
 
 
 def _focal_loss_sum_forward(input, target, weight, gamma):
@@ -384,20 +388,18 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     )
     part2 = -right if weight is None else part * right
     loss = part2 * (-right.expm1()) ** gamma
-    return loss.sum().to(dtype)
+    total = loss.sum().to(dtype)
+    return total, F
 
 
 def _focal_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    weight, F, G = _wide(weight, F, G)
     grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
+    target = target.reshape((input_shape[0], math.prod(q_shape)))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = -right.expm1()
     power = part**gamma
@@ -412,13 +414,11 @@ def _focal_loss_sum_backward(ctx, G):
         zeros = G.new_zeros(()).expand(target.shape)
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
         part3 = G.new_full(target.shape, 1).unsqueeze(1)
-        part4 = F.exp_().neg_()
-        placed = _scatter_added_(part4, 1, target.unsqueeze(1), part3)
+        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part3)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((input.shape[0] * input.shape[2],))
-        placed2 = G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
-        grad_weight = -G * placed2
+        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
     return grad_input, None, grad_weight, None
 
 
@@ -432,19 +432,24 @@ class _FocalLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
+            input, target, weight if ctx.needs_input_grad[0] else None, F
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _focal_loss_sum_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -498,7 +503,8 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
     product2 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
-    total2 = (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    product3 = product * right * right.exp() * part2 ** (gamma - 1)
+    total2 = product3.sum() if gamma != 0 else None
     chosen = gamma * total2 if gamma != 0 else d_input.new_zeros(())
     return chosen - (part2**gamma * (product2 + product)).sum()
 
@@ -514,7 +520,8 @@ class _FocalLossSumDual(_FocalLossSum):
     def setup_context(ctx, inputs, output):
         _FocalLossSum.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        total = output
+        total, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(input, target, weight, total)
 
     @staticmethod
@@ -525,7 +532,7 @@ class _FocalLossSumDual(_FocalLossSum):
             d_total = _focal_loss_sum_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_total.to(total.dtype)
+            return d_total.to(total.dtype), None
 
 
 def _focal_loss_none_forward(input, target, weight, gamma):
@@ -545,21 +552,20 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     )
     part2 = -right if weight is None else part * right
     product = part2 * (-right.expm1()) ** gamma
-    return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+    return loss, F
 
 
 def _focal_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
+    _, target, weight, F = ctx.saved_tensors
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    weight, F, G = _wide(weight, F, G)
     grad_input = grad_weight = None
     size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
     G = G.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = -right.expm1()
     power = part**gamma
@@ -574,12 +580,11 @@ def _focal_loss_none_backward(ctx, G):
         zeros = G.new_zeros(()).expand(target.shape)
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
         part3 = G.new_full(target.shape, 1).unsqueeze(1)
-        part4 = F.exp_().neg_()
-        placed = _scatter_added_(part4, 1, target.unsqueeze(1), part3)
+        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part3)
         grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (G * right * power).reshape((input.shape[0] * input.shape[2],))
-        grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, part2, product3)
+        product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
     return grad_input, None, grad_weight, None
 
 
@@ -593,19 +598,24 @@ class _FocalLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, gamma = inputs
+        _, F = output
+        ctx.mark_non_differentiable(F)
+        ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
+            input, target, weight if ctx.needs_input_grad[0] else None, F
         )
 
     @staticmethod
-    def backward(ctx, G):
+    def backward(ctx, G, _grad_F):
+        if G is None:
+            return (None,) * 4
         if _alone(G):
             return _focal_loss_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
+        input, target, weight, _ = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
@@ -678,7 +688,8 @@ class _FocalLossNoneDual(_FocalLossNone):
     def setup_context(ctx, inputs, output):
         _FocalLossNone.setup_context(ctx, inputs, output)
         input, target, weight, _ = inputs
-        loss = output
+        loss, _ = output
+        ctx.set_materialize_grads(True)
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod
@@ -689,7 +700,7 @@ class _FocalLossNoneDual(_FocalLossNone):
             d_loss = _focal_loss_none_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
-            return d_loss.to(loss.dtype)
+            return d_loss.to(loss.dtype), None
 
 
 _OPTIONS = {
@@ -799,7 +810,7 @@ def focal_loss(
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, gamma)
+        return dual.apply(input, target, weight, gamma)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, gamma)
-    return _applied(function, input, target, weight, gamma)
+        return forward(input, target, weight, gamma)[0]
+    return _applied(function, input, target, weight, gamma)[0]

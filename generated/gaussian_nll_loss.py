@@ -93,9 +93,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -172,7 +173,7 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
         grad_target = (-G * u).div_(product)
     if ctx.needs_input_grad[2]:
         mask = var >= eps
-        chosen = variance.masked_fill_(~mask, 1)
+        chosen = variance
         product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
         part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
         grad_var = _where(mask, part2, 0)
@@ -248,7 +249,7 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
         grad_target = (-G * u).div_(variance)
     if ctx.needs_input_grad[2]:
         mask = var >= eps
-        chosen = variance.masked_fill_(~mask, 1)
+        chosen = variance
         part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
         grad_var = _where(mask, part, 0)
     return grad_input, grad_target, grad_var, None
@@ -320,7 +321,7 @@ def _gaussian_nll_loss_none_backward(ctx, G):
         grad_target = (G * u).neg_().div_(variance)
     if ctx.needs_input_grad[2]:
         mask = var >= eps
-        chosen = variance.masked_fill_(~mask, 1)
+        chosen = variance
         part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
         grad_var = _where(mask, part, 0)
     return grad_input, grad_target, grad_var, None

@@ -111,9 +111,10 @@ def _unflatten(x, at, sizes):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -238,9 +239,9 @@ def _graph_attention_backward(ctx, G):
     att_source, att_target, output, projected, scores, G = given
     grad_x = grad_weight = grad_att_source = grad_att_target = None
     part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-    placed = part3.scatter_reduce(0, part2, part, "amax")
+    part2 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
+    part3 = target.unsqueeze(1).expand(scores.shape)
+    placed = part2.scatter_reduce(0, part3, part, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
     e = (part - chosen.index_select(0, target)).exp()
@@ -257,7 +258,7 @@ def _graph_attention_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         product = att_source.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         product2 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
+        zeros2 = G.new_zeros(projected.shape)
         placed2 = zeros2.index_add_(0, source, product.permute(2, 0, 1))
         placed3 = placed2.index_add_(0, target, product2.permute(2, 0, 1))
         grad_projected = placed3.index_add_(0, source, picked.mul_(e2.unsqueeze(2)))
@@ -269,9 +270,9 @@ def _graph_attention_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         grad_weight = part6.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = (picked2 * part7).sum(0)
+        grad_att_source = picked2.mul_(part7).sum(0)
     if ctx.needs_input_grad[3]:
-        grad_att_target = (projected.index_select(0, target) * part7).sum(0)
+        grad_att_target = projected.index_select(0, target).mul_(part7).sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 

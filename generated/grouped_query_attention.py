@@ -148,18 +148,16 @@ def _grouped_query_attention_backward(ctx, G):
     part = _unflatten(G, -3, (key_shape[-3], query_shape[-3] // key_shape[-3]))
     part2 = _flatten(part, -3, -2)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        count = query.shape[-3] // key.shape[-3]
-        grad_P = _unflatten(part2 @ value.mT, -2, (count, query.shape[-2]))
+        grad_P = _unflatten(part2 @ value.mT, -2, (P.shape[-3], query.shape[-2]))
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
         part3 = _flatten(grad_S, -3, -2)
     if ctx.needs_input_grad[0]:
-        count2 = query.shape[-3] // key.shape[-3]
-        product = _unflatten(part3.to(low) @ key, -2, (count2, query.shape[-2]))
-        part4 = product.to(wide).div_(math.sqrt(query.shape[-1]))
-        grad_query = _flatten(part4, -4, -3)
+        product = part3.to(low) @ key
+        part4 = _unflatten(product, -2, (P.shape[-3], query.shape[-2])).to(wide)
+        grad_query = _flatten(part4.div_(math.sqrt(query.shape[-1])), -4, -3)
     if ctx.needs_input_grad[1]:
-        count3 = query_shape[-3] // key_shape[-3]
-        part5 = _flatten(_unflatten(query, -3, (key_shape[-3], count3)), -3, -2)
+        count = query_shape[-3] // key_shape[-3]
+        part5 = _flatten(_unflatten(query, -3, (key_shape[-3], count)), -3, -2)
         grad_key = (part3.mT.to(low) @ part5).to(wide) / math.sqrt(query.shape[-1])
     if ctx.needs_input_grad[2]:
         grad_value = _flatten(P, -3, -2).mT.to(low) @ part2

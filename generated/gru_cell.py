@@ -148,10 +148,10 @@ def _gru_cell_backward(ctx, G):
     input, w_ih, w_hh = _cast(low, input, w_ih, w_hh)
     hx, a, s, G = _cast(wide, hx, a, s, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid()
-    grad_new = G * (1 - update)
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid()
-    new = (a.select(1, 2) + s.select(1, 2) * reset).tanh()
+    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
+    grad_new = (1 - update).mul_(G)
+    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
+    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
     grad_update = (hx - new).mul_(G)
     part = grad_new * s.select(1, 2)
     part2 = torch.ops.aten.tanh_backward(part, new, grad_input=part)
@@ -171,7 +171,7 @@ def _gru_cell_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = part8.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
-        grad_hx = (G * update).add_((part9.to(low) @ w_hh).to(wide))
+        grad_hx = (part9.to(low) @ w_hh).to(wide).addcmul_(G, update)
     if ctx.needs_input_grad[2]:
         grad_w_ih = part8.mT.to(low) @ input
     if ctx.needs_input_grad[3]:

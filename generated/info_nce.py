@@ -203,7 +203,7 @@ def _info_nce_mean_backward(ctx, G):
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
     part = G.new_full((query.shape[0],), -1).diag_embed()
-    part2 = part.add_(torch.softmax(similarity, 1))
+    part2 = torch.softmax(similarity, 1).add_(part)
     grad_similarity = part2.mul_(G / query.shape[0])
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
@@ -356,7 +356,7 @@ def _info_nce_sum_backward(ctx, G):
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
     part = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = part.add_(torch.softmax(similarity, 1)).mul_(G)
+    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
@@ -506,7 +506,7 @@ def _info_nce_none_backward(ctx, G):
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
     part = G.new_full(G.shape, -1).diag_embed()
-    part2 = part.add_(torch.softmax(similarity, 1))
+    part2 = torch.softmax(similarity, 1).add_(part)
     grad_similarity = part2.mul_(G.unsqueeze(1))
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key

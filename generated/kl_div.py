@@ -82,9 +82,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -151,7 +152,7 @@ def _kl_div_mean_backward(ctx, G):
         grad_input = -G / product * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        chosen = _where(mask, target.log().add_(1), 0)
         grad_target = chosen.sub_(input).mul_(G / product)
     return grad_input, grad_target
 
@@ -209,7 +210,7 @@ def _kl_div_sum_backward(ctx, G):
         grad_input = -G * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        chosen = _where(mask, target.log().add_(1), 0)
         grad_target = chosen.sub_(input).mul_(G)
     return grad_input, grad_target
 
@@ -266,7 +267,7 @@ def _kl_div_none_backward(ctx, G):
         grad_input = (G * target).neg_()
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        chosen = _where(mask, target.log().add_(1), 0)
         grad_target = chosen.sub_(input).mul_(G)
     return grad_input, grad_target
 
@@ -323,7 +324,7 @@ def _kl_div_batchmean_backward(ctx, G):
         grad_input = -G / input.shape[0] * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, torch.where(mask, target, 1).log_().add_(1), 0)
+        chosen = _where(mask, target.log().add_(1), 0)
         grad_target = chosen.sub_(input).mul_(G / input.shape[0])
     return grad_input, grad_target
 

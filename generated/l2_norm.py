@@ -56,6 +56,33 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _where(mask, x, y):
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
 def _masked_(x, mask):
     """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
@@ -101,7 +128,7 @@ def _l2_norm_backward(ctx, G):
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     mask = (total != 0).unsqueeze(dim)
-    grad_A = _masked_(G / torch.where(mask, F, 1) * A, mask)
+    grad_A = _masked_(G / F * A, mask)
     return grad_A, None, None
 
 
@@ -136,7 +163,7 @@ class _L2Norm(Function):
         G = G if keepdim else G.unsqueeze(dim)
         total = A.square().sum(dim)
         mask = (total != 0).unsqueeze(dim)
-        grad_A = torch.where(mask, G / torch.where(mask, F, 1) * A, 0)
+        grad_A = torch.where(mask, G / _where(mask, F, 1) * A, 0)
         return grad_A, None, None
 
 

@@ -2,7 +2,7 @@
 
     X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
     F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
-    loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − label_smoothing·mean[c](F[n,c]·weight[c]), 0)
+    loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
     total = Σₙ loss[n]
     average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
 
@@ -158,20 +158,26 @@ def _linear_cross_entropy_mean_forward(
     chosen = torch.where(mask, target, 0)
     picked = None if weight is None else weight.index_select(0, chosen)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    chosen2 = product if label_smoothing != 0 else zeros
     part2 = (
         (label_smoothing - 1) * picked2
         if weight is None
         else (label_smoothing - 1) * picked * picked2
     )
-    part3 = F.sum(-1) if weight is None else F @ weight
-    difference = part2 - ratio * part3
+    difference = part2 - chosen2
     loss = torch.where(mask, difference, 0)
     total = loss.sum()
-    part4 = (
+    part3 = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    average = (total / part4).to(dtype)
+    average = (total / part3).to(dtype)
     return average, F
 
 
@@ -191,20 +197,26 @@ def _linear_cross_entropy_mean_forward_in_place(
     chosen = torch.where(mask, target, 0)
     picked = None if weight is None else weight.index_select(0, chosen)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
     picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    chosen2 = product if label_smoothing != 0 else zeros
     part3 = (
         (label_smoothing - 1) * picked2
         if weight is None
         else (label_smoothing - 1) * picked * picked2
     )
-    part4 = F.sum(-1) if weight is None else F @ weight
-    difference = part3 - ratio * part4
+    difference = part3 - chosen2
     loss = torch.where(mask, difference, 0)
     total = loss.sum()
-    part5 = (
+    part4 = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    average = (total / part5).to(dtype)
+    average = (total / part4).to(dtype)
     return average, F
 
 
@@ -220,21 +232,38 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    weight = (
-        G.new_full((), 1, dtype=wide).expand(weight_shape) if weight is None else weight
+    picked = None if weight is None else weight.index_select(0, chosen)
+    total = (
+        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    picked = weight.index_select(0, chosen)
-    ratio = G / torch.where(mask, picked, 0).sum()
+    ratio = -label_smoothing * G / (linear_weight.shape[0] * total)
     difference = label_smoothing - 1
+    ratio2 = difference * G / total
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = difference * picked
-        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        product2 = difference2 * F.exp()
-        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = _masked_(ratio * placed, mask2)
+        full_weight = (
+            G.new_full((), 1, dtype=wide).expand(weight_shape)
+            if weight is None
+            else weight
+        )
+        difference2 = (
+            label_smoothing * full_weight.mean() - difference
+            if weight is None
+            else label_smoothing * full_weight.mean() - difference * picked
+        )
+        added = (
+            G * difference2 / total * F.exp() + ratio
+            if weight is None
+            else G * difference2.unsqueeze(1) / total * F.exp() + ratio * weight
+        )
+        part = (
+            ratio2.expand(chosen2.shape)
+            if weight is None
+            else (ratio2 * picked).unsqueeze(1)
+        )
+        placed = added.scatter_add_(1, chosen2, part)
+        grad_X = _masked_(placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -242,12 +271,14 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        product4 = difference * F.gather(1, chosen2).squeeze(1)
-        product5 = ratio2 * torch.where(mask2, F, 0).sum(0)
-        placed2 = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-        placed3 = placed2.index_add(0, chosen, torch.where(mask, -average, 0))
-        grad_weight = ratio * placed3
+        chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
+        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        chosen4 = torch.where(mask, -G * average / total, 0)
+        total2 = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+        product = ratio * total2 if label_smoothing != 0 else None
+        chosen5 = product if label_smoothing != 0 else zeros
+        placed2 = chosen5.index_add(0, chosen, chosen3)
+        grad_weight = placed2.index_add(0, chosen, chosen4)
     return (
         grad_input,
         grad_linear_weight,
@@ -332,42 +363,45 @@ class _LinearCrossEntropyMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        part2 = (
+        total = (
             mask.sum(dtype=wide)
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        ratio = G / part2
+        ratio = -label_smoothing * G / (linear_weight.shape[0] * total)
         difference = label_smoothing - 1
+        ratio2 = difference * G / total
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
-        part3 = X.to(wide)
+        part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part3, 1)
+            F = torch.log_softmax(part2, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            product = difference if weight is None else difference * picked
-            part4 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            product2 = part4 if weight is None else part4 * weight
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part5 = label_smoothing * full_weight.mean() - product
-            difference2 = part5 if weight is None else part5.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part3, 1)
-            difference3 = difference2 * p - product2
-            part6 = (
-                G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            difference2 = (
+                label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else product.unsqueeze(1)
+                else label_smoothing * full_weight.mean() - difference * picked
             )
-            product3 = ratio * difference3.scatter_add(1, chosen2, part6)
-            grad_X = torch.where(mask2, product3, 0)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            product = (
+                G * difference2 / total * p
+                if weight is None
+                else G * difference2.unsqueeze(1) / total * p
+            )
+            product2 = ratio2 if weight is None else (ratio2 * picked).unsqueeze(1)
+            part3 = product + ratio if weight is None else product + ratio * weight
+            part4 = product2.expand(chosen2.shape) if weight is None else product2
+            placed = part3.scatter_add(1, chosen2, part4)
+            grad_X = torch.where(mask2, placed, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -375,12 +409,14 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            ratio2 = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            product4 = difference * F.gather(1, chosen2).squeeze(1)
-            product5 = ratio2 * torch.where(mask2, F, 0).sum(0)
-            placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-            placed2 = placed.index_add(0, chosen, torch.where(mask, -average, 0))
-            grad_weight = ratio * placed2
+            chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
+            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+            chosen4 = torch.where(mask, -G * average / total, 0)
+            total2 = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+            product3 = ratio * total2 if label_smoothing != 0 else None
+            chosen5 = product3 if label_smoothing != 0 else zeros
+            placed2 = chosen5.index_add(0, chosen, chosen3)
+            grad_weight = placed2.index_add(0, chosen, chosen4)
         return (
             grad_input,
             grad_linear_weight,
@@ -416,11 +452,17 @@ def _linear_cross_entropy_sum_forward(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
     part2 = label_smoothing - 1
-    product = part2 if weight is None else part2 * weight.index_select(0, chosen)
-    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part3 = F.sum(-1) if weight is None else F @ weight
-    loss = torch.where(mask, product2 - ratio * part3, 0)
+    product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+    difference = product3 - (product if label_smoothing != 0 else zeros)
+    loss = torch.where(mask, difference, 0)
     total = loss.sum().to(dtype)
     return total, F
 
@@ -440,11 +482,17 @@ def _linear_cross_entropy_sum_forward_in_place(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
     part3 = label_smoothing - 1
-    product = part3 if weight is None else part3 * weight.index_select(0, chosen)
-    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = F.sum(-1) if weight is None else F @ weight
-    loss = torch.where(mask, product2 - ratio * part4, 0)
+    product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
+    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+    difference = product3 - (product if label_smoothing != 0 else zeros)
+    loss = torch.where(mask, difference, 0)
     total = loss.sum().to(dtype)
     return total, F
 
@@ -461,21 +509,35 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    difference = label_smoothing - 1
+    ratio = -label_smoothing * G / linear_weight.shape[0]
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
+    difference = label_smoothing - 1
+    product = difference * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        weight = (
+        picked = None if weight is None else weight.index_select(0, chosen)
+        full_weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        product = difference * weight.index_select(0, chosen)
-        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        product2 = difference2 * F.exp()
-        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = _masked_(G * placed, mask2)
+        difference2 = (
+            label_smoothing * full_weight.mean() - difference
+            if weight is None
+            else label_smoothing * full_weight.mean() - difference * picked
+        )
+        added = (
+            F.exp().mul_(G * difference2).add_(ratio)
+            if weight is None
+            else F.exp().mul_(G * difference2.unsqueeze(1)).add_(ratio * weight)
+        )
+        part = (
+            product.expand(chosen2.shape)
+            if weight is None
+            else (product * picked).unsqueeze(1)
+        )
+        placed = added.scatter_add_(1, chosen2, part)
+        grad_X = _masked_(placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -483,11 +545,12 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        product4 = difference * F.gather(1, chosen2).squeeze(1)
-        product5 = ratio * torch.where(mask2, F, 0).sum(0)
-        placed2 = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-        grad_weight = G * placed2
+        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        product2 = product * F.gather(1, chosen2).squeeze(1)
+        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+        product3 = ratio * total if label_smoothing != 0 else None
+        chosen3 = product3 if label_smoothing != 0 else zeros
+        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product2, 0))
     return (
         grad_input,
         grad_linear_weight,
@@ -555,9 +618,11 @@ class _LinearCrossEntropySum(Function):
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        difference = label_smoothing - 1
+        ratio = -label_smoothing * G / linear_weight.shape[0]
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        difference = label_smoothing - 1
+        product = difference * G
         part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
             F = torch.log_softmax(part2, 1)
@@ -566,29 +631,28 @@ class _LinearCrossEntropySum(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            product = (
-                difference
-                if weight is None
-                else difference * weight.index_select(0, chosen)
-            )
-            part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            product2 = part3 if weight is None else part3 * weight
+            picked = None if weight is None else weight.index_select(0, chosen)
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part4 = label_smoothing * full_weight.mean() - product
-            difference2 = part4 if weight is None else part4.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            difference3 = difference2 * p - product2
-            part5 = (
-                G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            difference2 = (
+                label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else product.unsqueeze(1)
+                else label_smoothing * full_weight.mean() - difference * picked
             )
-            product3 = G * difference3.scatter_add(1, chosen2, part5)
-            grad_X = torch.where(mask2, product3, 0)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            product2 = (
+                G * difference2 * p
+                if weight is None
+                else G * difference2.unsqueeze(1) * p
+            )
+            product3 = product if weight is None else (product * picked).unsqueeze(1)
+            part3 = product2 + ratio if weight is None else product2 + ratio * weight
+            part4 = product3.expand(chosen2.shape) if weight is None else product3
+            placed = part3.scatter_add(1, chosen2, part4)
+            grad_X = torch.where(mask2, placed, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -596,11 +660,12 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            product4 = difference * F.gather(1, chosen2).squeeze(1)
-            product5 = ratio * torch.where(mask2, F, 0).sum(0)
-            placed = product5.index_add(0, chosen, torch.where(mask, product4, 0))
-            grad_weight = G * placed
+            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+            product4 = product * F.gather(1, chosen2).squeeze(1)
+            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+            product5 = ratio * total if label_smoothing != 0 else None
+            chosen3 = product5 if label_smoothing != 0 else zeros
+            grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product4, 0))
         return (
             grad_input,
             grad_linear_weight,
@@ -636,11 +701,17 @@ def _linear_cross_entropy_none_forward(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
     part2 = label_smoothing - 1
-    product = part2 if weight is None else part2 * weight.index_select(0, chosen)
-    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part3 = F.sum(-1) if weight is None else F @ weight
-    loss = torch.where(mask, product2 - ratio * part3, 0).to(dtype)
+    product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+    difference = product3 - (product if label_smoothing != 0 else zeros)
+    loss = torch.where(mask, difference, 0).to(dtype)
     return loss, F
 
 
@@ -659,11 +730,17 @@ def _linear_cross_entropy_none_forward_in_place(
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+    product = (
+        ratio * (F.sum(-1) if weight is None else F @ weight)
+        if label_smoothing != 0
+        else None
+    )
     part3 = label_smoothing - 1
-    product = part3 if weight is None else part3 * weight.index_select(0, chosen)
-    product2 = product * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part4 = F.sum(-1) if weight is None else F @ weight
-    loss = torch.where(mask, product2 - ratio * part4, 0).to(dtype)
+    product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
+    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+    difference = product3 - (product if label_smoothing != 0 else zeros)
+    loss = torch.where(mask, difference, 0).to(dtype)
     return loss, F
 
 
@@ -679,21 +756,37 @@ def _linear_cross_entropy_none_backward(ctx, G):
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    difference = label_smoothing - 1
+    ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
+    difference = label_smoothing - 1
+    product = difference * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        weight = (
+        picked = None if weight is None else weight.index_select(0, chosen)
+        full_weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        product = difference * weight.index_select(0, chosen)
-        difference2 = (label_smoothing * weight.mean() - product).unsqueeze(1)
-        product2 = difference2 * F.exp()
-        product3 = label_smoothing / (linear_weight.shape[0] or math.nan) * weight
-        placed = (product2 - product3).scatter_add(1, chosen2, product.unsqueeze(1))
-        grad_X = _masked_(G.unsqueeze(1) * placed, mask2)
+        difference2 = (
+            label_smoothing * full_weight.mean() - difference
+            if weight is None
+            else label_smoothing * full_weight.mean() - difference * picked
+        )
+        part = (
+            G.unsqueeze(1) * difference2
+            if weight is None
+            else G.unsqueeze(1) * difference2.unsqueeze(1)
+        )
+        product2 = F.exp().mul_(part)
+        added = (
+            product2.add_(ratio * G.unsqueeze(1))
+            if weight is None
+            else product2.addcmul_(ratio * G.unsqueeze(1), weight)
+        )
+        part2 = product if weight is None else product * picked
+        placed = added.scatter_add_(1, chosen2, part2.unsqueeze(1))
+        grad_X = _masked_(placed, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -701,11 +794,15 @@ def _linear_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        product4 = difference * G * F.gather(1, chosen2).squeeze(1)
-        part = torch.where(mask2, F, 0).mT.to(low)
-        product5 = ratio * (part @ torch.where(mask, G, 0).to(low)).to(wide)
-        grad_weight = product5.index_add(0, chosen, torch.where(mask, product4, 0))
+        zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+        product3 = product * F.gather(1, chosen2).squeeze(1)
+        part3 = torch.where(mask2, F, 0).mT.to(low)
+        chosen3 = torch.where(mask, G, 0).to(low)
+        product4 = part3 @ chosen3 if label_smoothing != 0 else None
+        product5 = product4.to(wide) if label_smoothing != 0 else None
+        product6 = ratio * product5 if label_smoothing != 0 else None
+        chosen4 = product6 if label_smoothing != 0 else zeros
+        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
     return (
         grad_input,
         grad_linear_weight,
@@ -773,9 +870,11 @@ class _LinearCrossEntropyNone(Function):
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        difference = label_smoothing - 1
+        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
         chosen2 = chosen.unsqueeze(1)
         mask2 = mask.unsqueeze(1)
+        difference = label_smoothing - 1
+        product = difference * G
         part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
             F = torch.log_softmax(part2, 1)
@@ -784,29 +883,31 @@ class _LinearCrossEntropyNone(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            product = (
-                difference
-                if weight is None
-                else difference * weight.index_select(0, chosen)
-            )
-            part3 = label_smoothing / (linear_weight.shape[0] or math.nan)
-            product2 = part3 if weight is None else part3 * weight
+            picked = None if weight is None else weight.index_select(0, chosen)
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part4 = label_smoothing * full_weight.mean() - product
-            difference2 = part4 if weight is None else part4.unsqueeze(1)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            difference3 = difference2 * p - product2
-            part5 = (
-                G.new_full((), product, dtype=wide).expand(chosen2.shape)
+            difference2 = (
+                label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else product.unsqueeze(1)
+                else label_smoothing * full_weight.mean() - difference * picked
             )
-            placed = difference3.scatter_add(1, chosen2, part5)
-            grad_X = torch.where(mask2, G.unsqueeze(1) * placed, 0)
+            product2 = (
+                G.unsqueeze(1) * difference2
+                if weight is None
+                else G.unsqueeze(1) * difference2.unsqueeze(1)
+            )
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            added = (
+                product2 * p + ratio * G.unsqueeze(1)
+                if weight is None
+                else product2 * p + ratio * G.unsqueeze(1) * weight
+            )
+            part3 = product if weight is None else product * picked
+            placed = added.scatter_add(1, chosen2, part3.unsqueeze(1))
+            grad_X = torch.where(mask2, placed, 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -814,11 +915,15 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-            product3 = difference * G * F.gather(1, chosen2).squeeze(1)
-            part6 = torch.where(mask2, F, 0).mT.to(low)
-            product4 = ratio * (part6 @ torch.where(mask, G, 0).to(low)).to(wide)
-            grad_weight = product4.index_add(0, chosen, torch.where(mask, product3, 0))
+            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
+            product3 = product * F.gather(1, chosen2).squeeze(1)
+            part4 = torch.where(mask2, F, 0).mT.to(low)
+            chosen3 = torch.where(mask, G, 0).to(low)
+            product4 = part4 @ chosen3 if label_smoothing != 0 else None
+            product5 = product4.to(wide) if label_smoothing != 0 else None
+            product6 = ratio * product5 if label_smoothing != 0 else None
+            chosen4 = product6 if label_smoothing != 0 else zeros
+            grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
         return (
             grad_input,
             grad_linear_weight,
@@ -852,7 +957,7 @@ def linear_cross_entropy(
 
         X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
         F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
-        loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − label_smoothing·mean[c](F[n,c]·weight[c]), 0)
+        loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
         total = Σₙ loss[n]
         average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
 

@@ -252,7 +252,7 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     some = mask.any(0)
     part3 = -beta
     part4 = torch.nn.functional.pad(d_input * input, (0, 0, count2, added2))
-    total2 = part4.unfold(1, added, 1).sum(-1)
+    total2 = part4.unfold(1, added, 1).sum(-1) if part3 != 0 else None
     total3 = total2.narrow(1, 0, d_input.shape[1]) if part3 != 0 else None
     power = torch.where(some.unsqueeze(1), divisor, 1) ** -(1 + beta)
     product2 = 2 * alpha * beta / window * input * power

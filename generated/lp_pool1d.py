@@ -142,17 +142,21 @@ def _lp_pool1d_backward(ctx, G):
     stride = ctx.stride
     input, G = _wide(input, G)
     part = input.unfold(2, kernel_size, stride)
-    power = (part**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
+    difference = _quotient(1, norm_type) - 1
+    power = (part**norm_type).sum(3).pow_(difference) if norm_type != 0 else None
     position = _positions(kernel_size, G).unsqueeze(1)
     added = position + stride * _positions(G.shape[2], G)
-    part2 = power.unsqueeze(2).mul_(G.unsqueeze(2))
-    product = (part.mT ** (norm_type - 1)).mul_(part2)
+    product = G.unsqueeze(2) * power.unsqueeze(2) if norm_type != 0 else None
+    product2 = (part.mT ** (norm_type - 1)).mul_(product) if norm_type != 0 else None
     zeros = G.new_zeros(()).expand(input.shape)
     zeros2 = G.new_zeros(input.shape)
-    product2 = kernel_size * G.shape[2]
-    part3 = product.reshape((input.shape[0], input.shape[1], product2))
-    part4 = added.flatten()
-    grad_input = zeros2.index_add_(2, part4, part3) if norm_type != 0 else zeros
+    product3 = kernel_size * G.shape[2]
+    mask = norm_type != 0
+    part2 = input.shape[0]
+    part3 = input.shape[1]
+    part4 = product2.reshape((part2, part3, product3)) if mask else None
+    part5 = added.flatten()
+    grad_input = zeros2.index_add_(2, part5, part4) if norm_type != 0 else zeros
     return grad_input, None, None, None
 
 
@@ -181,16 +185,21 @@ class _LpPool1d(Function):
         stride = ctx.stride
         input, G = _wide(input, G)
         part = input.unfold(2, kernel_size, stride)
-        power = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+        difference = _quotient(1, norm_type) - 1
+        power = (part**norm_type).sum(3) ** difference if norm_type != 0 else None
         position = _positions(kernel_size, G).unsqueeze(1)
         added = position + stride * _positions(G.shape[2], G)
-        product = G.unsqueeze(2) * power.unsqueeze(2) * part.mT ** (norm_type - 1)
+        product = G.unsqueeze(2) * power.unsqueeze(2) if norm_type != 0 else None
+        product2 = product * part.mT ** (norm_type - 1) if norm_type != 0 else None
         zeros = G.new_zeros(()).expand(input.shape)
         zeros2 = G.new_zeros(input.shape)
-        product2 = kernel_size * G.shape[2]
-        part2 = product.reshape((input.shape[0], input.shape[1], product2))
-        part3 = added.flatten()
-        grad_input = zeros2.index_add(2, part3, part2) if norm_type != 0 else zeros
+        product3 = kernel_size * G.shape[2]
+        mask = norm_type != 0
+        part2 = input.shape[0]
+        part3 = input.shape[1]
+        part4 = product2.reshape((part2, part3, product3)) if mask else None
+        part5 = added.flatten()
+        grad_input = zeros2.index_add(2, part5, part4) if norm_type != 0 else zeros
         return grad_input, None, None, None
 
 
@@ -198,7 +207,8 @@ def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
     input, d_input = _wide(input, d_input)
     part = input.unfold(2, kernel_size, stride)
     product = d_input.unfold(2, kernel_size, stride) * part ** (norm_type - 1)
-    power = (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+    difference = _quotient(1, norm_type) - 1
+    power = (part**norm_type).sum(3) ** difference if norm_type != 0 else None
     added = (d_input.shape[2] - kernel_size) // stride + 1
     zeros = d_input.new_zeros(())
     part2 = zeros.expand((d_input.shape[0], d_input.shape[1], added))

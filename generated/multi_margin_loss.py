@@ -116,9 +116,10 @@ def _positions(size, x):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -202,7 +203,7 @@ def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
+    chosen = _masked_(excess.relu_().pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
@@ -226,13 +227,18 @@ def _multi_margin_loss_mean_backward(ctx, G):
             if weight is None
             else part * weight.index_select(0, target).unsqueeze(1)
         )
-        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        part2 = p - 1
+        power = (
+            excess_positive**part2
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part2)
+        )
         product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
         grad_excess = _where(mask2, product2, 0)
-        part2 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+        part3 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        power2 = excess_positive.pow_(p)
         total = _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
         grad_weight = G / (input.shape[0] * input.shape[1]) * placed
@@ -305,11 +311,12 @@ def _multi_margin_loss_mean_tangent(
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    total = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total = chosen4.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen5) / d_input.shape[1]
     return d_loss.mean()
 
 
@@ -360,7 +367,7 @@ def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
+    chosen = _masked_(excess.relu_().pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
@@ -384,12 +391,17 @@ def _multi_margin_loss_sum_backward(ctx, G):
             if weight is None
             else part * weight.index_select(0, target).unsqueeze(1)
         )
-        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        part2 = p - 1
+        power = (
+            excess_positive**part2
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part2)
+        )
         grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
-        part2 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+        part3 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        power2 = excess_positive.pow_(p)
         total = _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
         grad_weight = G / input.shape[1] * placed
@@ -459,11 +471,12 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    total2 = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total2 = chosen4.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen5) / d_input.shape[1]
     return d_loss.sum()
 
 
@@ -516,7 +529,7 @@ def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().masked_fill_(~mask, 1).pow_(p), mask)
+    chosen = _masked_(excess.relu_().pow_(p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
@@ -534,16 +547,21 @@ def _multi_margin_loss_none_backward(ctx, G):
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
-        power = torch.where(mask2, excess_positive, 1).pow_(p - 1)
+        part = p - 1
+        power = (
+            excess_positive**part
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part)
+        )
         picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
-        part = p * G.unsqueeze(1)
-        part2 = part if weight is None else part * picked
-        product = power.mul_(part2 / input.shape[1])
+        part2 = p * G.unsqueeze(1)
+        part3 = part2 if weight is None else part2 * picked
+        product = power.mul_(part3 / input.shape[1])
         grad_excess = _where(mask2, product, 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
+        part4 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part4)
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.masked_fill_(~mask, 1).pow_(p)
+        power2 = excess_positive.pow_(p)
         product2 = G * _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
         grad_weight = placed / input.shape[1]
@@ -615,11 +633,12 @@ def _multi_margin_loss_none_tangent(
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    total = torch.ops.aten.threshold_backward(chosen3, excess, 0).sum(1)
+    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total = chosen4.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    return (product + chosen4) / d_input.shape[1]
+    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    return (product + chosen5) / d_input.shape[1]
 
 
 class _MultiMarginLossNoneDual(_MultiMarginLossNone):

@@ -127,12 +127,13 @@ def _nll_loss_mean_backward(ctx, G):
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = None if weight is None else weight.index_select(0, chosen)
-    part = (
+    total = (
         mask.sum(dtype=G.dtype)
         if weight is None
         else torch.where(mask, picked, 0).sum()
     )
-    ratio = -G / part
+    part = -G
+    ratio = part / total
     chosen2 = chosen.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         part2 = (
@@ -143,10 +144,10 @@ def _nll_loss_mean_backward(ctx, G):
         chosen3 = part2.unsqueeze(1)
         grad_input = G.new_zeros(input.shape).scatter_add_(1, chosen2, chosen3)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-        zeros = G.new_zeros((input.shape[1],))
-        placed = zeros.index_add(0, chosen, torch.where(mask, average, 0))
-        grad_weight = ratio * placed.index_add(0, chosen, chosen4)
+        chosen4 = torch.where(mask, part * average / total, 0)
+        product = ratio * input.gather(1, chosen2).squeeze(1)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+        grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
     return grad_input, None, grad_weight, None
 
 
@@ -177,12 +178,13 @@ class _NllLossMean(Function):
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        part = (
+        total = (
             mask.sum(dtype=G.dtype)
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        ratio = -G / part
+        part = -G
+        ratio = part / total
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             part2 = (
@@ -193,10 +195,10 @@ class _NllLossMean(Function):
             chosen3 = part2.unsqueeze(1)
             grad_input = G.new_zeros(input.shape).scatter_add(1, chosen2, chosen3)
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            zeros = G.new_zeros((input.shape[1],))
-            placed = zeros.index_add(0, chosen, torch.where(mask, average, 0))
-            grad_weight = ratio * placed.index_add(0, chosen, chosen4)
+            chosen4 = torch.where(mask, part * average / total, 0)
+            placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+            product = ratio * input.gather(1, chosen2).squeeze(1)
+            grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
         return grad_input, None, grad_weight, None
 
 

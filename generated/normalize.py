@@ -73,9 +73,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -131,9 +132,9 @@ def _normalize_backward(ctx, G):
     eps = ctx.eps
     output, norm, G = _wide(output, norm, G)
     mask = (norm >= eps).unsqueeze(dim)
-    chosen = torch.where(mask, norm.unsqueeze(dim), 1)
-    product = (G * output).sum(dim, keepdim=True) / chosen * output
     ratio = G / norm.clamp(min=eps).unsqueeze(dim)
+    chosen = norm.unsqueeze(dim)
+    product = (G * output).sum(dim, keepdim=True) / chosen * output
     grad_input = ratio.sub_(_where(mask, product, 0))
     return grad_input, None, None
 
@@ -167,9 +168,9 @@ class _Normalize(Function):
         input, output, G = _wide(input, output, G)
         norm = input.square().sum(dim).sqrt()
         mask = (norm >= eps).unsqueeze(dim)
-        chosen = torch.where(mask, norm.unsqueeze(dim), 1)
-        product = (G * output).sum(dim, keepdim=True) / chosen * output
         ratio = G / norm.clamp(min=eps).unsqueeze(dim)
+        chosen = _where(mask, norm.unsqueeze(dim), 1)
+        product = (G * output).sum(dim, keepdim=True) / chosen * output
         grad_input = ratio - _where(mask, product, 0)
         return grad_input, None, None
 

@@ -136,15 +136,11 @@ def _polynomial_kernel_backward(ctx, G):
     grad_x1 = grad_x2 = None
     part = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).pow_(degree - 1)
     product = part.mul_(G)
-    mask = degree != 0
     product2 = gamma * degree
-    zeros = G.new_zeros(())
     if ctx.needs_input_grad[0]:
-        product3 = (product.to(low) @ x2).to(wide).mul_(product2)
-        grad_x1 = product3 if mask else zeros.expand(x1.shape)
+        grad_x1 = (product.to(low) @ x2).to(wide).mul_(product2)
     if ctx.needs_input_grad[1]:
-        product4 = (product.mT.to(low) @ x1).to(wide).mul_(product2)
-        grad_x2 = product4 if mask else zeros.expand(x2.shape)
+        grad_x2 = (product.mT.to(low) @ x1).to(wide).mul_(product2)
     return grad_x1, grad_x2, None, None, None
 
 
@@ -178,15 +174,11 @@ class _PolynomialKernel(Function):
         G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
         product = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
-        mask = degree != 0
         product2 = gamma * degree
-        zeros = G.new_zeros(())
         if ctx.needs_input_grad[0]:
-            product3 = product2 * (product.to(low) @ x2).to(wide)
-            grad_x1 = product3 if mask else zeros.expand(x1.shape)
+            grad_x1 = product2 * (product.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
-            product4 = product2 * (product.mT.to(low) @ x1).to(wide)
-            grad_x2 = product4 if mask else zeros.expand(x2.shape)
+            grad_x2 = product2 * (product.mT.to(low) @ x1).to(wide)
         return grad_x1, grad_x2, None, None, None
 
 
@@ -194,11 +186,12 @@ def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
     low = _of_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2, d_x1, d_x2 = _cast(low, x1, x2, d_x1, d_x2)
-    power = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
-    product = gamma * degree * power * (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide)
+    added = coef0 + gamma * (x1 @ x2.mT).to(wide) if degree != 0 else None
+    power = added ** (degree - 1) if degree != 0 else None
+    added2 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
     zeros = d_x1.new_zeros((), dtype=wide)
     part = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
-    return product if degree != 0 else part
+    return gamma * degree * power * added2 if degree != 0 else part
 
 
 class _PolynomialKernelDual(_PolynomialKernel):

@@ -61,9 +61,10 @@ def _cast(dtype, *tensors):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -125,11 +126,11 @@ def _pow_backward(ctx, G):
     grad_A = grad_B = None
     if ctx.needs_input_grad[0]:
         mask = B != 0
-        part = torch.pow(torch.where(mask, A, 1), (B - 1).masked_fill_(~mask, 1))
+        part = torch.pow(A, B - 1)
         grad_A = _masked_((G * B).mul_(part), mask)
     if ctx.needs_input_grad[1]:
         mask2 = ~((A == 0) & (B >= 0))
-        grad_B = _where(mask2, (G * F).mul_(torch.where(mask2, A, 1).log_()), 0)
+        grad_B = _where(mask2, (G * F).mul_(A.log()), 0)
     return grad_A, grad_B
 
 

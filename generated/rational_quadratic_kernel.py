@@ -163,8 +163,8 @@ def _rational_quadratic_kernel_backward(ctx, G):
     x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    power = (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-    product = (-gamma * G).mul_(power)
+    part = (_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
+    product = (-gamma * G).mul_(part)
     grad_D = product if -alpha != 0 else G.new_zeros(()).expand(G.shape)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
@@ -172,8 +172,8 @@ def _rational_quadratic_kernel_backward(ctx, G):
         grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
     if ctx.needs_input_grad[1]:
         product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
-        part = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
-        grad_x2 = part.mul_(2)
+        part2 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
+        grad_x2 = part2.mul_(2)
     return grad_x1, grad_x2, None, None
 
 
@@ -244,9 +244,13 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
     added = total + x2_centred.square().sum(-1).unsqueeze(-2)
     D = (added - 2 * (part3 @ part2).to(wide)).clamp_min(0)
     product = 2 * gamma * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-    added2 = (d_x1.to(low) @ part2 + part3 @ d_x2.mT.to(low)).to(wide)
-    difference = added2 - (d_x1 * x1_centred).sum(-1, keepdim=True)
-    difference2 = difference - (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
+    product2 = part3 @ d_x2.mT.to(low) if -alpha != 0 else None
+    added2 = d_x1.to(low) @ part2 + product2 if -alpha != 0 else None
+    added3 = added2.to(wide) if -alpha != 0 else None
+    total2 = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    difference = added3 - total2 if -alpha != 0 else None
+    total3 = (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
+    difference2 = difference - total3 if -alpha != 0 else None
     zeros = d_x1.new_zeros(())
     part4 = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
     return product * difference2 if -alpha != 0 else part4

@@ -141,7 +141,7 @@ def _segment_max_backward(ctx, G):
     chosen2 = torch.where(mask, segment_ids, num_segments)
     placed = zeros.index_add_(1, chosen2, mask2.to(G.dtype).mT)
     picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-    ratio = G.index_select(0, chosen).div_(torch.where(mask3, picked.mT, 1))
+    ratio = G.index_select(0, chosen).div_(picked.mT)
     grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
     return grad_data, None, None
 

@@ -427,7 +427,8 @@ def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_tar
     wrong = target * u + probability * u2
     d_balance = (alpha - difference) * d_target
     product2 = balance * (d_input * target * part.sigmoid() + d_target * part3)
-    total = (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
+    total = product3.sum() if gamma != 0 else None
     chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
     added = d_target * balance * part2 + d_balance * entropy
     difference2 = product2 - (d_input * probability * balance * u2 + added)
@@ -589,11 +590,13 @@ def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_targ
     difference = 1 - alpha
     balance = alpha * target + difference * u2
     power = wrong**gamma
-    total2 = (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
-    product3 = (alpha - difference) * (d_target * entropy * power).sum()
-    added = product3 + (gamma * total2 if gamma != 0 else d_input.new_zeros(()))
-    product4 = d_input * (target * part.sigmoid() - product)
-    total3 = (balance * power * (d_target * (part2 - part3) - product4)).sum()
+    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
+    total2 = product3.sum() if gamma != 0 else None
+    product4 = gamma * total2 if gamma != 0 else None
+    product5 = (alpha - difference) * (d_target * entropy * power).sum()
+    added = product5 + (product4 if gamma != 0 else d_input.new_zeros(()))
+    product6 = d_input * (target * part.sigmoid() - product)
+    total3 = (balance * power * (d_target * (part2 - part3) - product6)).sum()
     return added + total3
 
 

@@ -70,6 +70,33 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _where(mask, x, y):
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.where(mask, x, y)
+    dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
+    kept = mask.byte().to(dtype)
+    if not isinstance(x, torch.Tensor):
+        x = kept.new_full((), x)
+    if isinstance(y, int) and y == 0:
+        return _kept(x, kept)
+    if not isinstance(y, torch.Tensor):
+        y = kept.new_full((), y)
+    left = 0.5 - kept
+    chosen, other = _kept(x, kept), _kept(y, left)
+    own = chosen is kept and other is left
+    return chosen.add_(other) if own else chosen + other
+
+
+def _kept(x, kept):
+    """x where kept is positive, else 0; written over kept where that may be changed."""
+    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+        return torch.ops.aten.threshold_backward(x, kept, 0)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
 def _masked_(x, mask):
     """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
@@ -119,7 +146,7 @@ def _std_forward_in_place(A, dim, correction, keepdim):
     total = (A - mu.unsqueeze(dim)).square_().sum(dim)
     variance = total / (A.shape[dim] - correction)
     mask = variance != 0
-    deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
+    deviation = torch.where(mask, variance.sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
     return deviation, mu, variance
@@ -134,7 +161,7 @@ def _std_backward(ctx, G):
     deviation = deviation if keepdim else deviation.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     mask = (variance != 0).unsqueeze(dim)
-    ratio = G / ((A.shape[dim] - correction) * torch.where(mask, deviation, 1))
+    ratio = G / ((A.shape[dim] - correction) * deviation)
     grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), mask)
     return grad_A, None, None, None
 
@@ -175,7 +202,7 @@ class _Std(Function):
         difference = A.shape[dim] - correction
         variance = u.square().sum(dim) / difference
         mask = (variance != 0).unsqueeze(dim)
-        product = G / (difference * torch.where(mask, deviation, 1)) * u
+        product = G / (difference * _where(mask, deviation, 1)) * u
         grad_A = torch.where(mask, product, 0)
         return grad_A, None, None, None
 

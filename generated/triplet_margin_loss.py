@@ -2,32 +2,34 @@
 
     towards[n,d] = anchor[n,d] − positive[n,d] + eps
     away[n,d] = anchor[n,d] − negative[n,d] + eps
-    near[n] = (Σ[d] |towards[n,d]|^p)^(1/p)
-    far[n] = (Σ[d] |away[n,d]|^p)^(1/p)
+    powers_near[n] = Σ[d] |towards[n,d]|^p
+    powers_far[n] = Σ[d] |away[n,d]|^p
+    near[n] = powers_near[n]^(1/p)
+    far[n] = powers_far[n]^(1/p)
     loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
 Gradients of mean, G the cotangent of average:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])/size(n)
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])/size(n)
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])/size(n)
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients of sum, G the cotangent of total:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
 Gradients of none, G the cotangent of loss:
 
-    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|away[n,d]|^(p − 1)·(Σ[d′] |away[n,d′]|^p)^(1/p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·|towards[n,d]|^(p − 1)·(Σ[d′] |towards[n,d′]|^p)^(1/p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_far[n]^(1/p − 1)·|away[n,d]|^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [p ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·powers_near[n]^(1/p − 1)·|towards[n,d]|^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
@@ -35,21 +37,21 @@ Gradients of none, G the cotangent of loss:
 Tangents of mean, d_anchor that of anchor, d_positive that of positive, d_negative that
 of negative:
 
-    d_near[n] = [p ≠ 0]·(Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
-    d_far[n] = [p ≠ 0]·(Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
-    d_average = 1/size(n)·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_near[n] − d_far[n])
+    d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
+    d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
+    d_average = 1/(p·size(n))·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
 
 Tangents of sum, d_anchor that of anchor, d_positive that of positive, d_negative that
 of negative:
 
-    d_near[n] = [p ≠ 0]·(Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
-    d_far[n] = [p ≠ 0]·(Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
-    d_total = Σₙ [near[n] − far[n] + margin ≥ 0]·(d_near[n] − d_far[n])
+    d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
+    d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
+    d_total = 1/p·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
 
 Tangents of none, d_anchor that of anchor, d_positive that of positive, d_negative that
 of negative:
 
-    d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·((Σ[d] |towards[n,d]|^p)^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − (Σ[d] |away[n,d]|^p)^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
+    d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·(powers_near[n]^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − powers_far[n]^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
 """
 # mypy: ignore-errors
 
@@ -126,9 +128,10 @@ def _quotient(above, below):
 
 
 def _where(mask, x, y):
-    """torch.where, which is slow on a CPU where its branches cannot be foreseen."""
-    short = mask.numel() < 4096 or mask.device.type != "cpu"
-    if short or torch.compiler.is_compiling():
+    """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
+    short = mask.numel() < 4096 and not spread
+    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
@@ -189,12 +192,14 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
-    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
-    return average, near, far
+    return average, powers_near, powers_far
 
 
 def _triplet_margin_loss_mean_forward_in_place(
@@ -203,40 +208,42 @@ def _triplet_margin_loss_mean_forward_in_place(
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
-    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_near = towards.abs_().pow_(p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = (anchor - negative).add_(eps)
-    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_far = away.abs_().pow_(p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
-    return average, near, far
+    return average, powers_near, powers_far
 
 
 def _triplet_margin_loss_mean_backward(ctx, G):
-    anchor, positive, negative, near, far = ctx.saved_tensors
+    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, near, far, G)
-    anchor, positive, negative, near, far, G = given
+    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
+    near = powers_near ** _quotient(1, p)
+    far = powers_far ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        chosen = towards.abs().masked_fill_(~mask2, 1)
-        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-        ratio = G * power.unsqueeze(1) / anchor.shape[0]
-        product = chosen.pow_(difference2).mul_(ratio).mul_(towards.sign_())
-        grad_towards = _where(mask2, product, 0)
+        power = towards.abs().pow_(difference2)
+        power2 = torch.where(mask, powers_near, 1) ** difference
+        product = power.mul_(G * power2.unsqueeze(1) / anchor.shape[0])
+        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        chosen2 = away.abs().masked_fill_(~mask2, 1)
-        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-        ratio2 = -G * power2.unsqueeze(1) / anchor.shape[0]
-        part = chosen2.pow_(difference2).mul_(ratio2).mul_(away.sign_())
-        grad_away = _where(mask2, part, 0)
+        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        power4 = away.abs().pow_(difference2)
+        product2 = power4.mul_(-G * power3 / anchor.shape[0]).mul_(away.sign_())
+        grad_away = _where(mask2, product2, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -262,16 +269,16 @@ class _TripletMarginLossMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
-        _, near, far = output
-        ctx.mark_non_differentiable(near, far)
+        _, powers_near, powers_far = output
+        ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, near, far)
+        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
-    def backward(ctx, G, _grad_near, _grad_far):
+    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
         if _alone(G):
@@ -284,25 +291,26 @@ class _TripletMarginLossMean(Function):
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
-        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_near = (towards_magnitude**p).sum(1)
+        near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
-        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_far = (away_magnitude**p).sum(1)
+        far = powers_far ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         difference = _quotient(1, p) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, towards_magnitude, 1)
-            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-            ratio = G * power.unsqueeze(1) / anchor.shape[0]
-            product = ratio * chosen**difference2 * towards.sign()
-            grad_towards = _where(mask2, product, 0)
+            power = torch.where(mask2, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask, powers_near, 1) ** difference
+            product = G * power2.unsqueeze(1) / anchor.shape[0] * power
+            grad_towards = _where(mask2, product * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, away_magnitude, 1)
-            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-            ratio2 = -G * power2.unsqueeze(1) / anchor.shape[0]
-            grad_away = _where(mask2, ratio2 * chosen2**difference2 * away.sign(), 0)
+            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
+            product2 = -G * power3 / anchor.shape[0] * power4 * away.sign()
+            grad_away = _where(mask2, product2, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -319,24 +327,27 @@ def _triplet_margin_loss_mean_tangent(
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    towards_magnitude = towards.abs()
-    total = (towards_magnitude**p).sum(1)
-    difference = _quotient(1, p) - 1
     mask = p != 0
-    difference2 = p - 1
-    product = towards_magnitude**difference2 * towards.sign()
-    product2 = total**difference * (product * (d_anchor - d_positive)).sum(1)
-    d_near = product2 if mask else zeros
+    difference = p - 1
+    towards_magnitude = towards.abs()
+    product = towards_magnitude**difference * towards.sign()
+    total = (product * (d_anchor - d_positive)).sum(1) if mask else None
+    d_powers_near = p * total if mask else zeros
+    powers_near = (towards_magnitude**p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
-    total2 = (away_magnitude**p).sum(1)
-    product3 = away_magnitude**difference2 * away.sign()
-    product4 = product3 * (d_anchor - d_negative)
-    d_far = total2**difference * product4.sum(1) if mask else zeros
-    near = total ** _quotient(1, p)
-    far = total2 ** _quotient(1, p)
-    total3 = _where(near - far + margin >= 0, d_near - d_far, 0).sum()
-    return total3 / d_anchor.shape[0]
+    powers_far = (away_magnitude**p).sum(1)
+    far = powers_far ** _quotient(1, p)
+    product2 = away_magnitude**difference * away.sign()
+    total2 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
+    d_powers_far = p * total2 if mask else zeros
+    mask2 = near - far + margin >= 0
+    difference2 = _quotient(1, p) - 1
+    product3 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
+    power = torch.where(mask2, powers_near, 1) ** difference2
+    total3 = _where(mask2, d_powers_near * power - product3, 0).sum()
+    return total3 / (p * d_anchor.shape[0])
 
 
 class _TripletMarginLossMeanDual(_TripletMarginLossMean):
@@ -383,12 +394,14 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
-    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
-    return total, near, far
+    return total, powers_near, powers_far
 
 
 def _triplet_margin_loss_sum_forward_in_place(
@@ -397,40 +410,41 @@ def _triplet_margin_loss_sum_forward_in_place(
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
-    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_near = towards.abs_().pow_(p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = (anchor - negative).add_(eps)
-    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_far = away.abs_().pow_(p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
-    return total, near, far
+    return total, powers_near, powers_far
 
 
 def _triplet_margin_loss_sum_backward(ctx, G):
-    anchor, positive, negative, near, far = ctx.saved_tensors
+    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, near, far, G)
-    anchor, positive, negative, near, far, G = given
+    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
+    near = powers_near ** _quotient(1, p)
+    far = powers_far ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        chosen = towards.abs().masked_fill_(~mask2, 1)
-        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-        part = chosen.pow_(difference2).mul_(G * power.unsqueeze(1))
-        product = part.mul_(towards.sign_())
+        power = towards.abs().pow_(difference2)
+        power2 = torch.where(mask, powers_near, 1) ** difference
+        product = power.mul_(G * power2.unsqueeze(1)).mul_(towards.sign_())
         grad_towards = _where(mask2, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        chosen2 = away.abs().masked_fill_(~mask2, 1)
-        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-        part2 = chosen2.pow_(difference2).mul_(-G * power2.unsqueeze(1))
-        product2 = part2.mul_(away.sign_())
-        grad_away = _where(mask2, product2, 0)
+        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        product2 = away.abs().pow_(difference2).mul_(-G * power3)
+        grad_away = _where(mask2, product2.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -456,16 +470,16 @@ class _TripletMarginLossSum(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
-        _, near, far = output
-        ctx.mark_non_differentiable(near, far)
+        _, powers_near, powers_far = output
+        ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, near, far)
+        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
-    def backward(ctx, G, _grad_near, _grad_far):
+    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
         if _alone(G):
@@ -478,24 +492,25 @@ class _TripletMarginLossSum(Function):
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
-        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_near = (towards_magnitude**p).sum(1)
+        near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
-        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_far = (away_magnitude**p).sum(1)
+        far = powers_far ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         difference = _quotient(1, p) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, towards_magnitude, 1)
-            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-            product = G * power.unsqueeze(1) * chosen**difference2 * towards.sign()
+            power = torch.where(mask2, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask, powers_near, 1) ** difference
+            product = G * power2.unsqueeze(1) * power * towards.sign()
             grad_towards = _where(mask2, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, away_magnitude, 1)
-            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-            product2 = -G * power2.unsqueeze(1) * chosen2**difference2 * away.sign()
-            grad_away = _where(mask2, product2, 0)
+            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
+            grad_away = _where(mask2, -G * power3 * power4 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -512,23 +527,26 @@ def _triplet_margin_loss_sum_tangent(
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    towards_magnitude = towards.abs()
-    total2 = (towards_magnitude**p).sum(1)
-    difference = _quotient(1, p) - 1
     mask = p != 0
-    difference2 = p - 1
-    product = towards_magnitude**difference2 * towards.sign()
-    product2 = total2**difference * (product * (d_anchor - d_positive)).sum(1)
-    d_near = product2 if mask else zeros
+    difference = p - 1
+    towards_magnitude = towards.abs()
+    product = towards_magnitude**difference * towards.sign()
+    total2 = (product * (d_anchor - d_positive)).sum(1) if mask else None
+    d_powers_near = p * total2 if mask else zeros
+    powers_near = (towards_magnitude**p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
-    total3 = (away_magnitude**p).sum(1)
-    product3 = away_magnitude**difference2 * away.sign()
-    product4 = product3 * (d_anchor - d_negative)
-    d_far = total3**difference * product4.sum(1) if mask else zeros
-    near = total2 ** _quotient(1, p)
-    far = total3 ** _quotient(1, p)
-    return _where(near - far + margin >= 0, d_near - d_far, 0).sum()
+    powers_far = (away_magnitude**p).sum(1)
+    far = powers_far ** _quotient(1, p)
+    product2 = away_magnitude**difference * away.sign()
+    total3 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
+    d_powers_far = p * total3 if mask else zeros
+    mask2 = near - far + margin >= 0
+    difference2 = _quotient(1, p) - 1
+    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
+    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
+    return _where(mask2, product3 - product4, 0).sum() / p
 
 
 class _TripletMarginLossSumDual(_TripletMarginLossSum):
@@ -575,11 +593,13 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = anchor - positive + eps
-    near = (towards.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_near = (towards.abs() ** p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    far = (away.abs() ** p).sum(1) ** _quotient(1, p)
+    powers_far = (away.abs() ** p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
-    return loss, near, far
+    return loss, powers_near, powers_far
 
 
 def _triplet_margin_loss_none_forward_in_place(
@@ -588,38 +608,42 @@ def _triplet_margin_loss_none_forward_in_place(
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
-    near = towards.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_near = towards.abs_().pow_(p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = (anchor - negative).add_(eps)
-    far = away.abs_().pow_(p).sum(1) ** _quotient(1, p)
+    powers_far = away.abs_().pow_(p).sum(1)
+    far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
-    return loss, near, far
+    return loss, powers_near, powers_far
 
 
 def _triplet_margin_loss_none_backward(ctx, G):
-    anchor, positive, negative, near, far = ctx.saved_tensors
+    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, near, far, G)
-    anchor, positive, negative, near, far, G = given
+    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
+    near = powers_near ** _quotient(1, p)
+    far = powers_far ** _quotient(1, p)
     mask = (p != 0) & (near - far + margin >= 0)
     mask2 = mask.unsqueeze(1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        chosen = towards.abs().masked_fill_(~mask2, 1)
-        power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-        product = chosen.pow_(difference2).mul_(G.unsqueeze(1) * power.unsqueeze(1))
-        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
+        power = towards.abs().pow_(difference2)
+        power2 = torch.where(mask, powers_near, 1) ** difference
+        part = power.mul_(G.unsqueeze(1) * power2.unsqueeze(1))
+        product = part.mul_(towards.sign_())
+        grad_towards = _where(mask2, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        chosen2 = away.abs().masked_fill_(~mask2, 1)
-        power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-        product2 = (-G).unsqueeze(1) * power2.unsqueeze(1)
-        product3 = chosen2.pow_(difference2).mul_(product2)
-        grad_away = _where(mask2, product3.mul_(away.sign_()), 0)
+        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        power4 = away.abs().pow_(difference2)
+        product2 = power4.mul_((-G).unsqueeze(1) * power3).mul_(away.sign_())
+        grad_away = _where(mask2, product2, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -645,16 +669,16 @@ class _TripletMarginLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         anchor, positive, negative, margin, p, eps = inputs
-        _, near, far = output
-        ctx.mark_non_differentiable(near, far)
+        _, powers_near, powers_far = output
+        ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, near, far)
+        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
-    def backward(ctx, G, _grad_near, _grad_far):
+    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
         if _alone(G):
@@ -667,24 +691,26 @@ class _TripletMarginLossNone(Function):
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
-        near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_near = (towards_magnitude**p).sum(1)
+        near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
-        far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+        powers_far = (away_magnitude**p).sum(1)
+        far = powers_far ** _quotient(1, p)
         mask = (p != 0) & (near - far + margin >= 0)
         mask2 = mask.unsqueeze(1)
         difference = _quotient(1, p) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            chosen = torch.where(mask2, towards_magnitude, 1)
-            power = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-            product = G.unsqueeze(1) * power.unsqueeze(1) * chosen**difference2
-            grad_towards = _where(mask2, product * towards.sign(), 0)
+            power = torch.where(mask2, towards_magnitude, 1) ** difference2
+            power2 = torch.where(mask, powers_near, 1) ** difference
+            product = G.unsqueeze(1) * power2.unsqueeze(1) * power * towards.sign()
+            grad_towards = _where(mask2, product, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            chosen2 = torch.where(mask2, away_magnitude, 1)
-            power2 = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-            product2 = (-G).unsqueeze(1) * power2.unsqueeze(1) * chosen2**difference2
-            grad_away = _where(mask2, product2 * away.sign(), 0)
+            power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+            power4 = torch.where(mask2, away_magnitude, 1) ** difference2
+            product2 = (-G).unsqueeze(1) * power3 * power4 * away.sign()
+            grad_away = _where(mask2, product2, 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -701,21 +727,23 @@ def _triplet_margin_loss_none_tangent(
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     towards_magnitude = towards.abs()
-    near = (towards_magnitude**p).sum(1) ** _quotient(1, p)
+    powers_near = (towards_magnitude**p).sum(1)
+    near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
-    far = (away_magnitude**p).sum(1) ** _quotient(1, p)
+    powers_far = (away_magnitude**p).sum(1)
+    far = powers_far ** _quotient(1, p)
     mask = (near - far + margin >= 0) & (p != 0)
     mask2 = mask.unsqueeze(1)
-    chosen = torch.where(mask2, towards_magnitude, 1)
-    chosen2 = torch.where(mask2, away_magnitude, 1)
     difference = _quotient(1, p) - 1
     difference2 = p - 1
-    product = chosen**difference2 * towards.sign() * (d_anchor - d_positive)
-    product2 = chosen2**difference2 * away.sign() * (d_anchor - d_negative)
-    power = torch.where(mask, (chosen2**p).sum(1), 1) ** difference
-    power2 = torch.where(mask, (chosen**p).sum(1), 1) ** difference
-    return _where(mask, power2 * product.sum(1) - power * product2.sum(1), 0)
+    product = torch.where(mask2, away_magnitude, 1) ** difference2 * away.sign()
+    power = torch.where(mask2, towards_magnitude, 1) ** difference2
+    total = (power * towards.sign() * (d_anchor - d_positive)).sum(1)
+    product2 = torch.where(mask, powers_near, 1) ** difference * total
+    power2 = torch.where(mask, powers_far, 1) ** difference
+    difference3 = product2 - power2 * (product * (d_anchor - d_negative)).sum(1)
+    return _where(mask, difference3, 0)
 
 
 class _TripletMarginLossNoneDual(_TripletMarginLossNone):
@@ -787,8 +815,10 @@ def triplet_margin_loss(
 
         towards[n,d] = anchor[n,d] − positive[n,d] + eps
         away[n,d] = anchor[n,d] − negative[n,d] + eps
-        near[n] = (Σ[d] |towards[n,d]|^p)^(1/p)
-        far[n] = (Σ[d] |away[n,d]|^p)^(1/p)
+        powers_near[n] = Σ[d] |towards[n,d]|^p
+        powers_far[n] = Σ[d] |away[n,d]|^p
+        near[n] = powers_near[n]^(1/p)
+        far[n] = powers_far[n]^(1/p)
         loss[n] = clamp(near[n] − far[n] + margin, 0, ∞)
         average = meanₙ(loss[n])
         total = Σₙ loss[n]

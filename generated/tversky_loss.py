@@ -172,30 +172,18 @@ def _tversky_loss_mean_backward(ctx, G):
     input = input.reshape((input_shape[0], size))
     grad_whole = G * u3 / (input.shape[0] * whole.square())
     probability = input.sigmoid()
+    ratio = G / (input.shape[0] * whole)
+    difference = 1 - alpha
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product = -G / (input.shape[0] * whole.unsqueeze(1)) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
-        product2 = -alpha * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(
-            product2, probability, grad_input=product2
-        )
-        product3 = -beta * grad_whole.unsqueeze(1) * target
-        part3 = torch.ops.aten.sigmoid_backward(
-            product3, probability, grad_input=product3
-        )
-        added = part2.add_(part3)
-        product4 = (alpha * grad_whole).unsqueeze(1)
-        part4 = torch.ops.aten.sigmoid_backward(product4, probability)
-        product5 = grad_whole.unsqueeze(1) * target
-        part5 = torch.ops.aten.sigmoid_backward(
-            product5, probability, grad_input=product5
-        )
-        grad_input = added.add_(part).add_(part5).add_(part4).reshape(input_shape)
+        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+        product = (alpha * grad_whole).unsqueeze(1)
+        added = torch.addcmul(product, difference2, target)
+        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = (1 - alpha) * grad_whole - G / (input.shape[0] * whole)
-        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
-        added2 = product6.addcmul_(difference.unsqueeze(1), probability)
+        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
         grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
@@ -313,33 +301,19 @@ def _tversky_loss_sum_backward(ctx, G):
     input = input.reshape((input_shape[0], size))
     grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
+    difference = 1 - alpha
+    ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product = -alpha * grad_whole.unsqueeze(1) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
-        product2 = -beta * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(
-            product2, probability, grad_input=product2
-        )
-        added = part.add_(part2)
-        product3 = (alpha * grad_whole).unsqueeze(1)
-        part3 = torch.ops.aten.sigmoid_backward(product3, probability)
-        product4 = -G / whole.unsqueeze(1) * target
-        part4 = torch.ops.aten.sigmoid_backward(
-            product4, probability, grad_input=product4
-        )
-        added2 = added.add_(part4)
-        product5 = grad_whole.unsqueeze(1) * target
-        part5 = torch.ops.aten.sigmoid_backward(
-            product5, probability, grad_input=product5
-        )
-        added3 = added2.add_(part5)
-        grad_input = added3.add_(part3).reshape(input_shape)
+        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+        product = (alpha * grad_whole).unsqueeze(1)
+        added = torch.addcmul(product, difference2, target)
+        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
-        part6 = product6.addcmul_(difference, probability)
-        grad_target = part6.reshape(target_shape)
+        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+        grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 
@@ -454,31 +428,19 @@ def _tversky_loss_none_backward(ctx, G):
     input = input.reshape((input_shape[0], size))
     grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
+    difference = 1 - alpha
+    ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        product = (-G).unsqueeze(1) / whole.unsqueeze(1) * target
-        part = torch.ops.aten.sigmoid_backward(product, probability, grad_input=product)
-        product2 = -alpha * grad_whole.unsqueeze(1) * target
-        part2 = torch.ops.aten.sigmoid_backward(
-            product2, probability, grad_input=product2
-        )
-        product3 = -beta * grad_whole.unsqueeze(1) * target
-        part3 = torch.ops.aten.sigmoid_backward(
-            product3, probability, grad_input=product3
-        )
-        added = part2.add_(part3)
-        product4 = (alpha * grad_whole).unsqueeze(1)
-        part4 = torch.ops.aten.sigmoid_backward(product4, probability)
-        product5 = grad_whole.unsqueeze(1) * target
-        part5 = torch.ops.aten.sigmoid_backward(
-            product5, probability, grad_input=product5
-        )
-        grad_input = added.add_(part).add_(part5).add_(part4).reshape(input_shape)
+        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+        product = (alpha * grad_whole).unsqueeze(1)
+        added = torch.addcmul(product, difference2, target)
+        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference = ((1 - alpha) * grad_whole - G / whole).unsqueeze(1)
-        product6 = (1 - probability).mul_(beta * grad_whole.unsqueeze(1))
-        part6 = product6.addcmul_(difference, probability)
-        grad_target = part6.reshape(target_shape)
+        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+        grad_target = added2.reshape(target_shape)
     return grad_input, grad_target, None, None, None
 
 

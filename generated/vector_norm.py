@@ -135,7 +135,7 @@ def _vector_norm_forward_in_place(A, ord, dim, keepdim):
     A = _wide(A)[0]
     total = A.abs().pow_(ord).sum(dim)
     mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
+    F = torch.where(mask, total ** _quotient(1, ord), 0)
     F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
@@ -150,7 +150,7 @@ def _vector_norm_backward(ctx, G):
     mask = (total != 0) & (ord != 0)
     mask2 = mask.unsqueeze(dim)
     power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-    power2 = A.abs().masked_fill_(~mask2, 1).pow_(ord - 1)
+    power2 = A.abs().pow_(ord - 1)
     part = power2.mul_(G * power.unsqueeze(dim)).mul_(A.sign())
     grad_A = _masked_(part, mask2)
     return grad_A, None, None, None

@@ -39,6 +39,7 @@ from derive.calculus.pullback import partial_of_let, reads
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
 from derive.calculus.values import Values
+from derive.calculus.zeros import zero_rule
 from derive.notation.operation import Operation
 
 
@@ -95,6 +96,7 @@ def differentiate(
         *fold_rules(lets, made),
         *FUNCTION_RULES,
         *quotient_rules(lets),
+        zero_rule(lets),
     )
     sweep = _Sweep(lets, inputs, moving, rules, masked_fold(lets), raw)
     given = [let for let in lets if not let.is_through]

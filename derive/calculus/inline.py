@@ -23,6 +23,7 @@ from derive.calculus.fold import fold_rules, naming_rules
 from derive.calculus.lets import Lets, inline, is_named_sum
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.solve import solved
+from derive.calculus.zeros import zero_rule
 
 _MOST_TERMS = 6
 """An adjoint with more terms than this is never inlined: sums multiply out."""
@@ -138,6 +139,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     made = {a.name: a.as_let() for a in backward.adjoints}
     lets = backward.lets
     rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES, *quotient_rules(lets))
+    rules = (*rules, zero_rule(lets))
     naming = (*naming_rules(lets), *FUNCTION_RULES)
     opened_by = _Opened(rules, lets.say)
     pieces = _with_named_sums(lets, pieces)

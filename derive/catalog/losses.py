@@ -5,7 +5,7 @@ An ignored target counts for nothing, and ``mean`` divides by the weight of thos
 
 from __future__ import annotations
 
-from sympy import IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
+from sympy import Expr, IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
 
 from derive.notation.heads import (
     Eq,
@@ -39,6 +39,12 @@ missed, whole = map(IndexedBase, ("missed", "whole"))
 counts = Ne(target[n], ignore_index)
 counted = Ne(target[n, q], ignore_index)
 
+
+def smoothed(loss: Expr) -> Piecewise:
+    """The part of a loss that is that of all classes alike, if any: it may be infinite."""
+    return Piecewise((label_smoothing * loss, Ne(label_smoothing, 0)), (0, True))
+
+
 OPERATIONS = (
     Operation(
         "nll_loss",
@@ -49,7 +55,8 @@ OPERATIONS = (
         parameters={ignore_index: -100, "reduction": choice("mean", "sum", "none")},
         outputs={"mean": average, "sum": total, "none": loss},
     ),
-    # The target is (1 - label_smoothing) of the class and the rest spread over all classes.
+    # The target is (1 - label_smoothing) of the class and the rest uniform over all classes; where
+    # nothing is left for these, one of them may be impossible, an input of -inf.
     Operation(
         "cross_entropy",
         Eq(F[n, c, q], LogSoftmax(input[n, c, q], c)),
@@ -59,7 +66,7 @@ OPERATIONS = (
                 (
                     -(
                         (1 - label_smoothing) * weight[target[n, q]] * F[n, target[n, q], q]
-                        + label_smoothing * Mean(weight[c] * F[n, c, q], c)
+                        + smoothed(Mean(weight[c] * F[n, c, q], c))
                     ),
                     counted,
                 ),
@@ -104,7 +111,7 @@ OPERATIONS = (
             Piecewise(
                 (
                     -(1 - label_smoothing) * weight[target[n]] * F[n, target[n]]
-                    - label_smoothing * Mean(weight[c] * F[n, c], c),
+                    - smoothed(Mean(weight[c] * F[n, c], c)),
                     counts,
                 ),
                 (0, True),

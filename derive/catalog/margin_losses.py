@@ -31,6 +31,7 @@ input1, input2, cosine = map(IndexedBase, ("input1", "input2", "cosine"))
 excess = IndexedBase("excess")
 anchor, positive, negative = map(IndexedBase, ("anchor", "positive", "negative"))
 towards, away, near, far = map(IndexedBase, ("towards", "away", "near", "far"))
+powers_near, powers_far = map(IndexedBase, ("powers_near", "powers_far"))
 square1, square2 = map(IndexedBase, ("square1", "square2"))
 
 OPERATIONS = (
@@ -86,8 +87,10 @@ OPERATIONS = (
         "triplet_margin_loss",
         Eq(towards[n, d], anchor[n, d] - positive[n, d] + eps),
         Eq(away[n, d], anchor[n, d] - negative[n, d] + eps),
-        Eq(near[n], Sum(Abs(towards[n, d]) ** ord, d) ** (1 / ord)),
-        Eq(far[n], Sum(Abs(away[n, d]) ** ord, d) ** (1 / ord)),
+        Eq(powers_near[n], Sum(Abs(towards[n, d]) ** ord, d)),
+        Eq(powers_far[n], Sum(Abs(away[n, d]) ** ord, d)),
+        Eq(near[n], powers_near[n] ** (1 / ord)),
+        Eq(far[n], powers_far[n] ** (1 / ord)),
         Eq(loss[n], clamp(near[n] - far[n] + margin, 0, oo)),
         Eq(average, Mean(loss[n], n)),
         Eq(total, Sum(loss[n], n)),

@@ -16,6 +16,7 @@ from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
 from derive.kernels.elementwise import Elementwise, kinds_of
+from derive.kernels.joined import joined
 from derive.kernels.levels import Level
 from derive.kernels.normalise import Normalised
 from derive.kernels.rebuild import most_terms
@@ -81,6 +82,7 @@ def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     """The body with kernels, outermost first."""
     while (made := _replaced(body, patterns, find)) is not None:
         body = made
+    body = joined(body)
     inside = partial(_inside, patterns=patterns, find=find)
     return add(ZERO, *(_term(t, inside) for t in body.terms))
 

@@ -7,7 +7,7 @@ again; the one of first order also reads what the forward offers to keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ from derive.lowering.lines import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.statistics import Offer, Statistics
 from derive.notation.operation import Operation, Tensor
-from derive.program.code import Conditional, Method, Name, names_in
+from derive.program.code import Code, Conditional, Method, Name, names_in, values_in
 from derive.program.needs import Needs, needed_by, ordered, softmaxes_shared
 from derive.program.orders import with_first_order
 from derive.program.precision import NAMES, all_wide, in_precision
@@ -168,7 +168,9 @@ def _backward(
     outputs_at_hand: Collection[str],
     statistics: Mapping[str, Value],
     stored: Collection[str],
+    shapeless: Collection[str] = (),
 ) -> Program:
+    """The program of this backward, which reads no shape on what is ``shapeless``."""
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     frame, taken = frame_of(op), given.taken()
     say, cotangents = lets.say, dict(backward.cotangents)
@@ -190,7 +192,7 @@ def _backward(
     for g in backward.gradients:
         scope.tensor(g.name)
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
-    held = (tensors, statistics, stored)
+    held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     known = {say(name) for name in outputs_at_hand}
@@ -213,6 +215,12 @@ def _backward(
     said = (*places, *(outputs[name] for name in outputs_at_hand), *kept)
     lines = _with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
     readers = _readers(lines, needs)
+    values = _readers(lines, needs, values_in)
+    if alone := [n for n in statistics if readers.get(say(n), set()) - values.get(say(n), set())]:
+        # Memory is not held for a shape.
+        less = (*shapeless, *alone)
+        own = (outputs_at_hand, statistics, stored)
+        return _backward(given, forward, products, kernels, *own, less)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
     made = placed(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
     shared = asked([(x, wanted) for x, (_, wanted) in zip(made, shared, strict=True)], places)
@@ -262,8 +270,9 @@ def _crossed(
     border: Border,
     scope: Scope,
     tensors: Mapping[str, Value],
-    statistics: Collection[str],
+    statistics: Mapping[str, Value],
     stored: Collection[str],
+    shapeless: Collection[str],
     gradients: Mapping[str, str],
 ) -> list[Line]:
     """The statements between tensors as they look outside, with sizes read from what is saved."""
@@ -284,6 +293,8 @@ def _crossed(
         replace(source, shape=Name(f"{source.tensor}_shape"))
         for source in sources_of(border, lets, others)
     ]
+    shaped = {name: statistics[name] for name in statistics if name not in shapeless}
+    at_hand |= {name: value for name, value in shaped.items() if name in read}
     return [*first, *sized(border, lines, sources_of(border, lets, at_hand), saved)]
 
 
@@ -304,11 +315,15 @@ def _saved(
     return tuple(Saved(n, tuple(g for g in gradients if g in readers[n])) for n in read)
 
 
-def _readers(lines: Sequence[Line], needs: Sequence[Needs]) -> dict[str, set[str]]:
+def _readers(
+    lines: Sequence[Line],
+    needs: Sequence[Needs],
+    read: Callable[[Code], Iterable[str]] = names_in,
+) -> dict[str, set[str]]:
     """The gradients whose lines read each name."""
     readers: dict[str, set[str]] = {}
     for line, wanted in zip(lines, needs, strict=True):
-        for name in names_in(line.code):
+        for name in read(line.code):
             readers.setdefault(name, set()).update(wanted)
     return readers
 

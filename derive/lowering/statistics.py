@@ -2,10 +2,10 @@
 
 A statistic (a mean, a norm, the logarithm of a sum, the position of the largest) has fewer axes
 than what it is a reduction of, so that keeping it costs little memory and saves a pass over what is
-large. A contraction of two
-tensors takes more work than memory; a map of it is kept in its stead where that is all that the
-backward reads. None has a gradient of its own: where the backward is itself differentiated, it is
-computed again.
+large. Where a kernel computes a statistic and the rows normalised by it (softmax) in one go, its
+result is what holds the statistic. A contraction of two tensors takes more work than memory; a map
+of it is kept in its stead where that is all that the backward reads. None has a gradient of its
+own: where the backward is itself differentiated, it is computed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive.calculus.lets import Let, Lets
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.lines import Given
-from derive.program.code import Name
+from derive.program.code import Code, Function, Name
 
 
 @dataclass
@@ -71,8 +71,8 @@ def offered(given: Given, scope: Scope) -> Offer:
             found[winner] = scope.tensor(winner)
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
-        kept = _is_kept(let)
         sources = let.reads().intersection(found)
+        kept = _is_kept(let) or (not sources and _is_normalised(s.code))
         if kept or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
             if not kept:
@@ -85,6 +85,11 @@ def _is_kept(let: Let) -> bool:
     if let.dtype == "bool" or let.compared:
         return False
     return _is_statistic(let) or (let.dtype == "float" and _is_contraction(let))
+
+
+def _is_normalised(code: Code) -> bool:
+    """Whether it holds the one statistic of its rows that its kernel does not give apart."""
+    return isinstance(code, Function) and code.name in ("torch.softmax", "torch.log_softmax")
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:

@@ -84,7 +84,8 @@ def with_absent(op: Operation, program: Program) -> Program:
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
         body = _Body(
             *(op, backward_trace(op, replace(program, backward=lines), outputs), gradients),
-            *([*cotangents, *floats, *made], precision, tuple(gradients)),
+            *([*cotangents, *floats, *made, *program.float_statistics], precision),
+            tuple(gradients),
         )
         entries = body.lines([(x.line, x.needs) for x in lines], optional)
         entries += _none_where_absent(op, program, entries)

@@ -20,6 +20,7 @@ from derive.program.in_place import Entry, Writer
 from derive.program.program import BackwardLine, Program
 from derive.program.shapes import Shape, elements
 from derive.program.tidy import Line, renumbered
+from derive.program.unguarded import unguarded
 
 WIDTH = 76
 """Columns that a line of code may take; its indentation comes on top."""
@@ -73,7 +74,7 @@ class _Own:
         written, entries = self._written(
             [(x.line, x.needs) for x in body],
             lambda: backward_trace(op, program, self.outputs),
-            (*cotangents, *self.floats, *made),
+            (*cotangents, *self.floats, *made, *program.float_statistics),
             (results, known),
         )
         return written, tuple(BackwardLine(line, needs) for line, needs in entries)
@@ -98,6 +99,7 @@ class _Own:
     ) -> tuple[int, list[Entry]]:
         """How many results need no new memory, and the lines; ``ends``: results, known shapes."""
         results, known = ends
+        entries = unguarded(entries, results)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             world = trace()

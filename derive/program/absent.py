@@ -34,6 +34,7 @@ from derive.program.code import (
     names_in,
     operands,
     subexpressions,
+    values_in,
 )
 from derive.program.shapes import Shape
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
@@ -394,19 +395,8 @@ def in_turn(code: Code, optional: Collection[str]) -> Code:
 
 def comes_of(code: Code, optional: Collection[str]) -> bool:
     """Whether the code reads some of these tensors and nothing else but shapes."""
-    names = set(_names(code))
+    names = set(values_in(code))
     return bool(names) and names <= set(optional)
-
-
-def _names(code: Code) -> Iterator[str]:
-    """The names that the code reads for more than a shape."""
-    match code:
-        case Name(name):
-            yield name
-        case Attribute(_, "shape"):
-            return
-    for part in code.parts():
-        yield from _names(part)
 
 
 def has_choice(code: Code) -> bool:

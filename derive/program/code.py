@@ -200,6 +200,17 @@ def names_in(code: Code) -> Iterator[str]:
         pending += reversed(part.parts())
 
 
+def values_in(code: Code) -> Iterator[str]:
+    """The names that the code reads for more than a shape."""
+    match code:
+        case Name(name):
+            yield name
+        case Attribute(_, "shape"):
+            return
+    for part in code.parts():
+        yield from values_in(part)
+
+
 def literal(value: int | float) -> Literal:
     """A Python number."""
     if isinf(value):

@@ -1,4 +1,4 @@
-"""Code that may be an error: what stands in a branch is computed only where that is taken."""
+"""Code that may be an error or takes long: what stands in a branch is computed only where taken."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def is_lazy(code: Code) -> bool:
 
 
 def lazily(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code:
-    """The part as code of its own; one that may be an error is computed only where it was.
+    """The part as code of its own; one that is put off is computed only where it was.
 
     ``asked`` are the names of such parts.
     """
-    if not may_fail(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
+    if not is_put_off(part, asked) and not any(_stands_in_for(part, whole) for whole in wholes):
         return part
     every = [path for whole in wholes for path in _tests(whole, part, ())]
     # One order for the same questions.
@@ -65,6 +65,17 @@ def may_fail(code: Code, asked: set[str]) -> bool:
         torch_op(c).at_positions or (isinstance(c, Name) and c.id in asked)
         for c in subexpressions(code)
     )
+
+
+def is_put_off(code: Code, asked: set[str]) -> bool:
+    """Whether the code is computed only where it is asked for."""
+    return may_fail(code, asked) or _sums(code)
+
+
+def _sums(code: Code) -> bool:
+    """Whether the code sums or multiplies out, which takes a pass over more than it gives."""
+    ops = ((c, torch_op(c)) for c in subexpressions(code))
+    return any(op.keeps or op.contracts or (isinstance(c, Binary) and c.op == "@") for c, op in ops)
 
 
 def _is_limited(code: Code) -> bool:

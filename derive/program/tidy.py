@@ -32,7 +32,7 @@ from derive.program.code import (
     text,
 )
 from derive.program.folded import asked_once, folded
-from derive.program.lazy import is_lazy, lazily, may_fail
+from derive.program.lazy import is_lazy, is_put_off, lazily
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
 
 
@@ -335,7 +335,7 @@ def _asked(lines: Sequence[Line]) -> set[str]:
 def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
     """The largest proper part that fits the line; failing that, the largest that does not."""
     kept: tuple[Code, ...] = ()
-    if isinstance(code, Conditional) and may_fail(code.then, asked):
+    if isinstance(code, Conditional) and is_put_off(code.then, asked):
         # Alone it would have to ask again.
         kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
     parts = [

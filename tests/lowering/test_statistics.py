@@ -128,3 +128,26 @@ def test_a_kept_product_has_the_parts_of_its_axis():
     f(x, w).sum().backward()
     own = torch.autograd.grad((x @ w).relu().sum(), (x, w))
     torch.testing.assert_close((x.grad, w.grad), own)
+
+
+def test_a_softmax_holds_the_statistic_of_its_rows():
+    op = derive.parse(
+        "op f(x[n,k], t[n]: int) -> y\nl[n,k] = log_softmax[k](x[n,k])\n"
+        "y[n] = l[n,t[n]]*(1 - exp(l[n,t[n]]))"
+    )
+    assert set(derive.derivation(op).saved) == {"x", "t", "l"}
+    assert "softmax(x" not in derive.source(op).split("_f_backward(ctx")[1].split("class _F")[0]
+    f, t = derive.load(op), torch.tensor([1, 0, 4])
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(f, (x, t)) and torch.autograd.gradgradcheck(f, (x, t))
+
+
+def test_nothing_is_kept_for_its_shape():
+    op = derive.parse(
+        "op f(x[n,a], w[a,b], t[m]: int, v[m]) -> y\n"
+        "h[n,b] = sum[a](x[n,a]*w[a,b])\ny[m,b] = h[t[m],b]*v[m]"
+    )
+    f, t = derive.load(op), torch.tensor([1, 0, 2, 2])
+    x, w, v = torch.randn(3, 5), torch.randn(5, 6), torch.randn(4)
+    assert kept(f, x.requires_grad_(), w, t, v)[1] == []
+    assert kept(f, x, w, t, v.requires_grad_())[1] == [(3, 6)]

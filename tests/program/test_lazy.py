@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.program.code import Binary, Conditional, Function, Literal, Method, Name
-from derive.program.lazy import is_lazy, may_fail
+from derive.program.lazy import is_lazy, is_put_off, lazily, may_fail
 
 p, x, T = Name("p"), Name("x"), Name("T")
 positive = Binary(">", p, Literal("0"))
@@ -20,3 +20,12 @@ def test_a_read_at_a_position_may_fail():
 def test_what_is_none_elsewhere_is_lazy():
     assert is_lazy(Conditional(positive, log, Literal("None")))
     assert not is_lazy(Conditional(positive, log, Literal("0")))
+
+
+def test_what_sums_is_put_off_where_a_branch_alone_reads_it():
+    total = Method(x, "sum", (Literal("1"),))
+    assert is_put_off(total, set()) and is_put_off(Binary("@", x, T), set())
+    assert not is_put_off(Binary("*", x, p), set())
+    chosen = Conditional(positive, Binary("*", p, total), Literal("0"))
+    assert lazily([chosen], total, set()) == Conditional(positive, total, Literal("None"))
+    assert lazily([chosen, total], total, set()) is total

@@ -400,6 +400,23 @@ def test_a_row_that_is_ignored_has_no_gradient_whatever_stands_in_it(wrong):
     assert dirty.grad[1].tolist() == [0, 0, 0]
 
 
+def test_a_class_may_be_impossible():
+    T, wrong = torch.tensor([0, 2, 2]), float("-inf")
+    x, w = uniform((3, 5), -1, 1), uniform((4, 5), -1, 1, 1)
+    bias = torch.tensor([0.5, wrong, 0.0, 1.0], dtype=x.dtype)
+    logits = F.linear(x, w, bias)
+    for name, given, more in (
+        ("cross_entropy", [logits], {}),
+        ("linear_cross_entropy", [x, w], {"linear_bias": bias}),
+    ):
+        ours, theirs = ([t.clone().requires_grad_() for t in given] for _ in range(2))
+        value = generated(name)(*ours, T, **more)
+        expected = F.cross_entropy(F.linear(*theirs, bias) if more else theirs[0], T)
+        assert_same(value, expected, "value")
+        for a, b in zip(*(torch.autograd.grad(*g) for g in ((value, ours), (expected, theirs)))):
+            assert_same(a, b, "gradient")
+
+
 def test_both_outputs_of_softmax_regression_have_gradients():
     x, w, b = uniform((7, 4), -1, 1), uniform((3, 4), -1, 1, 1), uniform((3,), -1, 1, 2)
     T = positions(7, below=3)

@@ -201,7 +201,10 @@ class Scope(ABC):
             then, other = (v if v.scalar else self.as_float(v) for v in (then, other))
         axes = broadcast(test.axes, broadcast(then.axes, other.axes))
         inside = _where_it_holds(test.code, then.code)
-        slow = kind == "float" and not foreseen and follows_data(test.code, self.tensors)
+        slow = not foreseen and follows_data(test.code, self.tensors)
+        # Nor is it fast where each of mask and value is spread over axes of the other.
+        least = max(len(test.indices), len(then.indices), len(other.indices))
+        slow = kind == "float" and (slow or least < len(axes))
         name = "_where" if slow else "torch.where"
         return Value(Function(name, (test.code, inside, other.code)), axes, kind)
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from math import prod
 
 from derive.algebra.expr import (
+    Add,
     Delta,
     Expr,
     Index,
@@ -18,7 +19,12 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Size,
+    Where,
     factors_of,
+    free_indices,
+    is_number,
+    product_of,
+    sum_of,
 )
 from derive.algebra.logic import conjunction
 from derive.algebra.substitution import apart, substitute
@@ -33,7 +39,7 @@ from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.placed import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
-from derive.lowering.patterns.placed import as_summation
+from derive.lowering.patterns.placed import as_summation, is_placed
 from derive.notation.operation import Kind
 from derive.program.code import (
     Binary,
@@ -56,6 +62,9 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     made = recognised(PRODUCTS, scope, args, order)
     if made is not None:
         return made
+    into = _into_places(args, order)
+    if into is not None:
+        return scope.lower(into, order)
     masks = [a for a in args if isinstance(a, Iverson)]
     rest = [a for a in args if not isinstance(a, Iverson)]
     if not masks:
@@ -67,6 +76,64 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
         return _bracket_product(scope, condition, coef, order)
     value = _unmasked(scope, rest, order)
     return value if is_zero_outside(rest, condition) else scope.only_where(condition, value, order)
+
+
+def _into_places(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
+    """f*(c*x + a + delta*b) as (f*c)*x + f*a + delta*f*b, where all but x have fewer axes.
+
+    That is a pass over what is large less. Without x masks are distributed too: what is added to
+    has no memory before it is copied, and they are as fast to copy as numbers.
+    """
+    sums = [a for a in args if isinstance(a, Add)]
+    addends = _addends(sums[0]) if len(sums) == 1 else []
+    if not any(map(is_placed, addends)):
+        return None
+    others = [a for a in args if a is not sums[0]]
+    plain = [a for a in addends if not is_placed(a)]
+    small = [f for f in others if not isinstance(f, Iverson)]
+    if not _is_spread([*small, *plain], order):
+        masks = [f for f in others if isinstance(f, Iverson)]
+        if (
+            not small
+            or not _is_spread(small, order)
+            or not all(_has_small(a, order) for a in plain)
+        ):
+            return None
+        whole = sum_of([product_of([*small, *factors_of(a)]) for a in addends])
+        return product_of([*masks, whole])
+    return sum_of([_asked(product_of([*others, *factors_of(a)])) for a in addends])
+
+
+def _addends(e: Add) -> list[Expr]:
+    """The addends, those of a sum with a number before it one by one."""
+    found = []
+    for a in e.args:
+        match a:
+            case Mul((Num() as n, Add() as inner)):
+                found += [product_of([n, *factors_of(x)]) for x in _addends(inner)]
+            case _:
+                found.append(a)
+    return found
+
+
+def _is_spread(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
+    """Whether the product of these lacks an axis."""
+    return bool(frozenset(order).difference(*map(free_indices, factors)))
+
+
+def _has_small(e: Expr, order: Sequence[Index]) -> bool:
+    """Whether e, or a factor of it that is no number, lacks an axis."""
+    factors = [f for f in factors_of(e) if not isinstance(f, Num)]
+    return _is_spread([e], order) or any(_is_spread([f], order) for f in factors)
+
+
+def _asked(e: Expr) -> Expr:
+    """[c]*f as f if c else 0 for conditions on numbers, of what is placed nowhere."""
+    asked = [f for f in factors_of(e) if isinstance(f, Iverson) and is_number(f)]
+    if not asked or is_placed(e):
+        return e
+    rest = product_of([f for f in factors_of(e) if f not in asked])
+    return Where(conjunction([f.condition for f in asked]), rest, Num(Fraction(0)))
 
 
 def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:

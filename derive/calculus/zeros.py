@@ -1,0 +1,48 @@
+"""Factors that are 0 wherever the bracket beside them is.
+
+    p*[p != 0]*x = p*x
+
+for a number p and what is finite: inputs and cotangents are, what an equation computes of them may
+be what the bracket is there for.
+"""
+
+from __future__ import annotations
+
+from derive.algebra.expr import Access, Expr, Iverson, Num, Param, Pow, Rel, walk
+from derive.algebra.poly import Poly, Term, as_atom, make_term, poly
+from derive.algebra.rules import Rule
+from derive.calculus.lets import Lets
+
+
+def zero_rule(lets: Lets) -> Rule:
+    """The rule for terms that read none of these equations."""
+
+    def apply(t: Term) -> Poly | None:
+        if any(isinstance(e, Access) and lets.get(e.tensor) for e in walk(t)):
+            return None
+        gone = [f for f in t.factors if _is_needless(f, t)]
+        if not gone:
+            return None
+        return poly([make_term(t.coef, t.binders, [f for f in t.factors if f not in gone])])
+
+    return Rule("zero", "p·[p ≠ 0] = p", "the number of factors", apply)
+
+
+def _is_needless(f: Expr, t: Term) -> bool:
+    """Whether a factor asks for what is no zero among the others."""
+    condition = f.condition if isinstance(f, Iverson) else None
+    if not isinstance(condition, Rel) or condition.op != "!=":
+        return False
+    sides = [as_atom(side) for side in (condition.left, condition.right)]
+    return any(
+        isinstance(p, Param) and zero == Num(0) and any(_is_zero_with(g, p) for g in t.factors)
+        for p, zero in (sides, sides[::-1])
+    )
+
+
+def _is_zero_with(g: Expr, p: Param) -> bool:
+    """Whether g is a power of p that is 0 where p is."""
+    match g:
+        case Pow(base, Num(exponent)):
+            return base is p and exponent > 0
+    return g is p
