@@ -19,6 +19,10 @@ Gradients of none, G the cotangent of loss:
 
     grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′]) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·weight[c]/size(c)))
     grad_weight[c] = −((1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·G[n,*q]·F[n,target[n,*q],*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q])
+
+Kernels of torch, and the equations that they compute:
+
+    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
 # mypy: ignore-errors
 
@@ -123,6 +127,15 @@ def _logsoftmax(x, dim):
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _logsoftmax_slope(g, y, dim):
+    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
+    flat = y.shape[: dim + 1]
+    g, flat = g.reshape(flat), y.reshape(flat)
+    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
 def _gathered(x, dim, index):
@@ -234,7 +247,6 @@ def _cross_entropy_mean_backward(ctx, G):
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
-    weight_shape = ctx.weight_shape
     input_shape = ctx.input_shape
     weight, average, F, G = _wide(weight, average, F, G)
     grad_input = grad_weight = None
@@ -253,48 +265,32 @@ def _cross_entropy_mean_backward(ctx, G):
         else torch.where(mask, picked, 0).sum()
     )
     ratio = -label_smoothing * G / (F.shape[1] * total)
-    difference = 1 - label_smoothing
-    ratio2 = -difference * G / total
+    ratio2 = -(1 - label_smoothing) * G / total
     chosen3 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        full_weight = (
-            G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        )
-        added = (
-            difference + label_smoothing * full_weight.mean()
-            if weight is None
-            else difference * picked + label_smoothing * full_weight.mean()
-        )
-        product = (
-            F.exp().mul_(G * added / total)
-            if weight is None
-            else F.exp().mul_(G * added.unsqueeze(1) / total)
-        )
-        added2 = (
-            product.add_(ratio)
-            if weight is None
-            else product.add_((ratio * weight).unsqueeze(1))
-        )
-        part = (
+        product = ratio if weight is None else (ratio * weight).unsqueeze(1)
+        part = product.expand((target.shape[0], F.shape[1], target.shape[1]))
+        part2 = (
             ratio2.expand(chosen3.shape)
             if weight is None
             else (ratio2 * picked).unsqueeze(1)
         )
-        placed = _scatter_added_(added2, 1, chosen3, part)
-        grad_input = _masked_(placed, mask2).reshape(input_shape)
+        placed = _scatter_added(part, 1, chosen3, part2)
+        part3 = _logsoftmax_slope(placed, F, 1)
+        grad_input = _masked_(part3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
-        part2 = chosen4.reshape((target.shape[0] * target.shape[1],))
+        part4 = chosen4.reshape((target.shape[0] * target.shape[1],))
         chosen5 = torch.where(mask2, F, 0)
         total2 = chosen5.sum((0, 2)) if label_smoothing != 0 else None
         product2 = ratio * total2 if label_smoothing != 0 else None
         chosen6 = torch.where(mask, -G * average / total, 0)
-        part3 = chosen6.reshape((target.shape[0] * target.shape[1],))
+        part5 = chosen6.reshape((target.shape[0] * target.shape[1],))
         zeros = G.new_zeros(()).expand((F.shape[1],))
         chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen2, part3)
-        grad_weight = placed2.index_add(0, chosen2, part2)
+        placed2 = chosen7.index_add(0, chosen2, part5)
+        grad_weight = placed2.index_add(0, chosen2, part4)
     return grad_input, None, grad_weight, None, None
 
 
@@ -443,55 +439,43 @@ def _cross_entropy_sum_backward(ctx, G):
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
-    weight_shape = ctx.weight_shape
     input_shape = ctx.input_shape
     weight, F, G = _wide(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
+    ratio = -label_smoothing * G / F.shape[1]
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.flatten()
-    ratio = -label_smoothing * G / F.shape[1]
-    chosen3 = chosen.unsqueeze(1)
-    difference = 1 - label_smoothing
-    product = -difference * G
+    chosen2 = chosen.unsqueeze(1)
+    chosen3 = chosen.flatten()
+    product = -(1 - label_smoothing) * G
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         picked = (
             None
             if weight is None
-            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
-        full_weight = (
-            G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        )
-        added = (
-            difference + label_smoothing * full_weight.mean()
-            if weight is None
-            else difference * picked + label_smoothing * full_weight.mean()
-        )
-        added2 = (
-            G * added * F.exp() + ratio
-            if weight is None
-            else G * added.unsqueeze(1) * F.exp() + (ratio * weight).unsqueeze(1)
-        )
-        part = (
-            product.expand(chosen3.shape)
+        product2 = ratio if weight is None else (ratio * weight).unsqueeze(1)
+        part = product2.expand((target.shape[0], F.shape[1], target.shape[1]))
+        part2 = (
+            product.expand(chosen2.shape)
             if weight is None
             else (product * picked).unsqueeze(1)
         )
-        placed = _scatter_added_(added2, 1, chosen3, part)
-        grad_input = _masked_(placed, mask2).reshape(input_shape)
+        placed = _scatter_added(part, 1, chosen2, part2)
+        part3 = _logsoftmax_slope(placed, F, 1)
+        grad_input = _masked_(part3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         chosen4 = torch.where(mask2, F, 0)
         total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        product3 = product * _gathered(F, 1, chosen3).squeeze(1)
+        product3 = ratio * total if label_smoothing != 0 else None
+        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
         zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen5 = product2 if label_smoothing != 0 else zeros
+        chosen5 = product3 if label_smoothing != 0 else zeros
         size = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product3, 0).reshape((size,))
-        grad_weight = chosen5.index_add(0, chosen2, chosen6)
+        chosen6 = torch.where(mask, product4, 0).reshape((size,))
+        grad_weight = chosen5.index_add(0, chosen3, chosen6)
     return grad_input, None, grad_weight, None, None
 
 
@@ -638,51 +622,31 @@ def _cross_entropy_none_backward(ctx, G):
     G = G.reshape((input_shape[0], size))
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.flatten()
-    chosen3 = chosen.unsqueeze(1)
-    difference = 1 - label_smoothing
-    product = -difference * G
+    chosen2 = chosen.unsqueeze(1)
+    chosen3 = chosen.flatten()
+    product = -(1 - label_smoothing) * G
     mask2 = mask.unsqueeze(1)
     part = -label_smoothing
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
-        )
-        product2 = (
-            part / F.shape[1] * G.unsqueeze(1)
-            if weight is None
-            else part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        )
-        full_weight = (
-            G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        )
-        added = (
-            difference + label_smoothing * full_weight.mean()
-            if weight is None
-            else difference * picked + label_smoothing * full_weight.mean()
-        )
-        added2 = (
-            F.exp().mul_(G.unsqueeze(1) * added).add_(product2)
-            if weight is None
-            else product2.addcmul_(G.unsqueeze(1) * added.unsqueeze(1), F.exp())
-        )
-        part2 = product if weight is None else product * picked
-        placed = _scatter_added_(added2, 1, chosen3, part2.unsqueeze(1))
-        grad_input = _masked_(placed, mask2).reshape(input_shape)
+        weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+        product3 = (product * picked).unsqueeze(1)
+        placed = _scatter_added_(product2, 1, chosen2, product3)
+        part2 = _logsoftmax_slope(placed, F, 1)
+        grad_input = _masked_(part2, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = product * _gathered(F, 1, chosen3).squeeze(1)
+        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
         zeros = G.new_zeros(()).expand((F.shape[1],))
         chosen4 = torch.where(mask, G, 0).unsqueeze(1)
-        product4 = torch.where(mask2, F, 0).mul_(chosen4)
-        total = product4.sum((0, 2)) if label_smoothing != 0 else None
+        product5 = torch.where(mask2, F, 0).mul_(chosen4)
+        total = product5.sum((0, 2)) if label_smoothing != 0 else None
         ratio = part / (F.shape[1] or math.nan)
-        product5 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product5 if label_smoothing != 0 else zeros
+        product6 = ratio * total if label_smoothing != 0 else None
+        chosen5 = product6 if label_smoothing != 0 else zeros
         size2 = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product3, 0).reshape((size2,))
-        grad_weight = chosen5.index_add(0, chosen2, chosen6)
+        chosen6 = torch.where(mask, product4, 0).reshape((size2,))
+        grad_weight = chosen5.index_add(0, chosen3, chosen6)
     return grad_input, None, grad_weight, None, None
 
 

@@ -37,6 +37,10 @@ Tangents of sum, d_input that of input, d_weight that of weight:
 Tangents of none, d_input that of input, d_weight that of weight:
 
     d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(−d_input[n,target[n,*q],*q] + Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]))) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+
+Kernels of torch, and the equations that they compute:
+
+    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
 # mypy: ignore-errors
 
@@ -133,6 +137,15 @@ def _logsoftmax(x, dim):
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
+
+
+def _logsoftmax_slope(g, y, dim):
+    """The gradient of a log_softmax y along an axis, which may be the last but for size 1."""
+    if y.shape[dim + 1 :].numel() != 1:
+        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
+    flat = y.shape[: dim + 1]
+    g, flat = g.reshape(flat), y.reshape(flat)
+    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
 def _gathered(x, dim, index):
@@ -245,9 +258,11 @@ def _focal_loss_mean_backward(ctx, G):
         part3 = G / (target.shape[0] * target.shape[1])
         product2 = part3 if weight is None else part3 * picked
         grad_right = product2 * (chosen - power)
-        part4 = G.new_full(target.shape, 1).unsqueeze(1)
-        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part4)
-        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+        zeros = G.new_zeros((target.shape[0], F.shape[1], target.shape[1]))
+        part4 = grad_right.unsqueeze(1)
+        placed = _scatter_added_(zeros, 1, target.unsqueeze(1), part4)
+        part5 = _logsoftmax_slope(placed, F, 1)
+        grad_input = part5.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
         placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
@@ -413,9 +428,11 @@ def _focal_loss_sum_backward(ctx, G):
         product2 = gamma * right * right.exp() * part ** (gamma - 1)
         zeros = G.new_zeros(()).expand(target.shape)
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = G.new_full(target.shape, 1).unsqueeze(1)
-        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part3)
-        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+        zeros2 = G.new_zeros((target.shape[0], F.shape[1], target.shape[1]))
+        part3 = grad_right.unsqueeze(1)
+        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
+        part4 = _logsoftmax_slope(placed, F, 1)
+        grad_input = part4.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
         grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
@@ -579,9 +596,11 @@ def _focal_loss_none_backward(ctx, G):
         product2 = gamma * right * right.exp() * part ** (gamma - 1)
         zeros = G.new_zeros(()).expand(target.shape)
         grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = G.new_full(target.shape, 1).unsqueeze(1)
-        placed = _scatter_added_(F.exp().neg_(), 1, target.unsqueeze(1), part3)
-        grad_input = placed.mul_(grad_right.unsqueeze(1)).reshape(input_shape)
+        zeros2 = G.new_zeros((target.shape[0], F.shape[1], target.shape[1]))
+        part3 = grad_right.unsqueeze(1)
+        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
+        part4 = _logsoftmax_slope(placed, F, 1)
+        grad_input = part4.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
         grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)

@@ -29,6 +29,10 @@ Gradients of none, G the cotangent of loss:
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = (label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·F[n,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]
+
+Kernels of torch, and the equations that they compute:
+
+    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
 """
 # mypy: ignore-errors
 
@@ -104,14 +108,6 @@ def _promoted(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
 def _alone(*tensors):
@@ -224,7 +220,6 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     input, linear_weight, target, _, weight, average, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
-    weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
@@ -237,33 +232,23 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
     ratio = -label_smoothing * G / (linear_weight.shape[0] * total)
-    difference = label_smoothing - 1
-    ratio2 = difference * G / total
+    ratio2 = (label_smoothing - 1) * G / total
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
+        product = (
+            ratio.expand(F.shape)
             if weight is None
-            else weight
-        )
-        difference2 = (
-            label_smoothing * full_weight.mean() - difference
-            if weight is None
-            else label_smoothing * full_weight.mean() - difference * picked
-        )
-        added = (
-            G * difference2 / total * F.exp() + ratio
-            if weight is None
-            else G * difference2.unsqueeze(1) / total * F.exp() + ratio * weight
+            else (ratio * weight).expand(F.shape)
         )
         part = (
             ratio2.expand(chosen2.shape)
             if weight is None
             else (ratio2 * picked).unsqueeze(1)
         )
-        placed = added.scatter_add_(1, chosen2, part)
-        grad_X = _masked_(placed, mask2)
+        placed = product.scatter_add(1, chosen2, part)
+        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+        grad_X = torch.where(mask2, part2, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -275,8 +260,8 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
         chosen4 = torch.where(mask, -G * average / total, 0)
         total2 = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product = ratio * total2 if label_smoothing != 0 else None
-        chosen5 = product if label_smoothing != 0 else zeros
+        product2 = ratio * total2 if label_smoothing != 0 else None
+        chosen5 = product2 if label_smoothing != 0 else zeros
         placed2 = chosen5.index_add(0, chosen, chosen3)
         grad_weight = placed2.index_add(0, chosen, chosen4)
     return (
@@ -501,43 +486,32 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     input, linear_weight, target, _, weight, F = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
-    weight_shape = ctx.weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
     weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    ratio = -label_smoothing * G / linear_weight.shape[0]
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    ratio = -label_smoothing * G / linear_weight.shape[0]
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    difference = label_smoothing - 1
-    product = difference * G
+    product = (label_smoothing - 1) * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        picked = None if weight is None else weight.index_select(0, chosen)
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
+        product2 = (
+            product
             if weight is None
-            else weight
-        )
-        difference2 = (
-            label_smoothing * full_weight.mean() - difference
-            if weight is None
-            else label_smoothing * full_weight.mean() - difference * picked
-        )
-        added = (
-            F.exp().mul_(G * difference2).add_(ratio)
-            if weight is None
-            else F.exp().mul_(G * difference2.unsqueeze(1)).add_(ratio * weight)
+            else (product * weight.index_select(0, chosen)).unsqueeze(1)
         )
         part = (
-            product.expand(chosen2.shape)
+            ratio.expand(F.shape)
             if weight is None
-            else (product * picked).unsqueeze(1)
+            else (ratio * weight).expand(F.shape)
         )
-        placed = added.scatter_add_(1, chosen2, part)
-        grad_X = _masked_(placed, mask2)
+        part2 = product2.expand(chosen2.shape) if weight is None else product2
+        placed = part.scatter_add(1, chosen2, part2)
+        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+        grad_X = torch.where(mask2, part3, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -546,11 +520,11 @@ def _linear_cross_entropy_sum_backward(ctx, G):
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
         zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-        product2 = product * F.gather(1, chosen2).squeeze(1)
+        product3 = product * F.gather(1, chosen2).squeeze(1)
         total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product3 = ratio * total if label_smoothing != 0 else None
-        chosen3 = product3 if label_smoothing != 0 else zeros
-        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product2, 0))
+        product4 = ratio * total if label_smoothing != 0 else None
+        chosen3 = product4 if label_smoothing != 0 else zeros
+        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product3, 0))
     return (
         grad_input,
         grad_linear_weight,
@@ -754,39 +728,24 @@ def _linear_cross_entropy_none_backward(ctx, G):
     input, linear_weight = _cast(low, input, linear_weight)
     weight, F, G = _cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
     chosen2 = chosen.unsqueeze(1)
     mask2 = mask.unsqueeze(1)
-    difference = label_smoothing - 1
-    product = difference * G
+    product = (label_smoothing - 1) * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        picked = None if weight is None else weight.index_select(0, chosen)
+        part = product if weight is None else product * weight.index_select(0, chosen)
+        product2 = part.unsqueeze(1)
         full_weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        difference2 = (
-            label_smoothing * full_weight.mean() - difference
-            if weight is None
-            else label_smoothing * full_weight.mean() - difference * picked
-        )
-        part = (
-            G.unsqueeze(1) * difference2
-            if weight is None
-            else G.unsqueeze(1) * difference2.unsqueeze(1)
-        )
-        product2 = F.exp().mul_(part)
-        added = (
-            product2.add_(ratio * G.unsqueeze(1))
-            if weight is None
-            else product2.addcmul_(ratio * G.unsqueeze(1), weight)
-        )
-        part2 = product if weight is None else product * picked
-        placed = added.scatter_add_(1, chosen2, part2.unsqueeze(1))
-        grad_X = _masked_(placed, mask2)
+        product3 = ratio * G.unsqueeze(1) * full_weight
+        placed = product3.scatter_add_(1, chosen2, product2)
+        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+        grad_X = torch.where(mask2, part2, 0)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -795,14 +754,14 @@ def _linear_cross_entropy_none_backward(ctx, G):
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
         zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-        product3 = product * F.gather(1, chosen2).squeeze(1)
+        product4 = product * F.gather(1, chosen2).squeeze(1)
         part3 = torch.where(mask2, F, 0).mT.to(low)
         chosen3 = torch.where(mask, G, 0).to(low)
-        product4 = part3 @ chosen3 if label_smoothing != 0 else None
-        product5 = product4.to(wide) if label_smoothing != 0 else None
-        product6 = ratio * product5 if label_smoothing != 0 else None
-        chosen4 = product6 if label_smoothing != 0 else zeros
-        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
+        product5 = part3 @ chosen3 if label_smoothing != 0 else None
+        product6 = product5.to(wide) if label_smoothing != 0 else None
+        product7 = ratio * product6 if label_smoothing != 0 else None
+        chosen4 = product7 if label_smoothing != 0 else zeros
+        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product4, 0))
     return (
         grad_input,
         grad_linear_weight,

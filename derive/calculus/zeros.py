@@ -8,7 +8,7 @@ be what the bracket is there for.
 
 from __future__ import annotations
 
-from derive.algebra.expr import Access, Expr, Iverson, Num, Param, Pow, Rel, walk
+from derive.algebra.expr import Access, Expr, Iverson, Num, Param, Pow, Rel, num, walk
 from derive.algebra.poly import Poly, Term, as_atom, make_term, poly
 from derive.algebra.rules import Rule
 from derive.calculus.lets import Lets
@@ -33,9 +33,9 @@ def _is_needless(f: Expr, t: Term) -> bool:
     condition = f.condition if isinstance(f, Iverson) else None
     if not isinstance(condition, Rel) or condition.op != "!=":
         return False
-    sides = [as_atom(side) for side in (condition.left, condition.right)]
+    sides = tuple(e if not isinstance(e, Poly) else as_atom(e) for e in condition.parts())
     return any(
-        isinstance(p, Param) and zero == Num(0) and any(_is_zero_with(g, p) for g in t.factors)
+        isinstance(p, Param) and zero is num(0) and any(_is_zero_with(g, p) for g in t.factors)
         for p, zero in (sides, sides[::-1])
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from derive.algebra.expr import Access, Expr, Index, Size, free_indices
-from derive.algebra.poly import ZERO, Poly, add, atom, make_term, poly, sum_over
+from derive.algebra.poly import ZERO, Poly, Term, add, atom, make_term, poly, sum_over
 from derive.algebra.substitution import substitute
 from derive.kernels.bind import Arguments, over
 from derive.kernels.elementwise import Instance
@@ -67,6 +67,22 @@ class Along:
             if arguments.inside(part) and i in free_indices(part):
                 for found in arguments.bind(part, f, {}):
                     yield found[name]
+
+    def slope(self, y: Poly, i: Index) -> Term | None:
+        """K(y) where the equation is g[i] + K(y)*Sum_j g[j]."""
+        (formal,) = self.row.formals
+        (other,) = self.others
+        name = self.said[self.row.cotangent]
+        pattern = as_poly(_along(self.row.body, formal, i))
+        alone = [t for t in pattern.terms if t.factors == (Access(name, (i,)),)]
+        rest = [t for t in pattern.terms if t not in alone]
+        if len(alone) != 1 or len(rest) != 1:
+            return None
+        factors = [f for f in rest[0].factors if not isinstance(f, Access) or f.tensor != name]
+        if any(b in free_indices(f) for f in factors for b in rest[0].binders):
+            return None
+        known = as_poly(_instance(poly([make_term(rest[0].coef, (), factors)]), {other: y}, i))
+        return known.terms[0] if len(known.terms) == 1 else None
 
     def _of(self, found: dict[str, Poly], pattern: Poly, i: Index, p: Poly) -> Iterator[Instance]:
         """The instances of this argument."""

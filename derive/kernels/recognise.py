@@ -21,6 +21,7 @@ from derive.kernels.levels import Level
 from derive.kernels.normalise import Normalised
 from derive.kernels.rebuild import most_terms
 from derive.kernels.row import Kernel
+from derive.kernels.summed import Summed
 from derive.kernels.table import BACKWARD, FORWARD
 
 _MOST_TERMS = 48
@@ -38,10 +39,12 @@ _MADE = frozenset((num(2), num(3), num(4)))
 class Alone:
     """The kernels with one result as patterns, in the bodies of one program.
 
-    Those of a backward come first where they are asked for.
+    Those of a backward come first where they are asked for, of what is ``held`` also where a sum
+    of theirs is known.
     """
 
     backward: bool
+    held: frozenset[str] = frozenset()
     _none: set[Poly] = field(default_factory=set)
     """Bodies with none of them: the same are lowered with statistics and without."""
 
@@ -54,7 +57,7 @@ class Alone:
 
     def _tried(self, body: Poly, find: Find) -> Poly | None:
         kinds = _kinds(body, find)
-        rows = [row for row in _rows(self.backward) if row.may_be_in(kinds)]
+        rows = [row for row in _rows(self.backward, self.held) if row.may_be_in(kinds)]
         if not rows:
             return None
         levels = [*islice(_levels(body, find), _MOST_OPENED)]
@@ -72,8 +75,13 @@ class Alone:
 Pattern = Alone | Normalised
 
 
+def _rows(backward: bool, held: frozenset[str]) -> tuple[Elementwise | Along | Summed, ...]:
+    summed = (Summed(row, held) for row in BACKWARD if row.along) if backward and held else ()
+    return (*_patterns(backward), *summed)
+
+
 @cache
-def _rows(backward: bool) -> tuple[Elementwise | Along, ...]:
+def _patterns(backward: bool) -> tuple[Elementwise | Along, ...]:
     rows = (*BACKWARD, *FORWARD) if backward else FORWARD
     return tuple(Along(row) if row.along else Elementwise(row) for row in rows)
 

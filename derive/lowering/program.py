@@ -90,13 +90,14 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
     norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
-    ahead, back = Alone(backward=False), Alone(backward=True)
+    ahead = Alone(backward=False)
     forward = forward_of(given, [norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
+        back = Alone(backward=True, held=frozenset(statistics))
         kernels: list[Pattern] = [norms[1], back]
         held = (outputs, statistics, forward.stored)
         return _backward(given, lines, precision.has_products, kernels, *held)

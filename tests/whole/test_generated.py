@@ -405,15 +405,16 @@ def test_a_class_may_be_impossible():
     x, w = uniform((3, 5), -1, 1), uniform((4, 5), -1, 1, 1)
     bias = torch.tensor([0.5, wrong, 0.0, 1.0], dtype=x.dtype)
     logits = F.linear(x, w, bias)
-    for name, given, more in (
-        ("cross_entropy", [logits], {}),
-        ("linear_cross_entropy", [x, w], {"linear_bias": bias}),
+    for name, given, added in (
+        ("cross_entropy", [logits], None),
+        ("linear_cross_entropy", [x, w], bias),
     ):
         ours, theirs = ([t.clone().requires_grad_() for t in given] for _ in range(2))
-        value = generated(name)(*ours, T, **more)
-        expected = F.cross_entropy(F.linear(*theirs, bias) if more else theirs[0], T)
+        value = generated(name)(*ours, T, **({} if added is None else {"linear_bias": added}))
+        expected = F.cross_entropy(theirs[0] if added is None else F.linear(*theirs, added), T)
         assert_same(value, expected, "value")
-        for a, b in zip(*(torch.autograd.grad(*g) for g in ((value, ours), (expected, theirs)))):
+        grads = (torch.autograd.grad(value, ours), torch.autograd.grad(expected, theirs))
+        for a, b in zip(*grads, strict=True):
             assert_same(a, b, "gradient")
 
 

@@ -1,0 +1,63 @@
+"""The backward of log_softmax where what is summed along its axis is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+
+HEAD = "op f(x[n,k], t[n]: int, a[n], v[k], m[n]: bool) -> y\nl[n,k] = log_softmax[k](x[n,k])\n"
+FOUND = (
+    "y[] = -sum[n](where(m[n], a[n], v[0])*l[n,t[n]]*(1 + l[n,t[n]]))",
+    "y[n] = where(m[n], a[n]**2, 3)*l[n,t[n]]*sum[k](v[k]*l[n,k])",
+    "y[] = sum[n](where(m[n], a[n]*exp(l[n,t[n]]) + mean[k](v[k]*l[n,k]), 0))",
+)
+NONE = ("y[] = sum[n](l[n,t[n]] + sum[k](v[k]*where(m[n], a[n], 2)*exp(x[n,k])*l[n,k]))",)
+"""What is left beside the softmax has another sum."""
+
+
+def first_order(op):
+    source = derive.source(op)
+    body = source[source.index("def _f_backward(ctx") :]
+    return body[: body.index("class _F")]
+
+
+@pytest.mark.parametrize("text", FOUND)
+def test_it_is_called(text):
+    op = derive.parse(HEAD + text)
+    assert first_order(op).count("_log_softmax_backward_data(") == 1
+    right(op)
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_it_is_not(text):
+    right(derive.parse(HEAD + text))
+
+
+def test_a_row_that_is_masked_has_no_gradient_whatever_stands_in_it():
+    f = derive.load(derive.parse(HEAD + FOUND[2]))
+    x, t, a, v, m = given()
+    x = x.detach().clone()
+    x[1, 0] = float("nan")
+    x.requires_grad_()
+    f(x, t, a, v, m).backward()
+    assert not m[1] and x.grad[1].tolist() == [0, 0, 0, 0] and x.grad[0].isfinite().all()
+
+
+def given():
+    torch.manual_seed(1)
+    x, a, v = (torch.rand(s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (3,), (4,)))
+    return x, torch.tensor([2, 0, 3]), a, v, torch.tensor([True, False, True])
+
+
+def right(op):
+    f = derive.load(op)
+    x, t, a, v, m = given()
+    grads = []
+    for graph in (False, True):
+        y = f(x, t, a, v, m).sum()
+        grads.append(torch.autograd.grad(y, (x,), create_graph=graph)[0].detach())
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-13)
+    assert torch.autograd.gradcheck(lambda *xs: f(xs[0], t, *xs[1:], m), (x, a, v))
+    assert torch.autograd.gradgradcheck(lambda *xs: f(xs[0], t, *xs[1:], m), (x, a, v))
