@@ -6,6 +6,7 @@ and the flat `Term` bind indices; what replaces one goes through `substitute`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -27,6 +28,9 @@ class _Known(ref["Node"]):
 
 _TABLE: dict[tuple[Any, ...], _Known] = {}
 """The node of each class and content."""
+
+_LATEST: deque[Node] = deque(maxlen=2**15)
+"""The nodes made last, held: what is let go is often made again soon, and found anew."""
 
 
 def _forget(known: _Known) -> None:
@@ -114,6 +118,7 @@ def interned(cls: type[Node], content: tuple[Any, ...], args: tuple[Any, ...]) -
             put(found, value)
         known = _TABLE[content] = _Known(found, _forget)
         known.content = content
+        _LATEST.append(found)
     return found
 
 

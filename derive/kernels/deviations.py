@@ -105,16 +105,17 @@ def _plain(find: Find, name: str) -> Let | None:
 def made_of(find: Find, x: Poly) -> Find:
     """The definitions of what is made of x alone."""
     stops = tensors(x)
-    known: dict[str, bool] = {}
+    known: dict[tuple[str, int], bool] = {}
 
     def made(name: str, depth: int) -> bool:
         if name in stops:
             return True
-        if name not in known:
+        key = name, depth
+        if key not in known:
             let = _plain(find, name) if depth else None
             read = tensors(let.body) if let is not None else frozenset()
-            known[name] = bool(read) and all(made(n, depth - 1) for n in read)
-        return known[name]
+            known[key] = bool(read) and all(made(n, depth - 1) for n in read)
+        return known[key]
 
     def of(name: str) -> Let | None:
         return _plain(find, name) if name not in stops and made(name, _DEEPEST) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import ELOOP
 from importlib.machinery import SourceFileLoader
@@ -15,6 +15,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from traceback import walk_tb
 from types import FrameType, ModuleType
+from typing import Any
 
 from derive.errors import DeriveError, SpecError
 from derive.notation.operation import Operation
@@ -67,10 +68,18 @@ def _located(place: str, error: DeriveError) -> SpecError:
     return located
 
 
+class _AsWritten(SourceFileLoader):
+    """Reads the text itself: a compiled file may be of another text of the same second."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """None that a compiled file could be held against."""
+        raise OSError(f"{path} is compiled each time")
+
+
 def _of_python(path: Path) -> tuple[Operation, ...]:
     """What the module defines, run once; it is not left among the imported ones."""
     name = f"_derive_spec_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
+    loader = _AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = module_from_spec(spec)

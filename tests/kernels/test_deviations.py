@@ -33,6 +33,17 @@ def test_what_is_made_of_x_alone_is_opened():
     assert [name for name in (*LETS, "X", "W") if find(name)] == ["M", "U", "V"]
 
 
+def test_what_a_name_is_made_of_does_not_depend_on_what_was_asked_before():
+    """A name that is too deep below the first is not too deep by itself."""
+    chain = {"C0": Let("C0", (N, I), scale(X, 2))}
+    for n in range(1, 9):
+        chain[f"C{n}"] = Let(f"C{n}", (N, I), scale(atom(Access(f"C{n - 1}", (N, I))), 2))
+    alone = [name for name in chain if made_of(chain.get, X)(name)]
+    find = made_of(chain.get, X)
+    deepest_first = [name for name in reversed(chain) if find(name)]
+    assert deepest_first[::-1] == alone == [f"C{n}" for n in range(6)]
+
+
 def test_more_is_opened_step_by_step():
     steps = list(openings(LETS.get, X, add(atom(Access("@X", (N,))), Y)))
     assert [[name for name in LETS if find(name)] for find in steps] == [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 import derive
@@ -15,6 +18,21 @@ def test_a_text_and_a_module_are_read(tmp_path):
     module = tmp_path / "b.py"
     module.write_text("import derive\nh = derive.parse('op h(x[i]) -> y; y[i] = x[i]**3')\n")
     assert [op.name for op in derive.read(str(module))] == ["h"]
+
+
+def test_a_module_is_read_as_it_stands_now(monkeypatch, tmp_path):
+    """Of the same length and the same second as it was before, it is another text."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    module = tmp_path / "b.py"
+    found = []
+    for power in (2, 3):
+        module.write_text(
+            f"import derive\nh = derive.parse('op h(x[i]) -> y; y[i] = x[i]**{power}')\n"
+        )
+        os.utime(module, (1e9, 1e9))
+        found += derive.read(module)
+    assert found == [derive.parse(f"op h(x[i]) -> y; y[i] = x[i]**{n}") for n in (2, 3)]
+    assert [p.name for p in tmp_path.iterdir()] == ["b.py"]
 
 
 def test_an_error_names_the_file_and_the_line(tmp_path):
