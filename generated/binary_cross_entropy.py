@@ -95,9 +95,10 @@ def _cast(dtype, *tensors):
 
 def _where(mask, x, y):
     """torch.where, slow on a CPU where branches cannot be foreseen or both are spread."""
+    if torch.compiler.is_compiling() or mask.device.type != "cpu":
+        return torch.where(mask, x, y)
     spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    short = mask.numel() < 4096 and not spread
-    if short or mask.device.type != "cpu" or torch.compiler.is_compiling():
+    if mask.numel() < 4096 and not spread:
         return torch.where(mask, x, y)
     dtype = x.dtype if isinstance(x, torch.Tensor) else y.dtype
     kept = mask.byte().to(dtype)
