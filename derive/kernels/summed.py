@@ -53,9 +53,11 @@ class Summed:
     def _held(self, p: Poly, i: Index) -> Iterator[Access]:
         """What is at hand and read inside of factors."""
         inside = (e for t in p.terms for f in t.factors for e in f.parts())
+        free = free_indices(p)
         for y in dict.fromkeys(as_atom(as_poly(e)) for e in inside):
             if isinstance(y, Access) and y.tensor in self.held and i in y.positions:
-                yield y
+                if free_indices(y) <= free:
+                    yield y
 
     def _of(self, p: Poly, i: Index, y: Access) -> Poly | None:
         """brackets*kernel(g, y), where p is that."""

@@ -58,6 +58,7 @@ from derive.program.ruled import ruled
 from derive.program.several import asked
 from derive.program.tidy import Line, tidy
 from derive.program.torch_ops import count
+from derive.program.unguarded import unguarded
 
 
 def program(
@@ -195,6 +196,9 @@ def _backward(
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
+    if kernels:
+        own = tuple(gradients.values())
+        lines = [line for line, _ in unguarded([(line, ()) for line in lines], own)]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     known = {say(name) for name in outputs_at_hand}
     outer = [name for name in float_outputs(border.op) if name in known]
@@ -220,8 +224,8 @@ def _backward(
     if alone := [n for n in statistics if readers.get(say(n), set()) - values.get(say(n), set())]:
         # Memory is not held for a shape.
         less = (*shapeless, *alone)
-        own = (outputs_at_hand, statistics, stored)
-        return _backward(given, forward, products, kernels, *own, less)
+        at_first = (outputs_at_hand, statistics, stored)
+        return _backward(given, forward, products, kernels, *at_first, less)
     shared = softmaxes_shared(lines, needs, places, WIDTH)
     made = placed(border, [replace(line, code=ruled(line.code)) for line, _ in shared])
     shared = asked([(x, wanted) for x, (_, wanted) in zip(made, shared, strict=True)], places)

@@ -315,6 +315,7 @@ _ROWS = (
     TorchOp("_softmax_of", stem="p", new=True),
     TorchOp("_logsoftmax", stem="logp", new=True),
     *(TorchOp(name, new=True) for name in ("_softmax_slope", "_logsoftmax_slope")),
+    *(TorchOp(f"_{name}softmax_backward_data", new=True) for name in ("", "log_")),
     *(
         TorchOp(name, limited=True, new=True)
         for name in ("hardtanh", "softshrink", "smooth_l1_loss")

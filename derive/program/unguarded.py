@@ -37,15 +37,19 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 def unguarded(
     entries: Sequence[tuple[Line, Needs]], results: Collection[str]
 ) -> list[tuple[Line, Needs]]:
-    """The lines without such guards; ``results`` are the names of what is returned."""
+    """The lines without such guards, and without those that nothing reads any more.
+
+    ``results`` are the names of what is returned.
+    """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
     read = _Read(once, dict.fromkeys(results, _EVERYWHERE))
     made = []
     for line, needs in reversed(entries):
-        masks = read.where.pop(line.name, _EVERYWHERE)
-        code = read.without(line.code, masks)
-        made.append((Line(line.name, code, line.kept), needs))
+        masks = read.where.pop(line.name, None)
+        if masks is not None:
+            code = read.without(line.code, masks)
+            made.append((Line(line.name, code, line.kept), needs))
     return made[::-1]
 
 
@@ -63,10 +67,9 @@ class _Read:
                 self.where[name] = self.where.get(name, masks) & masks
                 return code
             case Function(name, (test, then, other)) if name in _CHOICES:
-                holds = self._parts(test)
-                if holds <= masks and not isinstance(then, Literal):
+                if self._follows(test, masks) and not isinstance(then, Literal):
                     return self.without(then, masks)
-                then = self.without(then, masks | holds)
+                then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
                 return Function(name, (self.without(test, _EVERYWHERE), then, other))
             case Conditional(test, then, other):
@@ -75,6 +78,15 @@ class _Read:
         inside = masks if _is_of_each(code) else _EVERYWHERE
         whole: Code = code.map(lambda part: self.without(part, inside))
         return whole
+
+    def _follows(self, test: Code, masks: Masks) -> bool:
+        """Whether the test holds where all of the masks do."""
+
+        def known(part: Code) -> bool:
+            made_of = self.once.get(part.id) if isinstance(part, Name) else None
+            return part in masks or (made_of is not None and self._follows(made_of, masks))
+
+        return all(map(known, operands(test, "&")))
 
     def _parts(self, test: Code) -> Masks:
         """The conditions that hold where the test does."""

@@ -60,3 +60,12 @@ def test_a_name_is_what_its_last_line_says():
 def test_a_number_stays_a_tensor():
     inner = where(m, Literal("2"), 1)
     assert made(("y", where(m, inner, 0))) == ["y = torch.where(m, torch.where(m, 2, 1), 0)"]
+
+
+def test_what_only_a_guard_asked_is_gone():
+    lines = [("k", Binary("&", m, n)), ("u", where(Name("k"), x, 1)), ("v", Method(m, "any"))]
+    both = Binary("&", m, n)
+    assert made(*lines, ("y", where(both, Name("u"), 0))) == [
+        "u = x",
+        "y = torch.where(m & n, u, 0)",
+    ]

@@ -393,7 +393,7 @@ def test_softmax_regression_starts_at_zero_and_stops_at_a_cost_that_is_no_number
     assert (len(X), len(X_test)) == (1437, 360)
     start = softmax_regression.SoftmaxRegression(64, 10)
     assert all(not p.any() for p in start.parameters())
-    with pytest.raises(ExampleError, match="the cost is nan in epoch 1, where"):
+    with pytest.raises(ExampleError, match="the cost is inf in epoch 1, where"):
         softmax_regression.train(start, X, Y, epochs=2, rate=1e38)
     assert softmax_regression.main(["--epochs", "2", "--rate", "1e38"]) == 1
-    assert "softmax_regression: the cost is nan in epoch 1" in capsys.readouterr().err
+    assert "softmax_regression: the cost is inf in epoch 1" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from derive.calculus.quotients import quotient_rules
 from derive.calculus.shifts import shift_rules
 from derive.calculus.stabilise import LOGARITHMS, POWERS
 from derive.calculus.witnesses import witness_rule
+from derive.calculus.zeros import zero_rule
 
 LETS = flatten_operation(derive.parse("op f(x[n,k]) -> y ; y[n] = logsumexp[k](x[n,k])"))
 UNIT = derive.parse("op f(x[n,k]; size(k)=1) -> y ; y[n] = sum[k](x[n,k])")
@@ -30,7 +31,7 @@ BOUNDS = Bounds()
 EVERY = (
     *(*DELTA_RULES, *FUNCTION_RULES, *fold_rules(LETS, {}), masked_fold(LETS)),
     *(*quotient_rules(LETS), *shift_rules(BOUNDS), *equality_rules(BOUNDS)),
-    *(lookup_rule(BOUNDS), witness_rule(LETS), *unit_axes(UNIT)),
+    *(lookup_rule(BOUNDS), witness_rule(LETS), zero_rule(LETS), *unit_axes(UNIT)),
 )
 
 
