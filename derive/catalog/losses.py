@@ -5,7 +5,7 @@ An ignored target counts for nothing, and ``mean`` divides by the weight of thos
 
 from __future__ import annotations
 
-from sympy import Expr, IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
+from sympy import IndexedBase, Ne, Piecewise, Sum, sqrt, symbols
 
 from derive.notation.heads import (
     Eq,
@@ -38,12 +38,7 @@ found, both, wrong = map(IndexedBase, ("found", "both", "wrong"))
 missed, whole = map(IndexedBase, ("missed", "whole"))
 counts = Ne(target[n], ignore_index)
 counted = Ne(target[n, q], ignore_index)
-
-
-def smoothed(loss: Expr) -> Piecewise:
-    """The part of a loss that is that of all classes alike, if any: it may be infinite."""
-    return Piecewise((label_smoothing * loss, Ne(label_smoothing, 0)), (0, True))
-
+smoothed = Ne(label_smoothing, 0)
 
 OPERATIONS = (
     Operation(
@@ -66,7 +61,9 @@ OPERATIONS = (
                 (
                     -(
                         (1 - label_smoothing) * weight[target[n, q]] * F[n, target[n, q], q]
-                        + smoothed(Mean(weight[c] * F[n, c, q], c))
+                        + Piecewise(
+                            (label_smoothing * Mean(weight[c] * F[n, c, q], c), smoothed), (0, True)
+                        )
                     ),
                     counted,
                 ),
@@ -111,7 +108,9 @@ OPERATIONS = (
             Piecewise(
                 (
                     -(1 - label_smoothing) * weight[target[n]] * F[n, target[n]]
-                    - smoothed(Mean(weight[c] * F[n, c], c)),
+                    - Piecewise(
+                        (label_smoothing * Mean(weight[c] * F[n, c], c), smoothed), (0, True)
+                    ),
                     counts,
                 ),
                 (0, True),

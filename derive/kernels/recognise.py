@@ -6,7 +6,7 @@ alone: what else such a name is part of stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -39,12 +39,10 @@ _MADE = frozenset((num(2), num(3), num(4)))
 class Alone:
     """The kernels with one result as patterns, in the bodies of one program.
 
-    Those of a backward come first where they are asked for, of what is ``held`` also where a sum
-    of theirs is known.
+    ``rows`` are their patterns, the first to be found first.
     """
 
-    backward: bool
-    held: frozenset[str] = frozenset()
+    rows: Sequence[Elementwise | Along | Summed]
     _none: set[Poly] = field(default_factory=set)
     """Bodies with none of them: the same are lowered with statistics and without."""
 
@@ -57,7 +55,7 @@ class Alone:
 
     def _tried(self, body: Poly, find: Find) -> Poly | None:
         kinds = _kinds(body, find)
-        rows = [row for row in _rows(self.backward, self.held) if row.may_be_in(kinds)]
+        rows = [row for row in self.rows if row.may_be_in(kinds)]
         if not rows:
             return None
         levels = [*islice(_levels(body, find), _MOST_OPENED)]
@@ -75,15 +73,22 @@ class Alone:
 Pattern = Alone | Normalised
 
 
-def _rows(backward: bool, held: frozenset[str]) -> tuple[Elementwise | Along | Summed, ...]:
-    summed = (Summed(row, held) for row in BACKWARD if row.along) if backward and held else ()
-    return (*_patterns(backward), *summed)
+@cache
+def forward_rows() -> tuple[Elementwise | Along, ...]:
+    """What a forward may call."""
+    return tuple(Along(row) if row.along else Elementwise(row) for row in FORWARD)
 
 
 @cache
-def _patterns(backward: bool) -> tuple[Elementwise | Along, ...]:
-    rows = (*BACKWARD, *FORWARD) if backward else FORWARD
-    return tuple(Along(row) if row.along else Elementwise(row) for row in rows)
+def backward_rows() -> tuple[Elementwise | Along, ...]:
+    """What a backward may call, its own first."""
+    own = (Along(row) if row.along else Elementwise(row) for row in BACKWARD)
+    return (*own, *forward_rows())
+
+
+def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
+    """What a backward may call where a sum is known, of tensors at hand."""
+    return tuple(Summed(row, held) for row in BACKWARD if row.along) if held else ()
 
 
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:

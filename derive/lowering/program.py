@@ -14,7 +14,13 @@ from dataclasses import replace
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.kernels.normalise import Normalised
-from derive.kernels.recognise import Alone, Pattern
+from derive.kernels.recognise import (
+    Alone,
+    Pattern,
+    backward_rows,
+    forward_rows,
+    summed_rows,
+)
 from derive.kernels.table import KERNELS, NORMALISATIONS
 from derive.lowering.border import (
     Border,
@@ -91,15 +97,14 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
     norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
-    ahead = Alone(backward=False)
+    ahead, back = Alone(forward_rows()), Alone(backward_rows())
     forward = forward_of(given, [norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")
     lines, precision, found = forward.lines()
 
     def first(outputs: Collection[str], statistics: Mapping[str, Value]) -> Program:
-        back = Alone(backward=True, held=frozenset(statistics))
-        kernels: list[Pattern] = [norms[1], back]
+        kernels: list[Pattern] = [norms[1], back, Alone(summed_rows(statistics))]
         held = (outputs, statistics, forward.stored)
         return _backward(given, lines, precision.has_products, kernels, *held)
 
@@ -148,10 +153,9 @@ def _in_orders(
         return first if alike else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if say(name) in saved]
-    tried = [plain(outputs)]
-    if len(kept) < len(outputs):
-        tried.append(plain(kept))
-    every = min(tried, key=lambda made: len(saved.union(s.name for s in made.saved)))
+    every = plain(outputs)
+    if {s.name for s in every.saved}.intersection(map(say, outputs)) - saved:
+        every = min([every, plain(kept)], key=lambda m: len(saved.union(s.name for s in m.saved)))
     if first.backward == every.backward:
         return every
     return with_first_order(every, first)
@@ -220,7 +224,7 @@ def _backward(
     said = (*places, *(outputs[name] for name in outputs_at_hand), *kept)
     lines = _with_saved_shapes(lines, needs, [n for n in said if n not in border.entered])
     readers = _readers(lines, needs)
-    values = _readers(lines, needs, values_in)
+    values = _readers(lines, needs, values_in) if statistics else readers
     if alone := [n for n in statistics if readers.get(say(n), set()) - values.get(say(n), set())]:
         # Memory is not held for a shape.
         less = (*shapeless, *alone)

@@ -190,25 +190,28 @@ def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
     return substitution.replace(code, new.get)
 
 
-def names_in(code: Code) -> Iterator[str]:
+@lru_cache(maxsize=2**13)
+def names_in(code: Code) -> tuple[str, ...]:
     """Every Python name that the code reads, once for each time that it does."""
+    found = []
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Name):
+            found.append(part.id)
+        pending += reversed(part.parts())
+    return tuple(found)
+
+
+def values_in(code: Code) -> Iterator[str]:
+    """The names that the code reads for more than a shape."""
     pending = [code]
     while pending:
         part = pending.pop()
         if isinstance(part, Name):
             yield part.id
-        pending += reversed(part.parts())
-
-
-def values_in(code: Code) -> Iterator[str]:
-    """The names that the code reads for more than a shape."""
-    match code:
-        case Name(name):
-            yield name
-        case Attribute(_, "shape"):
-            return
-    for part in code.parts():
-        yield from values_in(part)
+        elif not isinstance(part, Attribute) or part.name != "shape":
+            pending += part.parts()
 
 
 def literal(value: int | float) -> Literal:
