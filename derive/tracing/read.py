@@ -27,6 +27,7 @@ from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.held import Pieces
 from derive.tracing.masks import MANY, of_mask
+from derive.tracing.naming import told
 from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
@@ -150,9 +151,9 @@ def _reading(
         other = as_function(function, _with(bound, own, moved(value)))[0]
         watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
         try:
-            found = with_parameter(
-                reader.equations, _read(watched, tensors, title)[0].equations, own, value
-            )
+            again = _read(watched, tensors, title)[0].equations
+            stay = reader.outward.signs
+            found = with_parameter(reader.equations, again, own, value, stay, numbers)
         except DeriveError:
             found = None
         if found is not None and not asked and own not in {e.name for e in found}:
@@ -254,7 +255,7 @@ def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str
 
 def _name(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
-    return name if name.isidentifier() else "f"
+    return told(name) if name.isidentifier() else "f"
 
 
 def bind(
@@ -336,9 +337,9 @@ def collected(
 
     def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
         if isinstance(x, torch.Tensor):
-            name, n = label, 2
+            name, n = told(label), 2
             while name in tensors:
-                name, n = f"{label}{n}", n + 1
+                name, n = f"{told(label)}{n}", n + 1
             tensors[name] = x
             places.append(path)
         elif isinstance(x, list | tuple):
@@ -357,8 +358,7 @@ def collected(
 
 def label_of(name: str) -> str:
     """The name of an input for a parameter or buffer of a module."""
-    label = name.replace(".", "_")
-    return f"m{label}" if label[0].isdigit() else label
+    return told(name.replace(".", "_"))
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:

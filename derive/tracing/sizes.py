@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -264,7 +265,8 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         kind = getattr(functions, name, None)
         if kind is not None and e.has(kind):
             e = e.replace(kind, make)
-    return e
+    # A logarithm is taken by way of that to the base 2.
+    return at(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
 
 
 def _shown(sizes: Sequence[sympy.Expr]) -> str:
