@@ -78,11 +78,15 @@ class Placed:
         self.test = conjunction(tests)
 
     def _without_own_positions(self, reader: Reader, tests: list[Node]) -> list[Node]:
-        """Without k == n where k runs over all positions n: there is one such k for each."""
+        """Without k == n where k runs over all positions n: there is one such k for each.
+
+        As many positions as n has in the examples are all of them.
+        """
         for test in tests:
             match test:
                 case Apply("==", (Position(own), Position(at))) if own in self.atoms:
-                    if not reader.sizes.equal(own.size, at.size):
+                    sizes = own.size, at.size
+                    if not (reader.sizes.equal(*sizes) or reader.sizes.unify(*sizes)):
                         continue
                     inner: dict[Atom, Node] = {own: Position(at)}
                     self.atoms.remove(own)
