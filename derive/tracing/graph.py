@@ -7,6 +7,7 @@ equal is what the operations say. Each node knows the statement that made it.
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ def traced(
 
     def flat(*given: Any) -> Any:
         made = function(**dict(zip(tensors, given, strict=True)))
+        if inspect.isgenerator(made):
+            raise DeriveError("it returns a generator, which is no tensor; return a list")
         outputs.append(made)
         return made
 
@@ -97,10 +100,20 @@ def _why(error: Exception) -> str:
     """What stopped the trace, and where."""
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
-    kind, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    kind, text = f"{type(error).__name__}: ", str(error).strip().partition("\n")[0]
     if "DataDependent" in kind or "data-dependent" in text.lower() or "Eq(u" in text:
-        text = "what it does depends on the values of a tensor; give that as an argument"
-    return f"it cannot be read{where}: {kind}: {text}"
+        kind = ""
+        text = (
+            "what it does depends on the values of a tensor; give that as an argument, or choose "
+            "between values by torch.where"
+        )
+    elif ".numpy()" in text:
+        kind = ""
+        text = (
+            "it leaves torch for NumPy; write that by operations of torch, or keep it outside and "
+            "give its result as an argument"
+        )
+    return f"it cannot be read{where}: {kind}{text}"
 
 
 def _statement(traceback: Any) -> Place | None:
@@ -197,7 +210,8 @@ def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | N
     """The statement on a line; ``at`` says which of several, and which part of it."""
     inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
     if not inside:
-        return None
+        text = " ".join(linecache.getline(file, line).split())
+        return Place(file, line, text) if text else None
     statement = min(inside, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
     alike = [
         s for s in inside if (s.lineno, s.end_lineno) == (statement.lineno, statement.end_lineno)

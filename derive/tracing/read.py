@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import sympy
+
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing import (
@@ -213,6 +215,8 @@ def _every(made: Any) -> list[Any]:
         return [x for part in made for x in _every(part)]
     if isinstance(made, Pieces):
         raise DeriveError(MANY)
+    if isinstance(made, sympy.Basic | int | float):
+        raise DeriveError("it returns a number, which is no tensor; return it as a tensor")
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 
@@ -265,6 +269,9 @@ def bind(
     import torch
 
     target = function.forward if isinstance(function, torch.nn.Module) else function
+    if isinstance(function, type):
+        name = function.__name__
+        raise DeriveError(f"{name} is a class: give one that is made of it, {name}(..)")
     if not callable(target):
         raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
     try:

@@ -324,6 +324,11 @@ class Reader:
         kind = "bool" if isinstance(x, bool) else "int" if isinstance(x, int) else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
+        if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
+            raise DeriveError(
+                "it computes with a number that is taken out of a tensor (item(), float(), "
+                "tolist()); keep it a tensor"
+            )
         return Value((), Number(x), kind)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:

@@ -82,17 +82,17 @@ class Placed:
 
         As many positions as n has in the examples are all of them.
         """
-        for test in tests:
-            match test:
-                case Apply("==", (Position(own), Position(at))) if own in self.atoms:
-                    sizes = own.size, at.size
-                    if not (reader.sizes.equal(*sizes) or reader.sizes.unify(*sizes)):
-                        continue
-                    inner: dict[Atom, Node] = {own: Position(at)}
-                    self.atoms.remove(own)
-                    self.source = substituted(self.source, inner)
-                    left = [substituted(t, inner) for t in tests if t is not test]
-                    return self._without_own_positions(reader, left)
+        for alike in (reader.sizes.equal, reader.sizes.unify):
+            for test in tests:
+                match test:
+                    case Apply("==", (Position(own), Position(at))) if own in self.atoms:
+                        if not alike(own.size, at.size):
+                            continue
+                        inner: dict[Atom, Node] = {own: Position(at)}
+                        self.atoms.remove(own)
+                        self.source = substituted(self.source, inner)
+                        left = [substituted(t, inner) for t in tests if t is not test]
+                        return self._without_own_positions(reader, left)
         return tests
 
     def reduced(self, kind: str) -> Node:

@@ -160,6 +160,11 @@ class Sizes:
                 return True
         return bool(sympy.simplify(a - b) == 0)
 
+    def are_known(self, e: sympy.Expr) -> bool:
+        """Whether it is made of sizes, and of no number that a tensor holds."""
+        symbols = set(self.meant(self._resolved(e)).free_symbols)
+        return symbols <= set(self.shapes.backed_var_to_val)
+
     def hint(self, e: sympy.Expr) -> Any:
         """The value in the examples."""
         values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
