@@ -6,6 +6,7 @@ def test_backward(derive_audit):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,13 @@ def derive_audit() -> Callable[..., Report]:
     def judge(function: Any, *examples: Any, reference: Any = None) -> Report:
         from derive.auditing.judged import audit
 
-        report = audit(function, *examples, reference=reference)
+        # What torch tells of its traces would stand below the report of a test that fails.
+        traces = logging.getLogger("torch.__trace")
+        was, traces.disabled = traces.disabled, True
+        try:
+            report = audit(function, *examples, reference=reference)
+        finally:
+            traces.disabled = was
         if not report.right:
             pytest.fail(str(report), pytrace=False)
         return report

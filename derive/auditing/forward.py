@@ -85,6 +85,10 @@ class Subject:
             parameters = parameters[1:]
         return _spread(parameters, count)
 
+    def plain_names(self, count: int) -> tuple[str, ...]:
+        """The same as identifiers: those that ``*args`` takes are numbered."""
+        return tuple(n.replace("[", "").replace("]", "") for n in self.names(count))
+
     def cotangents(self, count: int) -> tuple[str, ...]:
         """The names that backward gives to its cotangents."""
         backward = inspect.unwrap(self.function.backward)

@@ -94,12 +94,19 @@ def right_gradients(
     try:
         return _by_autograd(subject, args, cotangents, copied)
     except RuntimeError as error:
-        if not any(said in str(error) for said in _OVERWRITES):
-            raise
-        return differences(subject, args, cotangents)
+        if any(said in str(error) for said in _OPAQUE):
+            return differences(subject, args, cotangents)
+        raise DeriveError(
+            f"{subject.name} cannot be judged: autograd fails through its forward: "
+            f"{str(error).strip().splitlines()[0]}; give a torch function of it by reference="
+        ) from error
 
 
-_OVERWRITES = ("modified by an inplace operation", "don't support automatic differentiation")
+_OPAQUE = (
+    "modified by an inplace operation",
+    "don't support automatic differentiation",
+    "is not implemented",
+)
 
 
 def _by_autograd(
@@ -131,7 +138,7 @@ def _value(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> 
     import torch
 
     with torch.no_grad():
-        copies = [a.detach().clone() if is_tensor(a) else a for a in args]
+        copies = [a.detach().clone() if is_float(a) else a for a in args]
         outputs = subject.plain(copies)
     parts = [
         float((o.detach().double() * g.double()).sum())

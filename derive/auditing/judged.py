@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from derive.auditing.backward import written
 from derive.auditing.conditions import Found, Judge, runs, second_order, wrong_inputs
 from derive.auditing.evidence import EXACT, Evidence
 from derive.auditing.explain import explain
@@ -221,7 +222,8 @@ class _Audit:
             judged += [f"second order: {second}"] if second else []
         for text in dict.fromkeys(t for o in self.outcomes for t in o.changed):
             for n in wrong:
-                wrong[n].append(text)
+                wrong[n] = [*_others(text, wrong[n]), text]
+            remarks = _others(text, remarks)
         is_right = not any(wrong.values())
         found = "" if is_right or not at_all else _or(lambda: self._counterexample(at_all[0])) or ""
         return Report(
@@ -236,6 +238,7 @@ class _Audit:
             tuple(judged),
             second,
             self._fixed(),
+            () if is_right or not at_all else _or(lambda: self._written(at_all)) or (),
         )
 
     def _wrong(self, made: Outcome) -> list[int]:
@@ -257,8 +260,8 @@ class _Audit:
         if first.error:
             if first.raw is None:
                 return f"backward fails: {first.error}"
-            if len(first.raw) < len(first.args):
-                given, wanted = len(first.raw), len(first.args)
+            given, wanted = _count(first.raw, len(first.args)), len(first.args)
+            if given != wanted:
                 return f"backward returns {given} gradients where forward takes {wanted} arguments"
         small = [o for o in self.outcomes if bool(o.error) == bool(first.error)][:_ROUNDS]
         names = self.subject.cotangents(len(first.cotangents))
@@ -290,6 +293,8 @@ class _Audit:
             if not bool(given.isfinite().all()):
                 return f"it is not finite for {self.names[n]} of shape {shape}"
             far = float((given - right).abs().max())
+            if made.error and near(given, right, self.tolerance):
+                return f"backward fails: {made.error}"
             return f"it is off by {far:.3g} where the largest is {float(right.abs().max()):.3g}"
         return first if (first := self.outcomes[0].error) else "it is wrong"
 
@@ -323,12 +328,29 @@ class _Audit:
     def _counterexample(self, n: int) -> str:
         return counterexample(self.subject, self.points[0], self.names, n, self.tolerance)
 
+    def _written(self, wrong: Sequence[int]) -> tuple[str, ...]:
+        cotangents = self.outcomes[0].cotangents
+        return written(self.subject, self.points[0], cotangents, wrong, self.model)
+
     def _fixed(self) -> str:
         if self.model is None:
             return ""
         from derive.pipeline import source
 
         return _or(lambda: source(self.model.operation)) or ""  # type: ignore[union-attr]
+
+
+def _others(text: str, told: Sequence[str]) -> list[str]:
+    """What is told, but for the same under a condition."""
+    return [t for t in told if not t.startswith(text)]
+
+
+def _count(raw: Sequence[Any], wanted: int) -> int:
+    """How many gradients backward returns; torch lets it return None for what there is not."""
+    count = len(raw)
+    while count > wanted and raw[count - 1] is None:
+        count -= 1
+    return count
 
 
 def _of_second_order(second: str) -> list[str]:

@@ -72,7 +72,8 @@ def _read(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operat
         made = subject.traced(given)
         return made[0] if len(made) == 1 else made
 
-    if all(n.isidentifier() for n in names):
+    names = subject.plain_names(len(names))
+    if all(n.isidentifier() for n in names) and len(set(names)) == len(names):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
         forward.__signature__ = signature  # type: ignore[attr-defined]

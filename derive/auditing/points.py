@@ -42,6 +42,13 @@ def is_float(value: Any) -> bool:
     return is_tensor(value) and value.is_floating_point()
 
 
+def _is_plain(tensor: Any) -> bool:
+    """Whether it is a tensor and no more: what else a subclass holds would be lost."""
+    import torch
+
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
 def classes(args: Sequence[Any], of: Classes) -> dict[Hashable, int]:
     """The size of each class that is more than 1, in order of first use."""
     found: dict[Hashable, int] = {}
@@ -70,7 +77,7 @@ def resized(
     least = min([n for n in sizes.values() if n > 0], default=2)
     made: list[Any] = []
     for n, arg in enumerate(args):
-        if not is_tensor(arg):
+        if not is_tensor(arg) or not (is_float(arg) or _is_plain(arg)):
             made.append(arg)
             continue
         shape = [sizes.get(of(n, a, s), s) if s > 1 else s for a, s in enumerate(arg.shape)]

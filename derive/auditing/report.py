@@ -32,6 +32,8 @@ class Report:
     """``right``, ``wrong``, ``constant``, ``refused``; '' where it is not judged."""
     fixed: str = field(default="", repr=False)
     """The derived backward as source, where the operation is known."""
+    written: tuple[str, ...] = ()
+    """The hand-written gradients that are wrong, as equations, where they can be read."""
 
     @property
     def right(self) -> bool:
@@ -48,6 +50,8 @@ class Report:
             lines += ["smallest counterexample", f"  {self.counterexample}"]
         if self.formulas and not self.right:
             lines += ["derived", *(f"  {text}" for text in self.formulas)]
+        if self.written and not self.right:
+            lines += ["written", *(f"  {text}" for text in self.written)]
         if self.remarks:
             lines += ["remarks", *(f"  {text}" for text in self.remarks)]
         if self.judged:

@@ -65,6 +65,7 @@ def audit(
                 "second_order": report.second_order,
                 "counterexample": report.counterexample,
                 "derived": list(report.formulas),
+                "written": list(report.written),
             }
         )
     elif not (quiet and report.right):

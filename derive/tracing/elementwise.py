@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.folded import chosen, compared
+from derive.tracing.folded import chosen, compared, multiplied, negated
 from derive.tracing.operations import of_each_element
 from derive.tracing.reader import Reader
 from derive.tracing.values import Apply, Node, Number, Read, Value, apply, walk
@@ -226,6 +226,9 @@ def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
     name = str(reader.node.target)
     b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
+    if b is not True and b is not False and isinstance(b, int) and b == 0:
+        # Python's sum() begins with 0.
+        return reader.value(a)
     return reader.elementwise(op(symbol), a, b)
 
 
@@ -233,7 +236,7 @@ def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
 def mul(reader: Reader, a: Any, b: Any) -> Value:
     if reader.value(a).kind == reader.value(b).kind == "bool":
         return reader.elementwise(op("and"), a, b, kind="bool")
-    return reader.elementwise(op("*"), as_number(a), as_number(b))
+    return reader.elementwise(multiplied, as_number(a), as_number(b))
 
 
 @of_each_element("div", "div_", "true_divide", "divide")
@@ -331,7 +334,7 @@ def disjunction(reader: Reader, a: Any, b: Any) -> Value:
 
 @of_each_element("logical_not", "bitwise_not")
 def negation(reader: Reader, a: Value) -> Value:
-    return reader.elementwise(call("not"), a, kind="bool")
+    return reader.elementwise(negated, a, kind="bool")
 
 
 @of_each_element("where")

@@ -5,7 +5,7 @@ An index counts from 0: n == -100 never holds, and where(n != -100, a, b) is a.
 
 from __future__ import annotations
 
-from derive.tracing.values import Joined, Node, Number, Position, apply
+from derive.tracing.values import Apply, Joined, Node, Number, Position, apply
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
 """Whether a position stands so to a negative number."""
@@ -24,7 +24,35 @@ def chosen(c: Node, a: Node, b: Node) -> Node:
     """a where c holds, else b."""
     if isinstance(c, Number) and isinstance(c.value, bool):
         return a if c.value else b
+    if a == b:
+        return a
     return apply("where", c, a, b)
+
+
+_NOT = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def negated(c: Node) -> Node:
+    """Where c does not hold; of two positions, which are never nan, the other comparison."""
+    match c:
+        case Apply(symbol, (a, b)) if symbol in _NOT and _is_counted(a) and _is_counted(b):
+            return apply(_NOT[symbol], a, b)
+        case Apply("not", (inner,)):
+            return inner
+    return apply("not", c)
+
+
+def multiplied(a: Node, b: Node) -> Node:
+    """a*b; (1/x)*n, which is what torch makes of n/x, is n/x."""
+    for one, number in ((a, b), (b, a)):
+        match one, number:
+            case Apply("/", (Number(1), x)), Number():
+                return apply("/", number, x)
+    return apply("*", a, b)
+
+
+def _is_counted(node: Node) -> bool:
+    return isinstance(node, Number) or _is_position(node)
 
 
 def _is_position(node: Node) -> bool:

@@ -7,6 +7,7 @@ equal is what the operations say. Each node knows the statement that made it.
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ def traced(
 
     def flat(*given: Any) -> Any:
         made = function(**dict(zip(tensors, given, strict=True)))
+        if inspect.isgenerator(made):
+            raise DeriveError("it returns a generator, which is no tensor; return a list")
         outputs.append(made)
         return made
 
@@ -97,10 +100,20 @@ def _why(error: Exception) -> str:
     """What stopped the trace, and where."""
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
-    kind, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    kind, text = f"{type(error).__name__}: ", str(error).strip().partition("\n")[0]
     if "DataDependent" in kind or "data-dependent" in text.lower() or "Eq(u" in text:
-        text = "what it does depends on the values of a tensor; give that as an argument"
-    return f"it cannot be read{where}: {kind}: {text}"
+        kind = ""
+        text = (
+            "what it does depends on the values of a tensor; give that as an argument, or choose "
+            "between values by torch.where"
+        )
+    elif ".numpy()" in text:
+        kind = ""
+        text = (
+            "it leaves torch for NumPy; write that by operations of torch, or keep it outside and "
+            "give its result as an argument"
+        )
+    return f"it cannot be read{where}: {kind}{text}"
 
 
 def _statement(traceback: Any) -> Place | None:
@@ -156,7 +169,7 @@ def noted() -> Iterator[dict[str, Place]]:
                 own = frame
             frame = frame.f_back
         if frame is not None and own is not None:
-            place = _place(own.f_code.co_filename, own.f_lineno)
+            place = _place(own.f_code.co_filename, own.f_lineno, _columns(own))
             if place is not None and own.f_code.co_name == "<lambda>":
                 # What the statement around it assigns is the function.
                 place = replace(place, variable=None)
@@ -187,21 +200,41 @@ def _statements(file: str) -> Sequence[ast.stmt]:
     return [n for n in ast.walk(tree) if isinstance(n, plain)]
 
 
-def _place(file: str, line: int) -> Place | None:
+def _columns(frame: Any) -> tuple[int, int] | None:
+    """(line, column) of the expression that a frame is at."""
+    line, _, column, _ = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    return None if line is None or column is None else (line, column)
+
+
+def _place(file: str, line: int, at: tuple[int, int] | None = None) -> Place | None:
+    """The statement on a line; ``at`` says which of several, and which part of it."""
     inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
     if not inside:
-        return None
+        text = " ".join(linecache.getline(file, line).split())
+        return Place(file, line, text) if text else None
     statement = min(inside, key=lambda s: (s.end_lineno or s.lineno) - s.lineno)
-    # Of several on one line it is not known which.
     alike = [
         s for s in inside if (s.lineno, s.end_lineno) == (statement.lineno, statement.end_lineno)
     ]
+    alike = [s for s in alike if _holds(s, at)] or alike
     text = "; ".join(" ".join(ast.unparse(s).split()) for s in alike)
-    return Place(file, statement.lineno, text, _variable(statement) if len(alike) == 1 else None)
+    variable = _variable(alike[0], at) if len(alike) == 1 else None
+    return Place(file, statement.lineno, text, variable)
 
 
-def _variable(statement: ast.stmt) -> str | None:
+def _holds(e: ast.stmt | ast.expr, at: tuple[int, int] | None) -> bool:
+    """Whether a part of the code is around a place in it."""
+    end = (e.end_lineno or e.lineno, e.end_col_offset or e.col_offset)
+    return at is not None and (e.lineno, e.col_offset) <= at < end
+
+
+def _variable(statement: ast.stmt, at: tuple[int, int] | None = None) -> str | None:
     match statement:
+        case ast.Assign([ast.Tuple(names)], ast.Tuple(values)) if len(names) == len(values):
+            of_it = [n for n, e in zip(names, values, strict=True) if _holds(e, at)]
+            match of_it:
+                case [ast.Name(name)]:
+                    return name
         case ast.Assign([ast.Name(name)]):
             return name
         case ast.AugAssign(ast.Name(name)) | ast.AnnAssign(ast.Name(name)):

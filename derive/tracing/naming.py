@@ -5,9 +5,8 @@ from __future__ import annotations
 import keyword
 from typing import Any
 
-import sympy
-
-from derive.tracing.values import Apply, Atom, Node, Number, Position, Read, Reduce, Value, walk
+from derive.notation.names import CONSTANTS
+from derive.tracing.values import Atom, Node, Position, Read, Reduce, Value, walk
 
 _FEW = 16
 """The parts of an expression of positions and numbers that is written where it stands."""
@@ -19,18 +18,6 @@ def is_simple(node: Node) -> bool:
         return all(isinstance(p, Position) or not _reads(p) for p in node.positions)
     parts = list(walk(node))
     return len(parts) <= _FEW and not any(isinstance(x, Read | Reduce) for x in parts)
-
-
-def leaves_out(node: Node) -> bool:
-    """Whether a branch is infinite, which stands in the reduction that leaves it out."""
-    return (
-        isinstance(node, Apply)
-        and node.name == "where"
-        and any(
-            isinstance(x, Number) and x.value in (sympy.oo, -sympy.oo, float("inf"), float("-inf"))
-            for x in node.args
-        )
-    )
 
 
 def _reads(node: Node) -> bool:
@@ -55,6 +42,14 @@ def content(value: Value) -> tuple[Any, ...]:
 
     axes = tuple(tuple((number(a), a.size) for a in axis) for axis in value.axes)
     return axes, value.kind, said(value.node)
+
+
+def told(name: str) -> str:
+    """A name of the person's as one of the notation, where no name begins with _."""
+    made = name.lstrip("_") or "x"
+    if made[0].isdigit():
+        return f"m{made}"
+    return f"{made}_" if made in CONSTANTS or keyword.iskeyword(made) else made
 
 
 def fresh_name(stem: str, taken: set[str]) -> str:

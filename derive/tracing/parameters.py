@@ -6,19 +6,21 @@ Python makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import sympy
 
+from derive.notation.names import WORDS
 from derive.tracing.reader import Equation
-from derive.tracing.values import Node, Number, Parameter, Position, Reduce, apply
+from derive.tracing.values import Apply, Node, Number, Parameter, Position, Reduce, apply
 
 _WAYS: tuple[tuple[Callable[[float], float], Callable[[Node], Node]], ...] = (
     (lambda v: v, lambda p: p),
     (lambda v: -v, lambda p: apply("neg", p)),
     (lambda v: 1 - v, lambda p: apply("-", Number(1), p)),
+    (lambda v: 1 + v, lambda p: apply("+", Number(1), p)),
     (lambda v: 1 / v, lambda p: apply("/", Number(1), p)),
     (lambda v: v - 1, lambda p: apply("-", p, Number(1))),
     (lambda v: 2 * v, lambda p: apply("*", Number(2), p)),
@@ -28,40 +30,91 @@ _WAYS: tuple[tuple[Callable[[float], float], Callable[[Node], Node]], ...] = (
 """What may be made of a number before torch sees it, and the same of a parameter."""
 
 
+_INVERSE = _WAYS[4][0]
+
+
 def moved(value: float) -> float:
     """Another number of the same sign."""
     return value * 1.0625 + (0.0009765625 if value >= 0 else -0.0009765625)
 
 
 def with_parameter(
-    equations: Sequence[Equation], others: Sequence[Equation], name: str, value: float
+    equations: Sequence[Equation],
+    others: Sequence[Equation],
+    name: str,
+    value: float,
+    stay: Collection[float] = (),
+    known: Mapping[str, float] | None = None,
 ) -> list[Equation] | None:
-    """The equations with a parameter; None where it is not seen what becomes of it."""
+    """The equations with a parameter; None where it is not seen what becomes of it.
+
+    Numbers that ``stay`` are no parameter: of others the equations are not the same. ``known`` are
+    the parameters that the equations have.
+    """
     if [e.name for e in equations] != [e.name for e in others]:
         return None
     made = []
     for e, other in zip(equations, others, strict=True):
-        body = _merged(e.body, other.body, name, value)
+        body = _merged(e.body, other.body, name, value, stay, known or {})
         if body is None:
             return None
         made.append(replace(e, body=body))
     return made if made != list(equations) else None
 
 
-def _merged(one: Node, other: Node, name: str, value: float) -> Node | None:
+def _merged(
+    one: Node,
+    other: Node,
+    name: str,
+    value: float,
+    stay: Collection[float],
+    known: Mapping[str, float],
+) -> Node | None:
     """The expression that is the one and the other for two values of a parameter."""
     if isinstance(one, Number) and isinstance(other, Number):
-        return one if _same(one.value, other.value) else _of(one, other, name, value)
+        if _same(one.value, other.value):
+            return one
+        return None if one.value in stay else _of(one, other, name, value)
+    if isinstance(other, Number) and not isinstance(one, Number):
+        # What another parameter was found in, which stays as it is.
+        found = _value(one, known)
+        return one if found is not None and _near(found, float(other.value)) else None
     if type(one) is not type(other):
         return None
     if isinstance(one, Position):
         return one
     if _label(one) != _label(other) or len(one.parts()) != len(other.parts()):
         return None
-    parts = [_merged(a, b, name, value) for a, b in zip(one.parts(), other.parts(), strict=True)]
+    pairs = zip(one.parts(), other.parts(), strict=True)
+    parts = [_merged(a, b, name, value, stay, known) for a, b in pairs]
     if any(p is None for p in parts):
         return None
     return one.with_parts([p for p in parts if p is not None]) if parts else one
+
+
+_MADE: dict[str, Callable[[float, float], float]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "**": lambda a, b: a**b,
+}
+
+
+def _value(node: Node, known: Mapping[str, float]) -> float | None:
+    """The number that an expression of parameters is, as `_WAYS` makes them."""
+    match node:
+        case Number(value) if not isinstance(value, sympy.Expr):
+            return float(value)
+        case Parameter(name):
+            return known.get(name)
+        case Apply("neg", (a,)):
+            found = _value(a, known)
+            return None if found is None else -found
+        case Apply(name, (a, b)) if name in _MADE:
+            x, y = _value(a, known), _value(b, known)
+            return None if x is None or y is None else _MADE[name](x, y)
+    return None
 
 
 def _label(node: Node) -> Any:
@@ -82,7 +135,7 @@ def _of(one: Number, other: Number, name: str, value: float) -> Node | None:
     except (TypeError, ValueError):
         return None
     for number, node in _WAYS:
-        if value == 0 and number is _WAYS[3][0]:
+        if value == 0 and number is _INVERSE:
             continue
         if _near(number(value), a) and _near(number(moved(value)), b):
             return node(Parameter(name))
@@ -137,5 +190,9 @@ _watch()
 
 
 def numbers_in(arguments: Mapping[str, Any]) -> dict[str, float]:
-    """The arguments that are floats."""
-    return {k: v for k, v in arguments.items() if type(v) is float and k.isidentifier()}
+    """The arguments that are floats, those whose name is one of the notation."""
+    return {
+        k: v
+        for k, v in arguments.items()
+        if type(v) is float and k.isidentifier() and k not in WORDS and k[0] != "_"
+    }

@@ -12,7 +12,7 @@ from derive.errors import DeriveError
 from derive.tracing.elementwise import number, op
 from derive.tracing.operations import operation
 from derive.tracing.reader import Reader
-from derive.tracing.reductions import along
+from derive.tracing.reductions import along, norm, over
 from derive.tracing.values import Atom, Position, Value, apply, reduced, substituted
 
 
@@ -64,9 +64,11 @@ def linear(reader: Reader, x: Value, weight: Value, bias: Value | None = None) -
     return made if bias is None else reader.elementwise(op("+"), made, bias)
 
 
-@operation("addmm", "addmv", "addbmm_", "baddbmm")
+@operation("addmm", "addmv", "addbmm", "baddbmm")
 def addmm(reader: Reader, c: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     made = product(reader, a, b)
+    if reader.called == "addbmm":
+        made = over(reader, "sum", made, 0)
     if alpha != 1:
         made = reader.elementwise(op("*"), alpha, made)
     if beta == 0:
@@ -190,6 +192,15 @@ def attention(
         scores = replace(scores, node=apply("where", seen, scores.node, low))
     weights = along(reader, "softmax", scores, key)
     return product(reader, weights, v)
+
+
+@operation("cdist", "_cdist_forward")
+def distances(reader: Reader, a: Value, b: Value, p: Any = 2, *_: Any) -> Value:
+    """The norm of each difference of a row of a and a row of b."""
+    a, b = a.fresh(), b.fresh()
+    one = replace(a, axes=(*a.axes[:-1], (), a.axes[-1]))
+    two = replace(b, axes=(*b.axes[:-2], (), *b.axes[-2:]))
+    return norm(reader, reader.elementwise(op("-"), one, two), p, -1)
 
 
 @operation("_trilinear")

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import sympy
+
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing import (
@@ -27,6 +29,7 @@ from derive.tracing.checked import check
 from derive.tracing.graph import traced
 from derive.tracing.held import Pieces
 from derive.tracing.masks import MANY, of_mask
+from derive.tracing.naming import told
 from derive.tracing.nested import apart
 from derive.tracing.parameters import Watched, moved, numbers_in, with_parameter
 from derive.tracing.reader import Reader
@@ -150,9 +153,9 @@ def _reading(
         other = as_function(function, _with(bound, own, moved(value)))[0]
         watched = as_function(function, _with(bound, own, Watched.of(moved(value), asked)))[0]
         try:
-            found = with_parameter(
-                reader.equations, _read(watched, tensors, title)[0].equations, own, value
-            )
+            again = _read(watched, tensors, title)[0].equations
+            stay = reader.outward.signs
+            found = with_parameter(reader.equations, again, own, value, stay, numbers)
         except DeriveError:
             found = None
         if found is not None and not asked and own not in {e.name for e in found}:
@@ -212,6 +215,8 @@ def _every(made: Any) -> list[Any]:
         return [x for part in made for x in _every(part)]
     if isinstance(made, Pieces):
         raise DeriveError(MANY)
+    if isinstance(made, sympy.Basic | int | float):
+        raise DeriveError("it returns a number, which is no tensor; return it as a tensor")
     raise DeriveError(f"it returns {type(made).__name__}, which is no tensor")
 
 
@@ -254,7 +259,7 @@ def _inputs(graph: Any, tensors: Mapping[str, Any], taken: set[str]) -> dict[str
 
 def _name(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
-    return name if name.isidentifier() else "f"
+    return told(name) if name.isidentifier() else "f"
 
 
 def bind(
@@ -264,6 +269,9 @@ def bind(
     import torch
 
     target = function.forward if isinstance(function, torch.nn.Module) else function
+    if isinstance(function, type):
+        name = function.__name__
+        raise DeriveError(f"{name} is a class: give one that is made of it, {name}(..)")
     if not callable(target):
         raise DeriveError(f"{type(function).__name__} is neither a function nor a module")
     try:
@@ -336,9 +344,9 @@ def collected(
 
     def collect(x: Any, label: str, path: tuple[Any, ...]) -> None:
         if isinstance(x, torch.Tensor):
-            name, n = label, 2
+            name, n = told(label), 2
             while name in tensors:
-                name, n = f"{label}{n}", n + 1
+                name, n = f"{told(label)}{n}", n + 1
             tensors[name] = x
             places.append(path)
         elif isinstance(x, list | tuple):
@@ -357,8 +365,7 @@ def collected(
 
 def label_of(name: str) -> str:
     """The name of an input for a parameter or buffer of a module."""
-    label = name.replace(".", "_")
-    return f"m{label}" if label[0].isdigit() else label
+    return told(name.replace(".", "_"))
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:

@@ -13,9 +13,10 @@ from derive.errors import DeriveError
 from derive.tracing import held, masks
 from derive.tracing.constants import written_out
 from derive.tracing.graph import Graph, Place, unused
-from derive.tracing.naming import content, fresh_name, is_simple, leaves_out
+from derive.tracing.infinite import Outward, leaves_out, left_of
+from derive.tracing.naming import content, fresh_name, is_simple
 from derive.tracing.operations import OPERATIONS, takes_elements
-from derive.tracing.refused import COMPLEX, advice, is_complex, refused
+from derive.tracing.refused import COMPLEX, NO_READING, advice, is_complex, refused
 from derive.tracing.sizes import Sizes
 from derive.tracing.values import (
     Atom,
@@ -27,6 +28,7 @@ from derive.tracing.values import (
     Value,
     joined,
     pieces_of,
+    walk,
     without_gradient,
 )
 from derive.tracing.writes import Writes, name_of
@@ -63,6 +65,7 @@ class Reader:
         """The pieces of an axis, by the size that torch has for it."""
         self.piece = 0
         self.writes = Writes(self)
+        self.outward = Outward()
         self._held = False
         """Whether torch is told to keep no graph."""
 
@@ -91,11 +94,11 @@ class Reader:
 
     def _last_of_statements(self) -> set[Any]:
         """The last node of each statement."""
-        found: dict[tuple[str, int], Any] = {}
+        found: dict[tuple[str, int, str | None], Any] = {}
         for node in self.graph.graph.nodes:
             place = self.graph.places.get(node.name)
             if place is not None and node.op == "call_function":
-                found[place.file, place.line] = node
+                found[place.file, place.line, place.variable] = node
         return set(found.values())
 
     def _put(self, node: Any, made: Any) -> None:
@@ -222,11 +225,12 @@ class Reader:
             raise DeriveError(f"{name} is not read: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(name_of(n.target) == name for n in inner):
-            raise DeriveError(f"{name} is not read: {advice(name) or 'it has no reading'}")
+            raise DeriveError(f"{name} is not read: {advice(name) or NO_READING}")
         graph = replace(self.graph, graph=module.graph, places={})
         reader = Reader(graph, {}, self.taken)
         reader.equations, reader.place, reader._said = self.equations, self.place, self._said
         reader.sizes, reader.starts = self.sizes, self.starts
+        reader.outward = self.outward
         reader.inputs = {str(n): self.known[flat[n]] for n in places}
         return reader.read()
 
@@ -245,8 +249,10 @@ class Reader:
         """The value by a name of its own, where it is used often or is a variable."""
         if isinstance(made, held.Pieces):
             return held.Pieces(tuple(self._kept(node, v, name) for v in made.values))
-        if not isinstance(made, Value) or leaves_out(made.node):
+        if not isinstance(made, Value):
             return made
+        if leaves_out(made.node):
+            return self._kept_within(node, made, name)
         if is_simple(held.without_mask(made).node):
             return made
         if masks.of_mask(made) is not None:
@@ -255,6 +261,21 @@ class Reader:
         if name is None and not often:
             return made
         return self.named(made, name or self._stem(node))
+
+    def _kept_within(self, node: Any, made: Value, name: str | None) -> Value:
+        """The finite branch by a name, as the choice of an infinite one has none."""
+        left = left_of(made.node)
+        if left is None:
+            return made
+        inside = {x.atom for x in walk(left.rest) if isinstance(x, Position)}
+        axes = tuple(axis if inside & set(axis) else () for axis in made.axes)
+        rest = Value(axes, left.rest, made.kind)
+        kept = self._kept(node, rest, name)
+        if kept is rest:
+            return made
+        own = kept.renamed(dict(zip(kept.atoms, rest.atoms, strict=True)))
+        infinite = made.node.parts()[1 if left.holds else 2]
+        return replace(made, node=left.with_branches(infinite, own.node))
 
     def _stem(self, node: Any) -> str:
         name = name_of(node.target).strip("_")
@@ -303,6 +324,11 @@ class Reader:
         kind = "bool" if isinstance(x, bool) else "int" if isinstance(x, int) else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
+        if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
+            raise DeriveError(
+                "it computes with a number that is taken out of a tensor (item(), float(), "
+                "tolist()); keep it a tensor"
+            )
         return Value((), Number(x), kind)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
@@ -365,6 +391,8 @@ class Reader:
         """f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
         node = masks.elementwise(f, values)
+        if any(leaves_out(v.node) for v in values):
+            node = self.outward(node)
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
         return Value(self.axes_of(values), node, found)

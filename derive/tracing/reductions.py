@@ -174,6 +174,9 @@ def norm(
     **named: Any,
 ) -> Value:
     ord = 2 if ord is None else ord
+    if ord == 0:
+        x = reader.elementwise(lambda a: apply("truth", apply("!=", a, number(0))), x)
+        return over(reader, "sum", x, dim, keepdim)
     if ord == 2:
         return over(reader, "norm2", x, dim, keepdim)
     if ord == 1:
@@ -206,6 +209,17 @@ def along(reader: Reader, name: str, x: Value, atom: Atom) -> Value:
     made = Value(x.axes, Reduce(name, (atom,), x.node))
     stem = reader.place.variable if reader.place and reader.place.variable else None
     return reader.named(made, stem or {"softmax": "p", "log_softmax": "logp"}[name])
+
+
+@operation("logcumsumexp")
+def up_to(reader: Reader, x: Value, dim: int) -> Value:
+    """The logsumexp of all up to a position."""
+    dim = reader.place_of(x, dim)
+    x, atom = reader.single(as_number(x), dim)
+    upto = Atom.new(atom.size)
+    axes = tuple((upto,) if n == dim else a for n, a in enumerate(x.axes))
+    test = apply("<=", Position(atom), Position(upto))
+    return Value(axes, reduced("logsumexp", (atom,), x.node, test), x.kind)
 
 
 @operation("cumsum")

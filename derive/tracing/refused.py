@@ -25,6 +25,10 @@ _MATRIX = (
     "a decomposition or a solution of equations is not in index notation; keep it outside, and "
     "give its result as an argument"
 )
+NO_READING = (
+    "it has no reading; write it by operations that have one (arithmetic, reductions, products of "
+    "matrices, gather, where), or keep it outside and give its result as an argument"
+)
 
 _NAMES = {
     _ORDER: (

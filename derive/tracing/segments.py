@@ -78,17 +78,21 @@ class Placed:
         self.test = conjunction(tests)
 
     def _without_own_positions(self, reader: Reader, tests: list[Node]) -> list[Node]:
-        """Without k == n where k runs over all positions n: there is one such k for each."""
-        for test in tests:
-            match test:
-                case Apply("==", (Position(own), Position(at))) if own in self.atoms:
-                    if not reader.sizes.equal(own.size, at.size):
-                        continue
-                    inner: dict[Atom, Node] = {own: Position(at)}
-                    self.atoms.remove(own)
-                    self.source = substituted(self.source, inner)
-                    left = [substituted(t, inner) for t in tests if t is not test]
-                    return self._without_own_positions(reader, left)
+        """Without k == n where k runs over all positions n: there is one such k for each.
+
+        As many positions as n has in the examples are all of them.
+        """
+        for alike in (reader.sizes.equal, reader.sizes.unify):
+            for test in tests:
+                match test:
+                    case Apply("==", (Position(own), Position(at))) if own in self.atoms:
+                        if not alike(own.size, at.size):
+                            continue
+                        inner: dict[Atom, Node] = {own: Position(at)}
+                        self.atoms.remove(own)
+                        self.source = substituted(self.source, inner)
+                        left = [substituted(t, inner) for t in tests if t is not test]
+                        return self._without_own_positions(reader, left)
         return tests
 
     def reduced(self, kind: str) -> Node:

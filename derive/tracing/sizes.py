@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -159,6 +160,11 @@ class Sizes:
                 return True
         return bool(sympy.simplify(a - b) == 0)
 
+    def are_known(self, e: sympy.Expr) -> bool:
+        """Whether it is made of sizes, and of no number that a tensor holds."""
+        symbols = set(self.meant(self._resolved(e)).free_symbols)
+        return symbols <= set(self.shapes.backed_var_to_val)
+
     def hint(self, e: sympy.Expr) -> Any:
         """The value in the examples."""
         values = {s: _number(v) for s, v in self.shapes.backed_var_to_val.items()}
@@ -264,7 +270,8 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         kind = getattr(functions, name, None)
         if kind is not None and e.has(kind):
             e = e.replace(kind, make)
-    return e
+    # A logarithm is taken by way of that to the base 2.
+    return at(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
 
 
 def _shown(sizes: Sequence[sympy.Expr]) -> str:

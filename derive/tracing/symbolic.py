@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 
 @contextmanager
 def kept_sizes(function: Any) -> Iterator[None]:
-    """math.sqrt of a size as one, also under a name of its own in the code of the function.
+    """math.sqrt and logarithms of a size, also under names of their own in a function's code.
 
     Functions of torch that take numbers are others that compute the same of sizes.
     """
     import torch
 
-    plain = math.sqrt
+    log2, as_float = (getattr(torch, name) for name in ("_sym_log2", "sym_float"))
+    of_sizes: dict[Any, Callable[[Any], Any]] = {
+        math.sqrt: torch.sym_sqrt,
+        math.log2: log2,
+        math.log: lambda x: log2(x) * math.log(2),
+    }
 
-    def sqrt(x: Any) -> Any:
-        return torch.sym_sqrt(x) if isinstance(x, torch.SymInt | torch.SymFloat) else plain(x)
+    def kept(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def of(x: Any, *more: Any) -> Any:
+            if isinstance(x, torch.SymInt | torch.SymFloat) and not more:
+                return of_sizes[plain](as_float(x))
+            return plain(x, *more)
+
+        return of
 
     changed = [vars(math), *_globals(function)]
-    names = [(own, [n for n, x in own.items() if x is plain]) for own in changed]
-    for own, found in names:
-        own.update(dict.fromkeys(found, sqrt))
+    names = [(own, n, x) for own in changed for n, x in own.items() if _is_of(x, of_sizes)]
+    instead = {plain: kept(plain) for plain in of_sizes}
+    for own, name, plain in names:
+        own[name] = instead[plain]
     try:
         with _others():
             yield
     finally:
-        for own, found in names:
-            own.update(dict.fromkeys(found, plain))
+        for own, name, plain in names:
+            own[name] = plain
+
+
+def _is_of(x: Any, functions: Collection[Any]) -> bool:
+    return any(x is f for f in functions)
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:

@@ -26,7 +26,10 @@ from derive.tracing.values import Atom, Node, Number, Parameter, Position, Value
 if TYPE_CHECKING:
     from derive.tracing.reader import Reader
 
-_ARGUMENT = "it changes an argument, parameter or buffer in place"
+_ARGUMENT = (
+    "it changes an argument, parameter or buffer in place; change a copy of it, x.clone(), or do "
+    "so outside"
+)
 _NOT_READ = "it writes into a part of a tensor in place; use torch.where, torch.cat or a sum"
 _OVER = ("copy_", "fill_", "zero_")
 """What does not read that which it writes over."""

@@ -220,7 +220,9 @@ class Writer:
         found, level = self._text(node.items[0])
         for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
             found = f"({found})" if level < 6 else found
-            found, level = f"{found}*{self.size(size, whole=True)} + {self.text(item, 6)}", 5
+            times = self.size(size, whole=True)
+            times = f"({times})" if any(c in times for c in " -/%") else times
+            found, level = f"{found}*{times} + {self.text(item, 6)}", 5
         return found
 
     def equation(self, e: Equation) -> str:

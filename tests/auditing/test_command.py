@@ -108,3 +108,4 @@ def test_the_fixture_fails_a_test_with_the_report(folder):
     assert ran.returncode == 1, ran.stdout
     assert "1 failed, 1 passed" in ran.stdout
     assert "wrong: the factor 2 is too many" in ran.stdout
+    assert "Captured log" not in ran.stdout

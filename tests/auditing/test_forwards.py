@@ -161,7 +161,7 @@ def test_a_mistake_in_such_a_function_is_found():
             y = torch.softmax(x, -1)
             return y * (g - (g * y).sum(-1, keepdim=True)), None
 
-    assert not derive.audit(Wrong, torch.randn(3, 4), torch.rand(3, 4) < 0.3).right
+    assert not derive.audit(Wrong, torch.randn(3, 4), torch.eye(3, 4) > 0).right
     example = torch.randn(2, 4), PLACES, PLACES
     assert not derive.audit(Reorder, *example).right
 
@@ -178,3 +178,44 @@ def test_a_straight_through_estimator_is_told_from_other_mistakes():
 
     (row,) = derive.audit(Rounded, torch.randn(3, 4)).rows
     assert not row.right and "straight-through" in row.wrong
+
+
+class Edges(torch.Tensor):
+    """Positions that know how many there may be."""
+
+
+class Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, edges, x):
+        assert isinstance(edges, Edges)
+        ctx.edges, ctx.count = edges, x.shape[0]
+        return x[edges.as_subclass(torch.Tensor)]
+
+    @staticmethod
+    def backward(ctx, g):
+        out = g.new_zeros(ctx.count, g.shape[-1])
+        return None, out.index_add(0, ctx.edges.as_subclass(torch.Tensor), g)
+
+
+def test_a_tensor_of_a_class_of_its_own_stays_what_it_is():
+    edges = torch.tensor([0, 2, 1, 2]).as_subclass(Edges)
+    assert derive.audit(Gathered, edges, torch.randn(3, 5)).right
+
+
+class Placeholder(torch.autograd.Function):
+    """Sets a tensor to another, through which autograd has no derivative."""
+
+    @staticmethod
+    def forward(ctx, x, place):
+        return place.set_(x.detach())
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g
+
+
+def test_a_forward_without_a_derivative_is_no_crash():
+    try:
+        derive.audit(Placeholder, torch.randn(3), torch.randn(3))
+    except derive.DeriveError as error:
+        assert "cannot be judged" in str(error)

@@ -5,7 +5,7 @@ python tests/corpus/audits.py --only '*Swish*' --full   # the whole reports
 
 What is expected was found by hand: ``right``, ``wrong``, or ``other`` where the backward is another
 function's on purpose, such as a straight-through estimator's, which an audit cannot tell from a
-mistake.
+mistake, or where it writes into a tensor that it is given for its result.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+import torch.distributed as distributed
 import torchvision_schemas  # noqa: F401
 from functions import ints, positive, r
 from rich.console import Console
@@ -52,6 +53,38 @@ def take(x: Any, order: Any, undone: Any, dim: int) -> Any:
     return torch.take_along_dim(x, order, dim)
 
 
+class Sink:
+    """What wrappers of modules ask for beside the tensors that they pass on."""
+
+    _ddp_sink_clone = True
+    static_graph = False
+    reducer = None
+
+    @staticmethod
+    def of() -> Sink:
+        return Sink()
+
+    def _pre_backward(self, grad: Any) -> Any:
+        return grad
+
+    def post_backward(self) -> None:
+        """Nothing is left to do."""
+
+
+def edge_index() -> Any:
+    """A graph of five edges, where torch-geometric is installed."""
+    try:
+        from torch_geometric import EdgeIndex
+    except ModuleNotFoundError:
+        return None
+    made = EdgeIndex([[0, 1, 1, 2, 3], [1, 0, 2, 1, 3]], sparse_size=(4, 4), sort_order="row")
+    return made.fill_cache_()
+
+
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+GROUP, SUM = distributed.group.WORLD, distributed.ReduceOp.SUM
+"""A group of this process alone, in which every collective returns what it is given."""
+
 AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     # transformers
     "transformers.models.bloom.modeling_bloom.GeLUFunction": ("right", (r(3, 5),), None),
@@ -65,6 +98,7 @@ AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
         (r(2, 3, 5), ints(2, 2, 3, 5), -1),
         None,
     ),
+    "transformers.models.sew_d.modeling_sew_d.XDropout": ("right", (r(3, 4), 0.25), None),
     "transformers.models.yoso.modeling_yoso.YosoCumulation": (
         "other",
         (
@@ -110,6 +144,13 @@ AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
         (r(4, 3), EDGES, None),
         None,
     ),
+    "torch_geometric.edge_index._TorchSPMM": (
+        "right",
+        (edge_index(), r(4, 7), None, "sum", False),
+        lambda graph, x, value, reduce, turned: torch.zeros(4, x.shape[1], dtype=x.dtype).index_add(
+            0, graph[0], x[graph[1]]
+        ),
+    ),
     # torch
     "torch.nn.modules._functions.CrossMapLRN2d": ("wrong", (r(2, 7, 3, 4), 3), None),
     "torch.autograd._functions.tensor.Resize": ("right", (r(3, 4), (4, 3)), None),
@@ -119,11 +160,77 @@ AUDITS: dict[str, tuple[str, tuple[Any, ...], Any]] = {
         None,
     ),
     "torch._export.db.examples.autograd_function.MyAutogradFunction": ("wrong", (r(3, 4),), None),
+    "torch.autograd._functions.tensor.Type": ("right", (r(3, 4), "torch.DoubleTensor"), None),
+    "torch.nn.modules._functions.BackwardHookFunction": ("right", (r(3, 4), r(2, 3)), None),
+    "torch.nn.parallel.distributed._DDPSink": ("right", (Sink.of, r(3, 4), r(2)), None),
+    "torch.distributed.fsdp._fully_shard._fsdp_state.RegisterPreBackwardFunction": (
+        "right",
+        (Sink(), r(3, 4)),
+        None,
+    ),
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group.RegisterPostBackwardFunction": (
+        "right",
+        (Sink(), r(3, 4), r(2)),
+        None,
+    ),
+    "torch._inductor.test_operators.Realize": ("right", (r(3, 4),), None),
+    "torch._dynamo._trace_wrapped_higher_order_op.ModIndex": (
+        "right",
+        (r(3, 4), [torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0])]),
+        None,
+    ),
+    "torch._higher_order_ops.cond.CondAutogradOp": (
+        "right",
+        (torch.tensor(True), lambda x, y: (x.sin() * y,), lambda x, y: (x + y,), r(3, 4), r(3, 4)),
+        lambda chosen, a, b, x, y: torch.where(chosen, x.sin() * y, x + y),
+    ),
+    "torch._higher_order_ops.map.MapAutogradOp": (
+        "right",
+        (lambda x, w: (x.sin() * w,), 1, r(3, 4), r(4)),
+        lambda f, count, x, w: x.sin() * w,
+    ),
+    "torch._higher_order_ops.associative_scan.AssociativeScanAutogradOp": (
+        "right",
+        (lambda a, b: (a * b,), 1, 0, r(3, 4)),
+        lambda f, count, more, x: x.cumprod(0),
+    ),
+    "torch._higher_order_ops.while_loop.WhileLoopAutogradOp": (
+        "right",
+        (lambda i, x: i < 2, lambda i, x: (i + 1, x.sin()), 2, 0, torch.tensor(0), r(3, 4)),
+        lambda goes_on, step, count, more, i, x: (i + 2, x.sin().sin()),
+    ),
+    **{
+        f"torch.distributed.nn.functional.{name}": found
+        for name, found in {
+            "_AllGather": ("wrong", (GROUP, r(3, 4)), lambda group, x: x * 1),
+            "_AllReduce": ("right", (SUM, GROUP, r(3, 4)), lambda op, group, x: x * 1),
+            "_AlltoAll": (
+                "right",
+                (GROUP, [torch.empty(3, 4)], r(3, 4)),
+                lambda group, made, x: x * 1,
+            ),
+            "_AlltoAllSingle": (
+                "other",
+                (GROUP, torch.empty(3, 4), None, None, r(3, 4)),
+                lambda group, made, ours, theirs, x: x * 1,
+            ),
+            "_Broadcast": ("right", (0, GROUP, r(3, 4)), lambda source, group, x: x * 1),
+            "_Gather": ("right", (0, GROUP, r(3, 4)), lambda target, group, x: x * 1),
+            "_Reduce": ("right", (0, SUM, GROUP, r(3, 4)), lambda target, op, group, x: x * 1),
+            "_Reduce_Scatter": (
+                "other",
+                (SUM, GROUP, torch.empty(3, 4), r(3, 4)),
+                lambda op, group, made, x: x * 1,
+            ),
+            "_Scatter": ("right", (0, GROUP, r(3, 4)), lambda source, group, x: x * 1),
+        }.items()
+    },
     "torch.utils.checkpoint.CheckpointFunction": ("right", (torch.sin, False, r(3, 4)), None),
     **{
         f"torch.testing._internal.autograd_function_db.{name}": found
         for name, found in {
             "NumpyCube": ("right", (r(3, 4),), cube),
+            "NumpyCubeNotComposable": ("wrong", (r(3, 4),), lambda x: (x**3, x.detach() * 1)),
             "CubeGenVmap": ("wrong", (r(3, 4),), None),
             "NumpyMul": ("right", (r(3, 4), r(3, 4)), mul),
             "MulGenVmap": ("right", (r(3, 4), r(3, 4)), None),

@@ -285,14 +285,14 @@ def test_what_a_module_does_to_itself():
         derive.read_torch(Moves(), torch.randn(4, 3))
 
 
-def test_two_statements_on_a_line_name_nothing():
+def test_two_statements_on_a_line_are_told_apart():
     def f(x):
         a = x.exp(); b = a.sum(-1, keepdim=True)  # fmt: skip  # noqa: E702
         return a / b
 
     made = reading(f, torch.randn(3, 4))
-    assert "a = x.exp(); b = a.sum(-1, keepdim=True)" in made.text
-    assert "\na[" not in made.text and "\nb[" not in made.text
+    assert "a = x.exp()\na[n,c] = exp(x[n,c])\n" in made.text
+    assert "b = a.sum(-1, keepdim=True)\nb[n] = sum[c](a[n,c])\n" in made.text
 
 
 def test_what_only_validates_is_answered_as_the_examples_do():

@@ -134,3 +134,25 @@ def test_tensors_made_without_a_dtype_are_those_of_the_check():
     before = torch.get_default_dtype()
     derive.read_torch(lambda x: torch.ones(x.shape[0]) @ x, r(3, 4))
     assert torch.get_default_dtype() is before
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [
+        (lambda p, t: torch.arange(p.shape[0]), ""),
+        (lambda p, t: torch.arange(t.numel()), ""),
+        (lambda p, t: torch.arange(len(t)), "size(n)=3"),
+        (lambda p, t: range(len(t)), "size(n)=3"),
+    ],
+)
+def test_one_element_of_each_row_is_changed(rows, size):
+    def f(p, t):
+        p = p.exp()
+        p[rows(p, t), t] -= 1
+        return p
+
+    made = reading(f, torch.randn(3, 4), torch.tensor([0, 2, 1]), comments=False).text
+    head, _, last = made.strip().split("\n")
+    assert head.startswith("op f(p[n,c], t[n]: int") and size in head
+    assert last.startswith("y[n,c] = where(t[n] == c, p2[n")
+    assert last.endswith(",t[n]] - 1, p2[n,c])")

@@ -1,0 +1,127 @@
+"""The hand-written backward as equations, read from its code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from derive.algebra.expr import Access, Expr, Index
+from derive.algebra.substitution import replace
+from derive.auditing.forward import Context, Subject
+from derive.auditing.model import Model
+from derive.auditing.points import is_float, is_tensor
+from derive.notation.operation import Equation, Operation
+from derive.show.formula import equation
+from derive.tracing.read import read_torch
+
+
+def written(
+    subject: Subject,
+    args: Sequence[Any],
+    cotangents: Sequence[Any],
+    wanted: Sequence[int],
+    model: Model | None,
+) -> tuple[str, ...]:
+    """The gradients in these arguments as backward computes them, under the names of its code.
+
+    What forward computes and backward reads is read too; what the operation says of it already is
+    left out.
+    """
+    names = subject.plain_names(len(args))
+    given = [n for n, g in enumerate(cotangents) if g is not None]
+    every = [*names, *_apart(subject.cotangents(len(cotangents)), names)]
+    every = every[: len(names)] + [every[len(names) + n] for n in given]
+    returned: list[int] = []
+
+    def backward(*values: Any) -> tuple[Any, ...]:
+        inputs, cots = values[: len(args)], dict(zip(given, values[len(args) :], strict=True))
+        own = [cots.get(n) for n in range(len(cotangents))]
+        raw = _called(subject, inputs, own)
+        returned[:] = [n for n in wanted if n < len(raw) and is_tensor(raw[n])]
+        return tuple(raw[n] for n in returned)
+
+    _give_names(backward, every)
+    letters = {} if model is None else _letters(model, args, names, every[len(args) :], given)
+    op = read_torch(
+        backward, *args, *(cotangents[n] for n in given), name="backward", letters=letters
+    )
+    targets = {o: f"grad_{names[n]}" for o, n in zip(op.outputs, returned, strict=True)}
+    taken = {t.name for t in op.inputs} | {e.name for e in op.equations}
+    targets = {o: t for o, t in targets.items() if t not in taken}
+    known = set() if model is None else {_text(e, {}) for e in model.operation.equations}
+    return tuple(_text(e, targets) for e in op.equations if _text(e, {}) not in known)
+
+
+def _called(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+    """What backward returns after forward, both by nothing but their operations."""
+    function = subject.function
+    context = Context([is_float(a) for a in args])
+    if subject.has_setup:
+        result = function.forward(*args)
+        function.setup_context(context, tuple(args), result)
+    else:
+        function.forward(context, *args)
+    # A backward that is differentiable once detaches what it is given.
+    raw = inspect.unwrap(function.backward)(context, *cotangents)
+    return raw if isinstance(raw, tuple) else (raw,)
+
+
+def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Names of cotangents that are those of no argument."""
+    made: list[str] = []
+    for name in (n.replace("[", "").replace("]", "") for n in names):
+        while name in taken or name in made:
+            name += "_"
+        made.append(name)
+    return made
+
+
+def _give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
+    if all(n.isidentifier() for n in names):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+        function.__signature__ = signature  # type: ignore[attr-defined]
+
+
+def _letters(
+    model: Model,
+    args: Sequence[Any],
+    names: Sequence[str],
+    cotangents: Sequence[str],
+    given: Sequence[int],
+) -> dict[str, Any]:
+    """The letters of the operation, for the same axes."""
+    op = model.operation
+    axes = {t.name: t.axes for t in op.inputs}
+    found = {
+        names[n]: _of_axes(axes[name])
+        for n, name in model.inputs(args).items()
+        if len(axes[name]) == args[n].ndim
+    }
+    outputs = _outputs(op)
+    return found | {
+        name: _of_axes(outputs[n].axes)
+        for name, n in zip(cotangents, given, strict=True)
+        if n < len(outputs)
+    }
+
+
+def _outputs(op: Operation) -> list[Equation]:
+    known = {e.name: e for e in op.equations}
+    return [known[name] for name in op.outputs if name in known]
+
+
+def _of_axes(axes: Sequence[Expr]) -> list[str | None]:
+    return [a.name if isinstance(a, Index) and not a.group else None for a in axes]
+
+
+def _text(e: Equation, targets: Mapping[str, str]) -> str:
+    """An equation, outputs under other names."""
+
+    def named(part: Expr) -> Expr | None:
+        if isinstance(part, Access) and part.tensor in targets:
+            return Access(targets[part.tensor], tuple(replace(p, named) for p in part.positions))
+        return None
+
+    return equation(targets.get(e.name, e.name), e.axes, replace(e.body, named))

@@ -1,0 +1,70 @@
+"""What cannot be read ends in an error that says what, where and what to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import derive
+
+
+def generator(x):
+    yield x
+    yield x * 2
+
+
+def branch(x):
+    if x.sum() > 0:
+        return x * 2
+    return x
+
+
+def halves(x):
+    while x.abs().max() > 1:
+        x = x / 2
+    return x
+
+
+def taken_out(x):
+    top = x.max().item()
+    return x * top
+
+
+def by_numpy(x):
+    return torch.tensor(x.detach().numpy() * 2)
+
+
+def in_a_view(x):
+    y = x.view(-1)
+    y.mul_(2)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (generator, "it returns a generator, which is no tensor; return a list"),
+        (
+            branch,
+            r"py:\d+: if x\.sum\(\) > 0:\): what it does depends on the values .* torch.where",
+        ),
+        (halves, r"py:\d+: while x\.abs.*\): what it does depends on the values"),
+        (taken_out, r"return x \* top: it computes with a number that is taken out of a tensor"),
+        (by_numpy, r"numpy\(\) \* 2\)\): it leaves torch for NumPy; write that by operations"),
+        (in_a_view, r"y\.mul_\(2\): it changes an argument.*; change a copy of it, x\.clone\(\)"),
+        (lambda x: x.tolist(), "it returns a number, which is no tensor"),
+        (nn.Linear, r"Linear is a class: give one that is made of it, Linear\(\.\.\)"),
+    ],
+)
+def test_an_error_says_what_to_do(function, said):
+    with pytest.raises(derive.DeriveError, match=said):
+        derive.read_torch(function, torch.tensor([2.0, 3.0, 1.0]))
+
+
+def test_a_sum_of_python_does_not_begin_with_a_zero():
+    def weighted(xs, ws):
+        return sum(x * w for x, w in zip(xs, ws, strict=True))
+
+    op = derive.read_torch(weighted, [torch.ones(3)] * 2, (torch.ones(3), torch.ones(3)))
+    assert "+ 0" not in str(op)

@@ -1,0 +1,45 @@
+"""Products, distances and what is summed with them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+from derive.tracing.read import reading
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "said"),
+    [
+        (lambda x: torch.cdist(x, x), [r(3, 4)], "norm2[c](x[n,c] - x[n2,c])"),
+        (lambda x, y: torch.cdist(x, y, 1), [r(2, 3, 4), r(2, 5, 4)], "abs(x[n,t,c] - y[n,k,c])"),
+        (torch.addbmm, [r(3, 5), r(2, 3, 4), r(2, 4, 5)], "+ sum[k]("),
+        (lambda x: torch.logcumsumexp(x, -1), [r(2, 5)], "logsumexp[c2 | c2 <= c](x[n,c2])"),
+        (lambda x: torch.linalg.vector_norm(x, 0, -1) * x.sum(-1), [r(3, 4)], "[x[n,c] != 0]"),
+        (lambda x: 2 / x + 1 / (1 + x.exp()), [r(4)], "2/x[c] + 1/(exp(x[c]) + 1)"),
+    ],
+)
+def test_products_and_distances(function, example, said):
+    made = reading(function, *example, name="f", comments=False)
+    assert said in made.text, made.text
+
+
+def off_diagonal(z):
+    c = z.T @ z
+    n = c.shape[0]
+    return c.flatten()[:-1].view(n - 1, n + 1)[:, 1:].pow(2).sum()
+
+
+def test_a_view_whose_sizes_are_sums():
+    made = reading(off_diagonal, r(5, 4), comments=False).text
+    assert "m*(size(k) + 1)" in made or "*(size(c) + 1)" in made, made
+
+
+def test_what_has_no_reading_says_what_to_do():
+    with pytest.raises(derive.DeriveError, match=r"pdist.* has no reading; write it by operations"):
+        derive.read_torch(lambda x: torch.pdist(x), r(4, 3))
