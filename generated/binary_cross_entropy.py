@@ -171,13 +171,11 @@ def _binary_cross_entropy_mean_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
+        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
+        mask = difference >= math.exp(-100)
         part2 = G * u if weight is None else (G * weight).mul_(u)
-        ratio2 = part2.div_(difference)
-        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
+        difference2 = _where(mask, part2.div_(difference), 0).sub_(chosen)
         grad_input = difference2.div_(math.prod(input.shape))
     if ctx.needs_input_grad[1]:
         grad_target = (
@@ -221,13 +219,11 @@ class _BinaryCrossEntropyMean(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
+            chosen = _where(input >= math.exp(-100), part / input, 0)
+            mask = difference >= math.exp(-100)
             part2 = G * u if weight is None else G * weight * u
-            ratio2 = part2 / torch.where(mask, difference, 1)
-            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
+            difference2 = _where(mask, part2 / difference, 0) - chosen
             grad_input = difference2 / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
@@ -274,12 +270,10 @@ def _binary_cross_entropy_sum_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
+        mask = difference >= math.exp(-100)
+        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(chosen)
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -320,12 +314,10 @@ class _BinaryCrossEntropySum(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            chosen = _where(input >= math.exp(-100), part / input, 0)
+            mask = difference >= math.exp(-100)
+            grad_input = _where(mask, product * u / difference, 0) - chosen
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
@@ -365,12 +357,10 @@ def _binary_cross_entropy_none_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
+        mask = difference >= math.exp(-100)
+        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(chosen)
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -411,12 +401,10 @@ class _BinaryCrossEntropyNone(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            chosen = _where(input >= math.exp(-100), part / input, 0)
+            mask = difference >= math.exp(-100)
+            grad_input = _where(mask, product * u / difference, 0) - chosen
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:

@@ -156,8 +156,7 @@ def _cdist_backward(ctx, G):
     x1, x2, D, centre, squared, G = _cast(wide, x1, x2, D, centre, squared, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    mask = squared > 0
-    grad_squared = _where(mask, (0.5 * G).div_(D), 0)
+    grad_squared = _where(squared > 0, (0.5 * G).div_(D), 0)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)

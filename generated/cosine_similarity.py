@@ -156,16 +156,13 @@ def _cosine_similarity_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = norm1 >= eps
         grad_norm1 = _where(mask, product / norm1_clamped, 0)
-        mask2 = mask.unsqueeze(dim)
-        ratio2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim)
-        grad_x1 = _where(mask2, ratio2 * x1, 0).addcmul_(ratio, x2)
+        product3 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+        grad_x1 = _where(mask.unsqueeze(dim), product3, 0).addcmul_(ratio, x2)
     if ctx.needs_input_grad[1]:
-        mask3 = norm2 >= eps
-        ratio3 = product / norm2_clamped
-        grad_norm2 = _where(mask3, ratio3, 0)
-        mask4 = mask3.unsqueeze(dim)
-        ratio4 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim)
-        grad_x2 = _where(mask4, ratio4 * x2, 0).addcmul_(ratio, x1)
+        mask2 = norm2 >= eps
+        grad_norm2 = _where(mask2, product / norm2_clamped, 0)
+        product4 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+        grad_x2 = _where(mask2.unsqueeze(dim), product4, 0).addcmul_(ratio, x1)
     return grad_x1, grad_x2, None, None
 
 

@@ -165,19 +165,14 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     grad_input = grad_target = grad_var = None
     u = input - target
     variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part = math.prod(input.shape)
-        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
+    product = math.prod(input.shape) * variance
     if ctx.needs_input_grad[0]:
         grad_input = (G * u).div_(product)
     if ctx.needs_input_grad[1]:
         grad_target = (-G * u).div_(product)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
-        grad_var = _where(mask, part2, 0)
+        ratio = (1 - u.square_().div_(variance)).mul_(0.5 * G).div_(product)
+        grad_var = _where(var >= eps, ratio, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -204,17 +199,14 @@ class _GaussianNllLossMean(Function):
         grad_input = grad_target = grad_var = None
         u = input - target
         variance = var.clamp(min=eps)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = math.prod(input.shape) * variance
+        product = math.prod(input.shape) * variance
         if ctx.needs_input_grad[0]:
             grad_input = G * u / product
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / product
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            product2 = 0.5 * G * (1 - u.square() / chosen)
-            grad_var = _where(mask, product2 / (math.prod(input.shape) * chosen), 0)
+            ratio = 0.5 * G * (1 - u.square() / variance) / product
+            grad_var = _where(var >= eps, ratio, 0)
         return grad_input, grad_target, grad_var, None
 
 
@@ -249,10 +241,8 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         grad_target = (-G * u).div_(variance)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
-        grad_var = _where(mask, part, 0)
+        ratio = (1 - u.square_().div_(variance)).mul_(0.5 * G).div_(variance)
+        grad_var = _where(var >= eps, ratio, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -284,9 +274,8 @@ class _GaussianNllLossSum(Function):
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / variance
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            ratio = 0.5 * G * (1 - u.square() / variance) / variance
+            grad_var = _where(var >= eps, ratio, 0)
         return grad_input, grad_target, grad_var, None
 
 
@@ -321,10 +310,8 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         grad_target = (G * u).neg_().div_(variance)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
-        grad_var = _where(mask, part, 0)
+        ratio = (0.5 * G).mul_(1 - u.square_().div_(variance)).div_(variance)
+        grad_var = _where(var >= eps, ratio, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -356,9 +343,8 @@ class _GaussianNllLossNone(Function):
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / variance
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            ratio = 0.5 * G * (1 - u.square() / variance) / variance
+            grad_var = _where(var >= eps, ratio, 0)
         return grad_input, grad_target, grad_var, None
 
 

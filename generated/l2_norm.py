@@ -128,8 +128,7 @@ def _l2_norm_backward(ctx, G):
     A, F, total, G = _wide(A, F, total, G)
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
-    mask = (total != 0).unsqueeze(dim)
-    grad_A = _masked_(G / F * A, mask)
+    grad_A = _masked_(G / F * A, (total != 0).unsqueeze(dim))
     return grad_A, None, None
 
 

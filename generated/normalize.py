@@ -132,11 +132,9 @@ def _normalize_backward(ctx, G):
     dim = ctx.dim
     eps = ctx.eps
     output, norm, G = _wide(output, norm, G)
-    mask = (norm >= eps).unsqueeze(dim)
-    ratio = G / norm.clamp(min=eps).unsqueeze(dim)
-    chosen = norm.unsqueeze(dim)
-    product = (G * output).sum(dim, keepdim=True) / chosen * output
-    grad_input = ratio.sub_(_where(mask, product, 0))
+    ratio = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim)
+    chosen = _where((norm >= eps).unsqueeze(dim), ratio * output, 0)
+    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(chosen)
     return grad_input, None, None
 
 

@@ -161,9 +161,9 @@ def _std_backward(ctx, G):
     A, deviation, mu, variance, G = _wide(A, deviation, mu, variance, G)
     deviation = deviation if keepdim else deviation.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
-    mask = (variance != 0).unsqueeze(dim)
     ratio = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), mask)
+    product = (A - mu.unsqueeze(dim)).mul_(ratio)
+    grad_A = _masked_(product, (variance != 0).unsqueeze(dim))
     return grad_A, None, None, None
 
 

@@ -235,16 +235,15 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = towards.abs().pow_(difference2)
-        power2 = torch.where(mask, powers_near, 1) ** difference
-        product = power.mul_(G * power2.unsqueeze(1) / anchor.shape[0])
-        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
+        power = torch.where(mask, powers_near, 1) ** difference
+        ratio = G * power.unsqueeze(1) / anchor.shape[0]
+        product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
+        grad_towards = _where(mask2, product, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-        power4 = away.abs().pow_(difference2)
-        product2 = power4.mul_(-G * power3 / anchor.shape[0]).mul_(away.sign_())
-        grad_away = _where(mask2, product2, 0)
+        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
+        grad_away = _where(mask2, product2.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -437,15 +436,14 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = towards.abs().pow_(difference2)
-        power2 = torch.where(mask, powers_near, 1) ** difference
-        product = power.mul_(G * power2.unsqueeze(1)).mul_(towards.sign_())
-        grad_towards = _where(mask2, product, 0)
+        power = torch.where(mask, powers_near, 1) ** difference
+        product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
+        grad_towards = _where(mask2, product.mul_(towards.sign_()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-        product2 = away.abs().pow_(difference2).mul_(-G * power3)
-        grad_away = _where(mask2, product2.mul_(away.sign_()), 0)
+        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
+        grad_away = _where(mask2, product2, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -634,17 +632,16 @@ def _triplet_margin_loss_none_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = towards.abs().pow_(difference2)
-        power2 = torch.where(mask, powers_near, 1) ** difference
-        part = power.mul_(G.unsqueeze(1) * power2.unsqueeze(1))
-        product = part.mul_(towards.sign_())
-        grad_towards = _where(mask2, product, 0)
+        power = torch.where(mask, powers_near, 1) ** difference
+        product = G.unsqueeze(1) * power.unsqueeze(1)
+        part = towards.abs().pow_(difference2).mul_(product)
+        product2 = part.mul_(towards.sign())
+        grad_towards = _where(mask2, product2, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power3 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
-        power4 = away.abs().pow_(difference2)
-        product2 = power4.mul_((-G).unsqueeze(1) * power3).mul_(away.sign_())
-        grad_away = _where(mask2, product2, 0)
+        power2 = (torch.where(mask, powers_far, 1) ** difference).unsqueeze(1)
+        product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+        grad_away = _where(mask2, product3.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away

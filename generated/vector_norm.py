@@ -148,11 +148,10 @@ def _vector_norm_backward(ctx, G):
     A, total, G = _wide(A, total, G)
     G = G if keepdim else G.unsqueeze(dim)
     mask = (total != 0) & (ord != 0)
-    mask2 = mask.unsqueeze(dim)
     power = torch.where(mask, total, 1) ** (_quotient(1, ord) - 1)
-    power2 = A.abs().pow_(ord - 1)
-    part = power2.mul_(G * power.unsqueeze(dim)).mul_(A.sign())
-    grad_A = _masked_(part, mask2)
+    part = A.abs().pow_(ord - 1).mul_(G * power.unsqueeze(dim))
+    product = part.mul_(A.sign())
+    grad_A = _masked_(product, mask.unsqueeze(dim))
     return grad_A, None, None, None
 
 
