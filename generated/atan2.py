@@ -106,10 +106,11 @@ def _atan2_backward(ctx, G):
     grad_A = grad_B = None
     added = A.square().add_(B.square())
     mask = added != 0
+    chosen = added
     if ctx.needs_input_grad[0]:
-        grad_A = _masked_((G * B).div_(added), mask)
+        grad_A = _masked_((G * B).div_(chosen), mask)
     if ctx.needs_input_grad[1]:
-        grad_B = _masked_((G * A).neg_().div_(added), mask)
+        grad_B = _masked_((G * A).neg_().div_(chosen), mask)
     return grad_A, grad_B
 
 
@@ -134,10 +135,11 @@ class _Atan2(Function):
         grad_A = grad_B = None
         added = A.square() + B.square()
         mask = added != 0
+        chosen = torch.where(mask, added, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, G * B / added, 0)
+            grad_A = torch.where(mask, G * B / chosen, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -G * A / added, 0)
+            grad_B = torch.where(mask, -G * A / chosen, 0)
         return grad_A, grad_B
 
 

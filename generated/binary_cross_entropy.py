@@ -171,11 +171,13 @@ def _binary_cross_entropy_mean_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        part = G * target if weight is None else (G * target).mul_(weight)
-        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
         mask = difference >= math.exp(-100)
+        mask2 = input >= math.exp(-100)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(input)
         part2 = G * u if weight is None else (G * weight).mul_(u)
-        difference2 = _where(mask, part2.div_(difference), 0).sub_(chosen)
+        ratio2 = part2.div_(difference)
+        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
         grad_input = difference2.div_(math.prod(input.shape))
     if ctx.needs_input_grad[1]:
         grad_target = (
@@ -219,11 +221,13 @@ class _BinaryCrossEntropyMean(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            part = G * target if weight is None else G * target * weight
-            chosen = _where(input >= math.exp(-100), part / input, 0)
             mask = difference >= math.exp(-100)
+            mask2 = input >= math.exp(-100)
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
             part2 = G * u if weight is None else G * weight * u
-            difference2 = _where(mask, part2 / difference, 0) - chosen
+            ratio2 = part2 / torch.where(mask, difference, 1)
+            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
             grad_input = difference2 / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
@@ -270,10 +274,12 @@ def _binary_cross_entropy_sum_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        part = G * target if weight is None else (G * target).mul_(weight)
-        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
         mask = difference >= math.exp(-100)
-        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(chosen)
+        mask2 = input >= math.exp(-100)
+        chosen = _where(mask, (product * u).div_(difference), 0)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(input)
+        grad_input = chosen.sub_(_where(mask2, ratio, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -314,10 +320,12 @@ class _BinaryCrossEntropySum(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            part = G * target if weight is None else G * target * weight
-            chosen = _where(input >= math.exp(-100), part / input, 0)
             mask = difference >= math.exp(-100)
-            grad_input = _where(mask, product * u / difference, 0) - chosen
+            mask2 = input >= math.exp(-100)
+            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, ratio, 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
@@ -357,10 +365,12 @@ def _binary_cross_entropy_none_backward(ctx, G):
         clamped = difference.log().clamp_(min=-100)
         clamped2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        part = G * target if weight is None else (G * target).mul_(weight)
-        chosen = _where(input >= math.exp(-100), part.div_(input), 0)
         mask = difference >= math.exp(-100)
-        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(chosen)
+        mask2 = input >= math.exp(-100)
+        chosen = _where(mask, (product * u).div_(difference), 0)
+        part = G * target if weight is None else (G * target).mul_(weight)
+        ratio = part.div_(input)
+        grad_input = chosen.sub_(_where(mask2, ratio, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -401,10 +411,12 @@ class _BinaryCrossEntropyNone(Function):
             clamped = difference.log().clamp(min=-100)
             clamped2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            part = G * target if weight is None else G * target * weight
-            chosen = _where(input >= math.exp(-100), part / input, 0)
             mask = difference >= math.exp(-100)
-            grad_input = _where(mask, product * u / difference, 0) - chosen
+            mask2 = input >= math.exp(-100)
+            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
+            part = G * target if weight is None else G * target * weight
+            ratio = part / torch.where(mask2, input, 1)
+            grad_input = chosen - _where(mask2, ratio, 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:

@@ -165,14 +165,19 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     grad_input = grad_target = grad_var = None
     u = input - target
     variance = var.clamp(min=eps)
-    product = math.prod(input.shape) * variance
+    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        part = math.prod(input.shape)
+        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
     if ctx.needs_input_grad[0]:
         grad_input = (G * u).div_(product)
     if ctx.needs_input_grad[1]:
         grad_target = (-G * u).div_(product)
     if ctx.needs_input_grad[2]:
-        ratio = (1 - u.square_().div_(variance)).mul_(0.5 * G).div_(product)
-        grad_var = _where(var >= eps, ratio, 0)
+        mask = var >= eps
+        chosen = variance
+        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
+        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
+        grad_var = _where(mask, part2, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -199,14 +204,17 @@ class _GaussianNllLossMean(Function):
         grad_input = grad_target = grad_var = None
         u = input - target
         variance = var.clamp(min=eps)
-        product = math.prod(input.shape) * variance
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            product = math.prod(input.shape) * variance
         if ctx.needs_input_grad[0]:
             grad_input = G * u / product
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / product
         if ctx.needs_input_grad[2]:
-            ratio = 0.5 * G * (1 - u.square() / variance) / product
-            grad_var = _where(var >= eps, ratio, 0)
+            mask = var >= eps
+            chosen = torch.where(mask, variance, 1)
+            product2 = 0.5 * G * (1 - u.square() / chosen)
+            grad_var = _where(mask, product2 / (math.prod(input.shape) * chosen), 0)
         return grad_input, grad_target, grad_var, None
 
 
@@ -241,8 +249,10 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         grad_target = (-G * u).div_(variance)
     if ctx.needs_input_grad[2]:
-        ratio = (1 - u.square_().div_(variance)).mul_(0.5 * G).div_(variance)
-        grad_var = _where(var >= eps, ratio, 0)
+        mask = var >= eps
+        chosen = variance
+        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
+        grad_var = _where(mask, part, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -274,8 +284,9 @@ class _GaussianNllLossSum(Function):
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / variance
         if ctx.needs_input_grad[2]:
-            ratio = 0.5 * G * (1 - u.square() / variance) / variance
-            grad_var = _where(var >= eps, ratio, 0)
+            mask = var >= eps
+            chosen = torch.where(mask, variance, 1)
+            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
         return grad_input, grad_target, grad_var, None
 
 
@@ -310,8 +321,10 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         grad_target = (G * u).neg_().div_(variance)
     if ctx.needs_input_grad[2]:
-        ratio = (0.5 * G).mul_(1 - u.square_().div_(variance)).div_(variance)
-        grad_var = _where(var >= eps, ratio, 0)
+        mask = var >= eps
+        chosen = variance
+        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
+        grad_var = _where(mask, part, 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -343,8 +356,9 @@ class _GaussianNllLossNone(Function):
         if ctx.needs_input_grad[1]:
             grad_target = -G * u / variance
         if ctx.needs_input_grad[2]:
-            ratio = 0.5 * G * (1 - u.square() / variance) / variance
-            grad_var = _where(var >= eps, ratio, 0)
+            mask = var >= eps
+            chosen = torch.where(mask, variance, 1)
+            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
         return grad_input, grad_target, grad_var, None
 
 

@@ -152,8 +152,9 @@ def _kl_div_mean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = -G / product * target
     if ctx.needs_input_grad[1]:
-        difference = _where(target > 0, target.log().add_(1), 0).sub_(input)
-        grad_target = difference.mul_(G / product)
+        mask = target > 0
+        chosen = _where(mask, target.log().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G / product)
     return grad_input, grad_target
 
 
@@ -180,8 +181,9 @@ class _KlDivMean(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
-            difference = _where(target > 0, 1 + target.log(), 0) - input
-            grad_target = G / product * difference
+            mask = target > 0
+            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
+            grad_target = G / product * (chosen - input)
         return grad_input, grad_target
 
 
@@ -208,8 +210,9 @@ def _kl_div_sum_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = -G * target
     if ctx.needs_input_grad[1]:
-        part = _where(target > 0, target.log().add_(1), 0).sub_(input)
-        grad_target = part.mul_(G)
+        mask = target > 0
+        chosen = _where(mask, target.log().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -235,7 +238,9 @@ class _KlDivSum(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
-            grad_target = G * (_where(target > 0, 1 + target.log(), 0) - input)
+            mask = target > 0
+            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
+            grad_target = G * (chosen - input)
         return grad_input, grad_target
 
 
@@ -262,8 +267,9 @@ def _kl_div_none_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = (G * target).neg_()
     if ctx.needs_input_grad[1]:
-        part = _where(target > 0, target.log().add_(1), 0).sub_(input)
-        grad_target = part.mul_(G)
+        mask = target > 0
+        chosen = _where(mask, target.log().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -289,7 +295,9 @@ class _KlDivNone(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
-            grad_target = G * (_where(target > 0, 1 + target.log(), 0) - input)
+            mask = target > 0
+            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
+            grad_target = G * (chosen - input)
         return grad_input, grad_target
 
 
@@ -316,8 +324,9 @@ def _kl_div_batchmean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = -G / input.shape[0] * target
     if ctx.needs_input_grad[1]:
-        difference = _where(target > 0, target.log().add_(1), 0).sub_(input)
-        grad_target = difference.mul_(G / input.shape[0])
+        mask = target > 0
+        chosen = _where(mask, target.log().add_(1), 0)
+        grad_target = chosen.sub_(input).mul_(G / input.shape[0])
     return grad_input, grad_target
 
 
@@ -343,8 +352,9 @@ class _KlDivBatchmean(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G / input.shape[0] * target
         if ctx.needs_input_grad[1]:
-            difference = _where(target > 0, 1 + target.log(), 0) - input
-            grad_target = G / input.shape[0] * difference
+            mask = target > 0
+            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
+            grad_target = G / input.shape[0] * (chosen - input)
         return grad_input, grad_target
 
 

@@ -221,19 +221,26 @@ def _multi_margin_loss_mean_backward(ctx, G):
     mask = target.unsqueeze(1) != _positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
         part = p * G
         product = (
             part
             if weight is None
             else part * weight.index_select(0, target).unsqueeze(1)
         )
-        ratio = product / (input.shape[0] * input.shape[1])
-        product2 = (excess_positive ** (p - 1)).mul_(ratio)
-        grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product2, 0)
-        part2 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+        part2 = p - 1
+        power = (
+            excess_positive**part2
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part2)
+        )
+        product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
+        grad_excess = _where(mask2, product2, 0)
+        part3 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        total = _masked_(excess_positive.pow_(p), mask).sum(1)
+        power2 = excess_positive.pow_(p)
+        total = _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
         grad_weight = G / (input.shape[0] * input.shape[1]) * placed
     return grad_input, None, grad_weight, None, None
@@ -268,19 +275,21 @@ class _MultiMarginLossMean(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
+            mask2 = ~(excess <= 0) & (p != 0) & mask
             part = p * G
             product = (
                 part
                 if weight is None
                 else part * weight.index_select(0, target).unsqueeze(1)
             )
-            ratio = product / (input.shape[0] * input.shape[1])
-            product2 = ratio * excess_positive ** (p - 1)
-            grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product2, 0)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            product2 = product / (input.shape[0] * input.shape[1]) * power
+            grad_excess = _where(mask2, product2, 0)
             part2 = (-grad_excess.sum(1)).unsqueeze(1)
             grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
         if ctx.needs_input_grad[2]:
-            total = torch.where(mask, excess_positive**p, 0).sum(1)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            total = torch.where(mask, power2, 0).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / (input.shape[0] * input.shape[1]) * placed
         return grad_input, None, grad_weight, None, None
@@ -376,18 +385,25 @@ def _multi_margin_loss_sum_backward(ctx, G):
     mask = target.unsqueeze(1) != _positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
         part = p * G
         product = (
             part
             if weight is None
             else part * weight.index_select(0, target).unsqueeze(1)
         )
-        product2 = (excess_positive ** (p - 1)).mul_(product / input.shape[1])
-        grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product2, 0)
-        part2 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part2)
+        part2 = p - 1
+        power = (
+            excess_positive**part2
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part2)
+        )
+        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
+        part3 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        total = _masked_(excess_positive.pow_(p), mask).sum(1)
+        power2 = excess_positive.pow_(p)
+        total = _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
         grad_weight = G / input.shape[1] * placed
     return grad_input, None, grad_weight, None, None
@@ -422,18 +438,20 @@ class _MultiMarginLossSum(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
+            mask2 = ~(excess <= 0) & (p != 0) & mask
             part = p * G
             product = (
                 part
                 if weight is None
                 else part * weight.index_select(0, target).unsqueeze(1)
             )
-            product2 = product / input.shape[1] * excess_positive ** (p - 1)
-            grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product2, 0)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
             part2 = (-grad_excess.sum(1)).unsqueeze(1)
             grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
         if ctx.needs_input_grad[2]:
-            total = torch.where(mask, excess_positive**p, 0).sum(1)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            total = torch.where(mask, power2, 0).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / input.shape[1] * placed
         return grad_input, None, grad_weight, None, None
@@ -529,16 +547,23 @@ def _multi_margin_loss_none_backward(ctx, G):
     mask = target.unsqueeze(1) != _positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
+        mask2 = ~(excess <= 0) & (p != 0) & mask
+        part = p - 1
+        power = (
+            excess_positive**part
+            if ctx.needs_input_grad[2]
+            else excess_positive.pow_(part)
+        )
         picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
-        part = p * G.unsqueeze(1)
-        part2 = part if weight is None else part * picked
-        ratio = part2 / input.shape[1]
-        product = (excess_positive ** (p - 1)).mul_(ratio)
-        grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product, 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
+        part2 = p * G.unsqueeze(1)
+        part3 = part2 if weight is None else part2 * picked
+        product = power.mul_(part3 / input.shape[1])
+        grad_excess = _where(mask2, product, 0)
+        part4 = (-grad_excess.sum(1)).unsqueeze(1)
+        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part4)
     if ctx.needs_input_grad[2]:
-        product2 = G * _masked_(excess_positive.pow_(p), mask).sum(1)
+        power2 = excess_positive.pow_(p)
+        product2 = G * _masked_(power2, mask).sum(1)
         placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
         grad_weight = placed / input.shape[1]
     return grad_input, None, grad_weight, None, None
@@ -573,18 +598,20 @@ class _MultiMarginLossNone(Function):
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
+            mask2 = ~(excess <= 0) & (p != 0) & mask
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
             picked = (
                 None if weight is None else weight.index_select(0, target).unsqueeze(1)
             )
             part = p * G.unsqueeze(1)
             part2 = part if weight is None else part * picked
-            ratio = part2 / input.shape[1]
-            product = ratio * excess_positive ** (p - 1)
-            grad_excess = _where(~(excess <= 0) & (p != 0) & mask, product, 0)
+            product = part2 / input.shape[1] * power
+            grad_excess = _where(mask2, product, 0)
             part3 = (-grad_excess.sum(1)).unsqueeze(1)
             grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part3)
         if ctx.needs_input_grad[2]:
-            product2 = G * torch.where(mask, excess_positive**p, 0).sum(1)
+            power2 = torch.where(mask, excess_positive, 1) ** p
+            product2 = G * torch.where(mask, power2, 0).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
             grad_weight = placed / input.shape[1]
         return grad_input, None, grad_weight, None, None

@@ -136,13 +136,13 @@ def _segment_max_backward(ctx, G):
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, 0)
     mask2 = data == output.index_select(0, chosen)
+    mask3 = mask.unsqueeze(1)
     zeros = G.new_zeros((data.shape[1], num_segments + 1))
     chosen2 = torch.where(mask, segment_ids, num_segments)
     placed = zeros.index_add_(1, chosen2, mask2.to(G.dtype).mT)
     picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
     ratio = G.index_select(0, chosen).div_(picked.mT)
-    chosen3 = _masked_(ratio, mask.unsqueeze(1) & mask2)
-    grad_data = chosen3.reshape(data_shape)
+    grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
     return grad_data, None, None
 
 
@@ -179,13 +179,13 @@ class _SegmentMax(Function):
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)
+        mask3 = mask.unsqueeze(1)
         zeros = G.new_zeros((data.shape[1], num_segments + 1))
         chosen2 = torch.where(mask, segment_ids, num_segments)
         placed = zeros.index_add(1, chosen2, mask2.to(G.dtype).mT)
         picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-        ratio = G.index_select(0, chosen) / picked.mT
-        chosen3 = torch.where(mask.unsqueeze(1) & mask2, ratio, 0)
-        grad_data = chosen3.reshape(data_shape)
+        ratio = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
+        grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
         return grad_data, None, None
 
 

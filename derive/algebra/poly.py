@@ -32,13 +32,12 @@ from derive.algebra.expr import (
     Pow,
     Size,
     free_indices,
-    interned,
-    node,
     num,
     sort_key,
     tensors,
 )
 from derive.algebra.logic import negate
+from derive.algebra.nodes import interned, node
 from derive.algebra.roots import add_root, is_root, rational_power
 from derive.algebra.substitution import substitute
 from derive.budget import tick

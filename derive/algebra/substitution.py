@@ -6,7 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import count
 from typing import TypeVar, cast
 
-from derive.algebra.expr import Expr, Index, Node, free_indices
+from derive.algebra.expr import Expr, Index, free_indices
+from derive.algebra.nodes import Node
 
 _Node = TypeVar("_Node", bound=Node)
 _Expr = TypeVar("_Expr", bound=Expr)

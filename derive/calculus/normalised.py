@@ -22,10 +22,10 @@ from derive.algebra.expr import (
     Where,
     accesses,
     free_indices,
-    node,
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of, negate
+from derive.algebra.nodes import node
 from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.lets import Find, Let

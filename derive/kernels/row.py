@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.algebra.expr import Expr, Index, Where, node
+from derive.algebra.expr import Expr, Index, Where
 from derive.algebra.functions import FUNCTIONS, POWERS
+from derive.algebra.nodes import node
 from derive.algebra.poly import Poly
 from derive.calculus.canonical import canonical
 from derive.calculus.equations import flatten_operation

@@ -150,7 +150,7 @@ def _in_orders(
             first = min(first_order(outputs, {}), first, key=_operations)
     kernels = any(r.pattern in KERNELS for r in first.recognised)
     if not kernels and not first.statistics:
-        return first if alike else plain(outputs)
+        return first if alike and not offered.values else plain(outputs)
     saved = {s.name for s in first.saved}
     kept = [name for name in outputs if say(name) in saved]
     every = plain(outputs)
@@ -200,7 +200,8 @@ def _backward(
     gradients = {say(g.tensor): say(g.name) for g in backward.gradients}
     held = (tensors, statistics, stored, shapeless)
     lines = _crossed(op.inputs, lets, backward, border, scope, *held, gradients)
-    if kernels:
+    if statistics:
+        # Of first order alone, and what only a guard reads is not kept for it.
         own = tuple(gradients.values())
         lines = [line for line, _ in unguarded([(line, ()) for line in lines], own)]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
