@@ -12,6 +12,8 @@ if "DERIVE_CACHE" not in os.environ:
     # Workers of the run have the folder of the process that starts them.
     os.environ["DERIVE_CACHE"] = tempfile.mkdtemp(prefix="derive-")
     atexit.register(shutil.rmtree, os.environ["DERIVE_CACHE"], ignore_errors=True)
+# Each worker has a core: on tensors of a few elements more threads only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from kit import shared
