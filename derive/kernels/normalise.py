@@ -202,6 +202,7 @@ class Normalised:
     calls: list[_Call] = field(default_factory=list)
     _known: dict[Poly, tuple[_Found, ...]] = field(default_factory=dict)
     _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
+    _levels: dict[tuple[Poly, Find], Level] = field(default_factory=dict)
 
     def look(self, bodies: Sequence[Poly], find: Find) -> None:
         """Note what the backwards in these bodies compute besides their first result."""
@@ -223,7 +224,7 @@ class Normalised:
 
     def _output(self, f: _Found, body: Poly, find: Find) -> _Output | None:
         """The body with y as the kernel."""
-        level = Level(body, f.names, multiplied_out)
+        level = self._level(body, f.names)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
         factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
         if not factors:
@@ -252,7 +253,7 @@ class Normalised:
         """The body with dx as the kernel, by preference one that has the weight."""
         made: list[tuple[Poly, _Call]] = []
         for f in self._found(body, find):
-            level = Level(body, f.names, multiplied_out)
+            level = self._level(body, f.names)
             found = []
             for s in level.whole.terms:
                 beside = over(s, atom(f.factor).terms[0])
@@ -331,6 +332,12 @@ class Normalised:
 
     # ---------------------------------------------------------------- what is normalised
 
+    def _level(self, body: Poly, names: Find) -> Level:
+        """The body with these names opened, multiplied out once."""
+        if (body, names) not in self._levels:
+            self._levels[body, names] = Level(body, names, multiplied_out)
+        return self._levels[body, names]
+
     def _found(self, body: Poly, find: Find) -> tuple[_Found, ...]:
         """Everything that the body divides by a deviation along axes, looked for once."""
         if body not in self._known:
@@ -352,7 +359,7 @@ class Normalised:
         opened = list(openings(find, x, body))
         if not sums_square(body) and not any(map(opened[-1], tensors(body))):
             return
-        wholes = [(own, Level(body, own, multiplied_out).whole) for own in opened]
+        wholes = [(own, self._level(body, own).whole) for own in opened]
         order = tuple(i for i in axes if i in along)
         for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
             inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO)
