@@ -138,8 +138,8 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     every = (*backward.adjoints, *backward.gradients)
     made = {a.name: a.as_let() for a in backward.adjoints}
     lets = backward.lets
-    rules: Rules = (*fold_rules(lets, made), *FUNCTION_RULES, *quotient_rules(lets))
-    rules = (*rules, zero_rule(lets))
+    folds = fold_rules(lets, made)
+    rules: Rules = (*folds, *FUNCTION_RULES, *quotient_rules(lets), zero_rule(lets))
     naming = (*naming_rules(lets), *FUNCTION_RULES)
     opened_by = _Opened(rules, lets.say)
     pieces = _with_named_sums(lets, pieces)

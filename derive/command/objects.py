@@ -59,17 +59,20 @@ def _imported(name: str) -> ModuleType:
 
 def _loaded(path: Path) -> ModuleType:
     """The module of a file, its folder on the path of imports as for a script."""
+    from derive.notation.read import AsWritten
+
     if not path.is_file():
         raise DeriveError(f"there is no file {path}")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    loader = AsWritten(path.stem, str(path))
+    spec = spec_from_file_location(path.stem, path, loader=loader)
+    assert spec is not None
     module = module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
         raise DeriveError(
             f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"

@@ -68,7 +68,7 @@ def _located(place: str, error: DeriveError) -> SpecError:
     return located
 
 
-class _AsWritten(SourceFileLoader):
+class AsWritten(SourceFileLoader):
     """Reads the text itself: a compiled file may be of another text of the same second."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class _AsWritten(SourceFileLoader):
 def _of_python(path: Path) -> tuple[Operation, ...]:
     """What the module defines, run once; it is not left among the imported ones."""
     name = f"_derive_spec_{path.stem}"
-    loader = _AsWritten(name, str(path))
+    loader = AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = module_from_spec(spec)

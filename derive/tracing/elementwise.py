@@ -226,7 +226,7 @@ def add(reader: Reader, a: Any, b: Any, alpha: Any = 1) -> Value:
     name = str(reader.node.target)
     b, symbol = _scaled(b, alpha, reader), "-" if "sub" in name else "+"
     a, b = (b, as_number(a)) if "rsub" in name else (as_number(a), b)
-    if b is not True and b is not False and isinstance(b, int) and b == 0:
+    if type(b) is int and b == 0:
         # Python's sum() begins with 0.
         return reader.value(a)
     return reader.elementwise(op(symbol), a, b)

@@ -16,6 +16,7 @@ import pytest
 from kit.command import derive, run
 
 from derive import DeriveError, Operation, SpecError, parse, read
+from derive.command.objects import examples_of
 
 GOOD = 'import derive\nx = derive.parse("op h(x[n]) -> y; y[n] = x[n]")\n'
 
@@ -210,3 +211,18 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path):
     (tmp_path / "b.derive").write_text("op f(x[n]) -> y; y[n] = x[n]")
     done = derive("check", "specs/a.derive", "b.derive", cwd=tmp_path)
     assert (done.returncode, "f is defined in specs/a.derive too" in done.stderr) == (2, True)
+
+
+def test_examples_are_those_of_the_file_as_it_stands_now(monkeypatch, tmp_path):
+    """Of the same length and the same second as it was before, it has other examples."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_examples", raising=False)
+    file = tmp_path / "own_examples.py"
+    found = []
+    for number in (2, 3):
+        file.write_text(f"def examples():\n    return [[{number}]]\n")
+        os.utime(file, (1e9, 1e9))
+        found += examples_of(file)
+    assert found == [[2], [3]]
+    del sys.modules["own_examples"]
