@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of D:
 
-    grad_squared[*b,i,j] = [squared[*b,i,j] > 0]·G[*b,i,j]/(2·D[*b,i,j])
+    grad_squared[*b,i,j] = [D[*b,i,j] > 0]·G[*b,i,j]/(2·D[*b,i,j])
     grad_x1[*b,i,k] = 2·(x1[*b,i,k]·Σⱼ grad_squared[*b,i,j] − Σⱼ grad_squared[*b,i,j]·x2[*b,j,k])
     grad_x2[*b,j,k] = 2·(x2[*b,j,k]·Σᵢ grad_squared[*b,i,j] − Σᵢ grad_squared[*b,i,j]·x1[*b,i,k])
 """
@@ -126,7 +126,7 @@ def _cdist_forward(x1, x2):
     squared = difference.clamp_min(0)
     mask = squared > 0
     D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
-    return D, centre, squared
+    return D, centre
 
 
 def _cdist_forward_in_place(x1, x2):
@@ -145,18 +145,18 @@ def _cdist_forward_in_place(x1, x2):
     difference = added.sub_(product)
     squared = difference.clamp_min_(0)
     mask = squared > 0
-    D = _where(mask, squared.sqrt(), 0).to(dtype)
-    return D, centre, squared
+    D = _where(mask, squared.sqrt_(), 0).to(dtype)
+    return D, centre
 
 
 def _cdist_backward(ctx, G):
-    x1, x2, D, centre, squared = ctx.saved_tensors
+    x1, x2, D, centre = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, squared, G = _cast(wide, x1, x2, D, centre, squared, G)
+    x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = _where(squared > 0, (0.5 * G).div_(D), 0)
+    grad_squared = _where(D > 0, (0.5 * G).div_(D), 0)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
@@ -179,19 +179,19 @@ class _Cdist(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
-        D, centre, squared = output
-        ctx.mark_non_differentiable(centre, squared)
+        D, centre = output
+        ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x1, x2)
-        ctx.save_for_backward(x1, x2, D, centre, squared)
+        ctx.save_for_backward(x1, x2, D, centre)
 
     @staticmethod
-    def backward(ctx, G, _grad_centre, _grad_squared):
+    def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
         if _alone(G):
             return _cdist_backward(ctx, G)
-        x1, x2, D, _, _ = ctx.saved_tensors
+        x1, x2, D, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)
@@ -200,20 +200,15 @@ class _Cdist(Function):
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
         x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        part2 = x1_centred.to(low)
-        product = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
-        total = x1_centred.square().sum(-1, keepdim=True)
-        difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-        squared = difference.clamp_min(0)
-        mask = squared > 0
+        mask = D > 0
         grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
+        x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            product2 = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product2)
+            product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product)
         if ctx.needs_input_grad[1]:
-            product3 = grad_squared.sum(-2).unsqueeze(-1) * x2_centred
-            grad_x2 = 2 * (product3 - (grad_squared.mT.to(low) @ part2).to(wide))
+            product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = 2 * (grad_squared.sum(-2).unsqueeze(-1) * x2_centred - product2)
         return grad_x1, grad_x2
 
 

@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of F:
 
-    grad_A[*p,k,*q] = [total[*p,*q] ≠ 0]·G[*p,*q]·A[*p,k,*q]/F[*p,*q]
+    grad_A[*p,k,*q] = [F[*p,*q] ≠ 0]·G[*p,*q]·A[*p,k,*q]/F[*p,*q]
 """
 # mypy: ignore-errors
 
@@ -84,14 +84,6 @@ def _kept(x, kept):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
-def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -117,19 +109,7 @@ def _l2_norm_forward(A, dim, keepdim):
     total = A.square().sum(dim)
     mask = total != 0
     F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
-    return F, total
-
-
-def _l2_norm_backward(ctx, G):
-    A, F, total = ctx.saved_tensors
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A, F, total, G = _wide(A, F, total, G)
-    F = F if keepdim else F.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    grad_A = _masked_(G / F * A, (total != 0).unsqueeze(dim))
-    return grad_A, None, None
+    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
 class _L2Norm(Function):
@@ -142,27 +122,20 @@ class _L2Norm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, keepdim = inputs
-        F, total = output
-        ctx.mark_non_differentiable(total)
-        ctx.set_materialize_grads(False)
+        F = output
         ctx.dim = dim
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A, F, total)
+        ctx.save_for_backward(A, F)
 
     @staticmethod
-    def backward(ctx, G, _grad_total):
-        if G is None:
-            return (None,) * 3
-        if _alone(G):
-            return _l2_norm_backward(ctx, G)
-        A, F, _ = ctx.saved_tensors
+    def backward(ctx, G):
+        A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A, F, G = _wide(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        total = A.square().sum(dim)
-        mask = (total != 0).unsqueeze(dim)
+        mask = F != 0
         grad_A = torch.where(mask, G / _where(mask, F, 1) * A, 0)
         return grad_A, None, None
 
@@ -196,5 +169,5 @@ def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
     if not A.is_floating_point():
         raise TypeError(f"l2_norm: A must be a floating-point tensor, not {A.dtype}")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _l2_norm_forward(A, dim, keepdim)[0]
-    return _applied(_L2Norm, A, dim, keepdim)[0]
+        return _l2_norm_forward(A, dim, keepdim)
+    return _applied(_L2Norm, A, dim, keepdim)

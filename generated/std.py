@@ -6,7 +6,7 @@
 
 Gradients, G the cotangent of deviation:
 
-    grad_A[*p,k,*q] = [variance[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/((size(k) − correction)·deviation[*p,*q])
+    grad_A[*p,k,*q] = [deviation[*p,*q] ≠ 0]·G[*p,*q]·(A[*p,k,*q] − mu[*p,*q])/((size(k) − correction)·deviation[*p,*q])
 """
 # mypy: ignore-errors
 
@@ -137,7 +137,7 @@ def _std_forward(A, dim, correction, keepdim):
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
-    return deviation, mu, variance
+    return deviation, mu
 
 
 def _std_forward_in_place(A, dim, correction, keepdim):
@@ -150,20 +150,19 @@ def _std_forward_in_place(A, dim, correction, keepdim):
     deviation = torch.where(mask, variance.sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
-    return deviation, mu, variance
+    return deviation, mu
 
 
 def _std_backward(ctx, G):
-    A, deviation, mu, variance = ctx.saved_tensors
+    A, deviation, mu = ctx.saved_tensors
     dim = ctx.dim
     correction = ctx.correction
     keepdim = ctx.keepdim
-    A, deviation, mu, variance, G = _wide(A, deviation, mu, variance, G)
+    A, deviation, mu, G = _wide(A, deviation, mu, G)
     deviation = deviation if keepdim else deviation.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     ratio = G / ((A.shape[dim] - correction) * deviation)
-    product = (A - mu.unsqueeze(dim)).mul_(ratio)
-    grad_A = _masked_(product, (variance != 0).unsqueeze(dim))
+    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
     return grad_A, None, None, None
 
 
@@ -177,21 +176,21 @@ class _Std(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, dim, correction, keepdim = inputs
-        deviation, mu, variance = output
-        ctx.mark_non_differentiable(mu, variance)
+        deviation, mu = output
+        ctx.mark_non_differentiable(mu)
         ctx.set_materialize_grads(False)
         ctx.dim = dim
         ctx.correction = correction
         ctx.keepdim = keepdim
-        ctx.save_for_backward(A, deviation, mu, variance)
+        ctx.save_for_backward(A, deviation, mu)
 
     @staticmethod
-    def backward(ctx, G, _grad_mu, _grad_variance):
+    def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
         if _alone(G):
             return _std_backward(ctx, G)
-        A, deviation, _, _ = ctx.saved_tensors
+        A, deviation, _ = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
@@ -199,12 +198,9 @@ class _Std(Function):
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
-        u = A - mu.unsqueeze(dim)
-        difference = A.shape[dim] - correction
-        variance = u.square().sum(dim) / difference
-        mask = (variance != 0).unsqueeze(dim)
-        product = G / (difference * _where(mask, deviation, 1)) * u
-        grad_A = torch.where(mask, product, 0)
+        mask = deviation != 0
+        ratio = G / ((A.shape[dim] - correction) * _where(mask, deviation, 1))
+        grad_A = torch.where(mask, ratio * (A - mu.unsqueeze(dim)), 0)
         return grad_A, None, None, None
 
 

@@ -18,10 +18,12 @@ from derive.algebra.expr import (
     Call,
     Delta,
     Expr,
+    Guard,
     Index,
     Iverson,
     Num,
     Pow,
+    Rel,
     accesses,
     tensors,
 )
@@ -91,7 +93,10 @@ def masked_fold(lets: Lets) -> Rule:
 
 
 def _masked_power(masked: Definitions, t: Term) -> Poly | None:
-    """[c]*x^(-1/2) = [c]/v where v = [c]*x^(1/2); the bracket stays, as v is 0 elsewhere."""
+    """[c]*x^(-1/2) = [c]/v where v = [c]*x^(1/2); the bracket stays, as v is 0 elsewhere.
+
+    Of a root of what is above 0 it is asked of the name: nothing else need be kept for it.
+    """
     for let in masked.like(t):
         (definition,) = let.body.terms
         masks = [f for f in definition.factors if isinstance(f, Iverson)]
@@ -103,8 +108,26 @@ def _masked_power(masked: Definitions, t: Term) -> Poly | None:
             mapping = dict(zip(let.formals, positions, strict=True))
             if all(substitute(m, mapping) in left for m in masks):
                 name = Access(let.name, positions)
-                return poly([make_term(t.coef, t.binders, (*left, Pow(name, Num(times))))])
+                own = [_of_root(f, masks, rest[0], mapping, name) for f in left]
+                return poly([make_term(t.coef, t.binders, (*own, Pow(name, Num(times))))])
     return None
+
+
+def _of_root(
+    f: Expr, masks: Sequence[Expr], root: Expr, mapping: Mapping[Index, Expr], v: Access
+) -> Expr:
+    """[x > 0] as [v > 0] where v = [x > 0]*x^p, 0 < p <= 1, and [x != 0] in the same way.
+
+    Of floats too a root is 0 of 0 alone.
+    """
+    base, p = base_and_power(root)
+    inner = base.position if isinstance(base, Guard) else base
+    x = inner if isinstance(inner, Poly) else atom(inner)
+    for op in ("<", "!=") if 0 < p <= 1 else ():
+        of = Iverson(Rel(op, constant(0), x))
+        if list(masks) == [of] and substitute(of, mapping) is f:
+            return Iverson(Rel(op, constant(0), atom(v)))
+    return f
 
 
 def _is_masked_product(let: Let) -> bool:

@@ -222,3 +222,24 @@ def test_a_bracket_goes_with_the_last_factor_that_it_guards(text):
         (found,) = torch.autograd.grad(y, x, G)
         wanted = (y * (G - (G * y).sum(-1, keepdim=True))).detach()
         torch.testing.assert_close(found, wanted if y.dim() == x.dim() else wanted.sum(0))
+
+
+ROOTS = {
+    "where(s[i] > 0, sqrt(s[i]), 0)": "[y[i] > 0]·G[i]·x[i,k]/y[i]",
+    "where(s[i] == 0, 0, sqrt(s[i]))": "[y[i] ≠ 0]·G[i]·x[i,k]/y[i]",
+    "where(s[i] > 0, s[i]**0.25, 0)": "[y[i] > 0]·G[i]·x[i,k]/(2·y[i]³)",
+    "where(s[i] > 1, sqrt(s[i]), 0)": "[s[i] > 1]·G[i]·x[i,k]/y[i]",
+    "where(s[i] > 0, s[i]**1.5, 0)": "3·[s[i] > 0]·G[i]·x[i,k]·√(s[i])",
+}
+
+
+@pytest.mark.parametrize(("root", "expected"), ROOTS.items())
+def test_whether_there_is_a_root_is_asked_of_the_root(root, expected):
+    """Of a power above 1 it is not: that is 0 of a small float too."""
+    op = derive.parse(f"op f(x[i,k]) -> y\ns[i] = sum[k](x[i,k]**2); y[i] = {root}")
+    assert str(derive.derivation(op).gradients["x"]) == f"grad_x[i,k] = {expected}"
+    f = derive.load(op)
+    x = torch.tensor([[0.0, 0.0, 0.0], [1e-5, 3e-5, -2e-5], [1.5, -2.0, 0.5]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(f, (x[1:].requires_grad_(),))
+    (at_zero,) = torch.autograd.grad(f(x.requires_grad_())[0], x)
+    assert not at_zero.any()

@@ -279,4 +279,6 @@ def _unsqueezed(code: Code, place: Code) -> Code:
     match code:
         case Method(whole, "squeeze", (removed,)) if removed is place:
             return whole
+        case Binary(op, Method(whole, "squeeze", (removed,)), Literal() as n) if removed is place:
+            return Binary(op, whole, n)
     return Method(code, "unsqueeze", (place,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,7 @@ def generated(name: str) -> Callable[..., Any]:
     assert path.is_file(), f"{path} is missing: run derive generate"
     spec = spec_from_file_location(f"generated_{name}", path)
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # torch.compile imports the home of what it has in its cache
     spec.loader.exec_module(module)
     return getattr(module, name)
 

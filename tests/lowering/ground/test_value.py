@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, Value, broadcast
-from derive.program.code import Name, text
+from derive.program.code import Binary, Name, literal, text
 
 i, j, k = (Index(name, name) for name in "ijk")
 x = Name("x")
@@ -26,3 +26,9 @@ def test_axes_come_into_the_order_that_is_asked_for():
     assert fitted((i,), (i, j)) == "x.unsqueeze(1)"
     assert fitted((j,), (i, j)) == "x"
     assert fitted((i, j, k), (k, i, j)) == "x.permute(2, 0, 1)"
+
+
+def test_what_is_asked_of_an_axis_of_size_1_keeps_it():
+    flat = Frame().squeeze(Value(x, (i, None)))
+    positive = Value(Binary(">", flat.code, literal(0)), flat.axes, "bool")
+    assert text(Frame().fit(positive, (i, j)).code) == "x > 0"
