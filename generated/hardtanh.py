@@ -9,7 +9,6 @@ Gradients, G the cotangent of output:
 Kernels of torch, and the equations that they compute:
 
     hardtanh: y = where(x <= low, low, where(x >= high, high, x))
-    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -118,15 +117,6 @@ def _hardtanh_forward(input, min_val, max_val):
     return output.to(dtype)
 
 
-def _hardtanh_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    min_val = ctx.min_val
-    max_val = ctx.max_val
-    input, G = _wide(input, G)
-    grad_input = torch.ops.aten.hardtanh_backward(G, input, min_val, max_val)
-    return grad_input, None, None
-
-
 class _Hardtanh(Function):
     generate_vmap_rule = True
 
@@ -143,14 +133,11 @@ class _Hardtanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hardtanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
         min_val = ctx.min_val
         max_val = ctx.max_val
         input, G = _wide(input, G)
-        chosen = torch.ops.aten.threshold_backward(G, input, min_val)
-        grad_input = torch.ops.aten.threshold_backward(chosen, -input, -max_val)
+        grad_input = torch.ops.aten.hardtanh_backward(G, input, min_val, max_val)
         return grad_input, None, None
 
 

@@ -9,7 +9,6 @@ Gradients, G the cotangent of output:
 Kernels of torch, and the equations that they compute:
 
     hardtanh: y = where(x <= low, low, where(x >= high, high, x))
-    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -47,18 +46,6 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _alone(*tensors):
-    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -70,13 +57,6 @@ def _relu6_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
     return torch.ops.aten.hardtanh(input, 0, 6).to(dtype)
-
-
-def _relu6_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
-    grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
-    return grad_input
 
 
 class _Relu6(Function):
@@ -93,12 +73,9 @@ class _Relu6(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _relu6_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        chosen = torch.ops.aten.threshold_backward(G, input, 0)
-        grad_input = torch.ops.aten.threshold_backward(chosen, -input, -6)
+        grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
         return grad_input
 
 

@@ -2,9 +2,10 @@
 
     [not x <= t] f    torch.ops.aten.threshold_backward(f, x, t)
     [not x >= t] f    torch.ops.aten.threshold_backward(f, -x, -t)
+    both              torch.ops.aten.hardtanh_backward(f, x, s, t)
 
 This is one pass, selects whatever f is, and is differentiated as often as one likes. x is a tensor
-and t a number. Where x is nan the condition holds, and threshold_backward has f; so none of it
+and t a number. Where x is nan the condition holds, and both have f; so none of it
 is for ``x > t``, which does not hold there.
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from derive.algebra.expr import Expr, Not, Rel, accesses, is_number
 from derive.algebra.factor import factor
-from derive.program.code import Attribute, Binary, Code, Function, Name
+from derive.program.code import Attribute, Binary, Code, Function, Literal, Name, Unary
 
 if TYPE_CHECKING:
     from derive.lowering.ground.value import Value
@@ -32,8 +33,23 @@ def above_number(condition: Expr) -> tuple[Expr, Expr] | None:
 
 
 def above(x: Code, t: Code, value: Code) -> Code:
-    """The value where x > t or x is nan, 0 elsewhere."""
+    """The value where x > t or x is nan, 0 elsewhere; of both sides of x in one call."""
+    match value:
+        case Function("torch.ops.aten.threshold_backward", (inner, other, low)) if (
+            x is Unary("-", other)
+        ):
+            return Function("torch.ops.aten.hardtanh_backward", (inner, other, low, _less(t)))
     return Function("torch.ops.aten.threshold_backward", (value, x, t))
+
+
+def _less(t: Code) -> Code:
+    """-t"""
+    match t:
+        case Unary("-", positive):
+            return positive
+        case Literal(text) if text.startswith("-"):
+            return Literal(text[1:])
+    return Unary("-", t)
 
 
 def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:

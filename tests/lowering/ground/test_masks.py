@@ -28,6 +28,10 @@ LEVELS = {
         "torch.ops.aten.threshold_backward(z, x.abs(), t)",
         lambda x, z: ~(x.abs() <= 0.5),
     ),
+    "y[i] = where(x[i] <= -t, 0, where(x[i] >= 2*t, 0, z[i]))": (
+        "torch.ops.aten.hardtanh_backward(z, x, -t, 2 * t)",
+        lambda x, z: ~((x <= -0.5) | (x >= 1)),
+    ),
     # x > t does not hold for a nan; two tensors are not a tensor and a number.
     "y[i] = where(x[i] > t, z[i], 0)": ("_where(x > t, z, 0)", lambda x, z: x > 0.5),
     "y[i] = where(x[i] <= 2*t*z[i], 0, z[i])": ("", lambda x, z: ~(x <= z)),
