@@ -19,6 +19,7 @@ from derive.calculus.equations import flatten_operation
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Lets
 from derive.calculus.solve import safe_backward, safe_forward
+from derive.calculus.spared import without_spare_reads
 from derive.calculus.tangent import differentiate_forward
 from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, no_recursion_leaves
@@ -105,7 +106,8 @@ def _differentiated(
     with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
-        return Derived(plain, lets, safe_backward(inline_adjoints(backward, pieces)))
+        backward = without_spare_reads(inline_adjoints(backward, pieces), pieces)
+        return Derived(plain, lets, safe_backward(backward))
 
 
 _Made = TypeVar("_Made", Joint, Tangent)

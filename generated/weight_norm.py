@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_v[*p,k,*q] = (G[*p,k,*q]·g[k] − v[*p,k,*q]/norm[k]·Σ[*p′,*q′] G[*p′,k,*q′]·output[*p′,k,*q′])/norm[k]
+    grad_v[*p,k,*q] = g[k]·(G[*p,k,*q] − v[*p,k,*q]/norm[k]²·Σ[*p′,*q′] G[*p′,k,*q′]·v[*p′,k,*q′])/norm[k]
     grad_g[k] = 1/norm[k]·Σ[*p,*q] G[*p,k,*q]·v[*p,k,*q]
 """
 # mypy: ignore-errors
@@ -112,23 +112,24 @@ def _weight_norm_forward(v, g, dim):
 
 
 def _weight_norm_backward(ctx, G):
-    v, g, output, norm = ctx.saved_tensors
+    v, g, norm = ctx.saved_tensors
     p_shape = ctx.p_shape
     q_shape = ctx.q_shape
     v_shape = ctx.v_shape
-    v, g, output, norm, G = _wide(v, g, output, norm, G)
+    v, g, norm, G = _wide(v, g, norm, G)
     grad_v = grad_g = None
     size = math.prod(p_shape)
     size2 = math.prod(q_shape)
     v = v.reshape((size, v_shape[len(p_shape)], size2))
     G = G.reshape((size, v_shape[len(p_shape)], size2))
+    product = G * v
     if ctx.needs_input_grad[0]:
-        output = output.reshape((size, v_shape[len(p_shape)], size2))
-        product = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-        ratio = (g.unsqueeze(1) * G).sub_(product).div_(norm.unsqueeze(1))
-        grad_v = ratio.reshape(v_shape)
+        ratio = product.sum((0, 2), keepdim=True) / norm.square().unsqueeze(1)
+        part = torch.addcmul(G, ratio, v, value=-1)
+        product2 = part.mul_(g.unsqueeze(1) / norm.unsqueeze(1))
+        grad_v = product2.reshape(v_shape)
     if ctx.needs_input_grad[1]:
-        grad_g = (G * v).sum((0, 2)) / norm
+        grad_g = product.sum((0, 2)) / norm
     return grad_v, grad_g, None
 
 
@@ -142,7 +143,7 @@ class _WeightNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         v, g, dim = inputs
-        output, norm = result
+        _, norm = result
         ctx.mark_non_differentiable(norm)
         ctx.set_materialize_grads(False)
         dim_axis = dim % v.dim()
@@ -151,12 +152,7 @@ class _WeightNorm(Function):
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
         ctx.v_shape = v.shape
-        ctx.save_for_backward(
-            v,
-            g if ctx.needs_input_grad[0] else None,
-            output if ctx.needs_input_grad[0] else None,
-            norm,
-        )
+        ctx.save_for_backward(v, g if ctx.needs_input_grad[0] else None, norm)
 
     @staticmethod
     def backward(ctx, G, _grad_norm):
@@ -164,24 +160,24 @@ class _WeightNorm(Function):
             return (None,) * 3
         if _alone(G):
             return _weight_norm_backward(ctx, G)
-        v, g, output, _ = ctx.saved_tensors
+        v, g, _ = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape
-        v, g, output, G = _wide(v, g, output, G)
+        v, g, G = _wide(v, g, G)
         grad_v = grad_g = None
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         v = v.reshape((size, v_shape[len(p_shape)], size2))
         G = G.reshape((size, v_shape[len(p_shape)], size2))
         norm = v.square().sum((0, 2)).sqrt()
+        product = G * v
         if ctx.needs_input_grad[0]:
-            output = output.reshape((size, v_shape[len(p_shape)], size2))
-            product = (G * output).sum((0, 2), keepdim=True) / norm.unsqueeze(1) * v
-            ratio = (g.unsqueeze(1) * G - product) / norm.unsqueeze(1)
-            grad_v = ratio.reshape(v_shape)
+            ratio = product.sum((0, 2), keepdim=True) / norm.square().unsqueeze(1)
+            product2 = g.unsqueeze(1) / norm.unsqueeze(1) * (G - ratio * v)
+            grad_v = product2.reshape(v_shape)
         if ctx.needs_input_grad[1]:
-            grad_g = (G * v).sum((0, 2)) / norm
+            grad_g = product.sum((0, 2)) / norm
         return grad_v, grad_g, None
 
 

@@ -35,8 +35,8 @@ def above_number(condition: Expr) -> tuple[Expr, Expr] | None:
 def above(x: Code, t: Code, value: Code) -> Code:
     """The value where x > t or x is nan, 0 elsewhere; of both sides of x in one call."""
     match value:
-        case Function("torch.ops.aten.threshold_backward", (inner, other, low)) if (
-            x is Unary("-", other)
+        case Function("torch.ops.aten.threshold_backward", (inner, other, low)) if x is Unary(
+            "-", other
         ):
             return Function("torch.ops.aten.hardtanh_backward", (inner, other, low, _less(t)))
     return Function("torch.ops.aten.threshold_backward", (value, x, t))

@@ -1,0 +1,47 @@
+"""A name of the forward is not read where its parts make a sum that is there anyway."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kit.lowered import assert_right
+
+import derive
+
+GAIN = (
+    "op f(x[i,k], g{axes}) -> y\nn[i] = sqrt(sum[k](x[i,k]**2) + 1); y[i,k] = g{axes}*x[i,k]/n[i]"
+)
+
+
+def gradient(text: str, of: str = "x") -> str:
+    return str(derive.derivation(derive.parse(text)).gradients[of])
+
+
+def test_a_sum_that_the_gradient_of_a_gain_has_is_there():
+    assert "y" not in gradient(GAIN.format(axes="[i]"))
+    assert "Σₖ′ G[i,k′]·x[i,k′]" in gradient(GAIN.format(axes="[i]"))
+
+
+def test_a_gain_in_the_index_of_the_sum_stays_in_it():
+    assert "y[i,k′]" in gradient(GAIN.format(axes="[k]"))
+
+
+def test_what_is_not_read_anyway_is_not_read_in_place_of_a_name():
+    normalised = "op f(x[i,k]) -> y\nn[i] = sqrt(sum[k](x[i,k]**2) + 1); y[i,k] = x[i,k]/n[i]"
+    assert "x" not in gradient(normalised).partition("=")[2]
+
+
+@pytest.mark.parametrize("axes", ["[i]", "[k]", "", "[i,k]"])
+def test_gradients_are_right(axes):
+    text = GAIN.format(axes=axes)
+    assert_right(text)
+    shape = {"": (), "[i]": (3,), "[k]": (4,), "[i,k]": (3, 4)}[axes]
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    f = derive.load(derive.parse(text))
+    assert torch.autograd.gradcheck(f, (x, g)) and torch.autograd.gradgradcheck(f, (x, g))
+
+
+def test_the_steps_say_so():
+    steps = derive.derivation(derive.parse(GAIN.format(axes="[i]"))).gradients["x"].steps
+    assert any("y is what it is made of" in str(step) for step in steps)
