@@ -106,7 +106,7 @@ def _differentiated(
     with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())
         backward = differentiate(plain, lets, wanted, None if of is None else given[of])
-        backward = without_spare_reads(inline_adjoints(backward, pieces), pieces)
+        backward = without_spare_reads(inline_adjoints(backward, pieces), plain.outputs)
         return Derived(plain, lets, safe_backward(backward))
 
 

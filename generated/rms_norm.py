@@ -5,7 +5,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]/size(s)·Σ[*s′] G[*p,*s′]·output[*p,*s′])
+    grad_input[*p,*s] = rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]²/size(s)·Σ[*s′] G[*p,*s′]·input[*p,*s′]·weight[*s′])
     grad_weight[*s] = Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]
 """
 # mypy: ignore-errors
@@ -132,26 +132,26 @@ def _rms_norm_forward_in_place(input, weight, eps):
 
 
 def _rms_norm_backward(ctx, G):
-    input, weight, output, rstd = ctx.saved_tensors
+    input, weight, rstd = ctx.saved_tensors
     s_shape = ctx.s_shape
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
     weight_shape = ctx.weight_shape
-    input, weight, output, rstd, G = _wide(input, weight, output, rstd, G)
+    input, weight, rstd, G = _wide(input, weight, rstd, G)
     grad_input = grad_weight = None
     size = math.prod(p_shape)
     size2 = math.prod(s_shape)
     input = input.reshape((size, size2))
     G = G.reshape((size, size2))
+    product = G * input
     if ctx.needs_input_grad[0]:
         weight = weight.reshape((size2,))
-        output = output.reshape((size, size2))
-        product = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
-        ratio = product / input.shape[1]
+        product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+        ratio = product2 / input.shape[1]
         difference = (weight * G).addcmul_(ratio, input, value=-1)
         grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        grad_weight = ((G * input).mT @ rstd).reshape(weight_shape)
+        grad_weight = (product.mT @ rstd).reshape(weight_shape)
     return grad_input, grad_weight, None
 
 
@@ -165,7 +165,7 @@ class _RmsNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, eps = inputs
-        output, rstd = result
+        _, rstd = result
         ctx.mark_non_differentiable(rstd)
         ctx.set_materialize_grads(False)
         s_shape = weight.shape
@@ -175,12 +175,7 @@ class _RmsNorm(Function):
         ctx.p_shape = p_shape
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
-        ctx.save_for_backward(
-            input,
-            weight if ctx.needs_input_grad[0] else None,
-            output if ctx.needs_input_grad[0] else None,
-            rstd,
-        )
+        ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_rstd):
@@ -188,27 +183,27 @@ class _RmsNorm(Function):
             return (None,) * 3
         if _alone(G):
             return _rms_norm_backward(ctx, G)
-        input, weight, output, _ = ctx.saved_tensors
+        input, weight, _ = ctx.saved_tensors
         eps = ctx.eps
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
-        input, weight, output, G = _wide(input, weight, output, G)
+        input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
         input = input.reshape((size, size2))
         G = G.reshape((size, size2))
         rstd = (eps + input.square().mean(1)).rsqrt()
+        product = G * input
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((size2,))
-            output = output.reshape((size, size2))
-            product = rstd.unsqueeze(1) * (G * output).sum(1, keepdim=True)
-            difference = weight * G - product / input.shape[1] * input
+            product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+            difference = weight * G - product2 / input.shape[1] * input
             grad_input = (rstd.unsqueeze(1) * difference).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = ((G * input).mT @ rstd).reshape(weight_shape)
+            grad_weight = (product.mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None
 
 

@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = G[*p]·(output[*p]·(1 − sigmoid(input[*p])) + sigmoid(input[*p]))
+    grad_input[*p] = G[*p]·sigmoid(input[*p])·(1 + input[*p]·(1 − sigmoid(input[*p])))
 
 Kernels of torch, and the equations that they compute:
 
@@ -98,8 +98,7 @@ class _Silu(Function):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         input_sigmoid = input.sigmoid()
-        output = input * input_sigmoid
-        grad_input = G * (output * (1 - input_sigmoid) + input_sigmoid)
+        grad_input = G * input_sigmoid * (1 + input * (1 - input_sigmoid))
         return grad_input
 
 

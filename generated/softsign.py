@@ -4,7 +4,7 @@
 
 Gradients, G the cotangent of output:
 
-    grad_input[*p] = G[*p]·(1 − output[*p]·sign(input[*p]))/(1 + |input[*p]|)
+    grad_input[*p] = G[*p]/(1 + |input[*p]|)²
 """
 # mypy: ignore-errors
 
@@ -76,10 +76,9 @@ def _softsign_forward_in_place(input):
 
 
 def _softsign_backward(ctx, G):
-    input, output = ctx.saved_tensors
-    input, output, G = _wide(input, output, G)
-    part = (1 - input.sign().mul_(output)).mul_(G)
-    grad_input = part.div_(input.abs().add_(1))
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = G / input.abs().add_(1).square_()
     return grad_input
 
 
@@ -93,16 +92,15 @@ class _Softsign(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        output = result
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _softsign_backward(ctx, G)
-        input, output = ctx.saved_tensors
-        input, output, G = _wide(input, output, G)
-        grad_input = G * (1 - output * input.sign()) / (1 + input.abs())
+        (input,) = ctx.saved_tensors
+        input, G = _wide(input, G)
+        grad_input = G / (1 + input.abs()).square()
         return grad_input
 
 

@@ -5,7 +5,7 @@
 Gradients, G the cotangent of output:
 
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
-    grad_gate[*p] = G[*p]·(input[*p]·sigmoid(gate[*p]) + output[*p]·(1 − sigmoid(gate[*p])))
+    grad_gate[*p] = G[*p]·input[*p]·sigmoid(gate[*p])·(1 + gate[*p]·(1 − sigmoid(gate[*p])))
 
 Kernels of torch, and the equations that they compute:
 
@@ -125,8 +125,7 @@ class _Swiglu(Function):
         if ctx.needs_input_grad[0]:
             grad_input = G * gate * gate_sigmoid
         if ctx.needs_input_grad[1]:
-            output = input * gate * gate_sigmoid
-            grad_gate = G * (input * gate_sigmoid + output * (1 - gate_sigmoid))
+            grad_gate = G * input * gate_sigmoid * (1 + gate * (1 - gate_sigmoid))
         return grad_input, grad_gate
 
 

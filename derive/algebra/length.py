@@ -6,7 +6,7 @@ as if every axis had 32 positions. It is an order, not a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from derive.algebra.expr import (
@@ -44,6 +44,11 @@ def pieces(p: Poly) -> dict[Expr, float]:
     """Each distinct operation in p with what it costs by itself."""
     found = {e: _own(e) for e in _operations(_canonical(factor(p)))}
     return {e: own for e, own in found.items() if own}
+
+
+def price(axes: Sequence[Index]) -> float:
+    """What one operation on each element with these axes costs."""
+    return float(_SIDE ** len(axes))
 
 
 def _operations(e: Expr) -> Iterator[Expr]:

@@ -11,7 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices
-from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly, scale
+from derive.algebra.poly import (
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    base_and_power,
+    make_term,
+    poly,
+    raised,
+    scale,
+)
 from derive.algebra.substitution import substitute
 
 
@@ -158,7 +169,24 @@ def _exponentials(p: Poly) -> Poly | None:
     return None
 
 
-FUNCTION_RULES: tuple[SumRule, ...] = (
+def _modulus(t: Term) -> Poly | None:
+    """x*sign(x) = |x|, where x may stand to any power of 1 or more."""
+    for f in t.factors:
+        if not isinstance(f, Call) or f.function != "sign":
+            continue
+        (u,) = f.args
+        assert isinstance(u, Poly)
+        for g in t.factors:
+            base, power = base_and_power(g)
+            if base is as_atom(u) and power >= 1:
+                rest = [h for h in t.factors if h is not f and h is not g]
+                left = () if power == 1 else (raised(base, power - 1),)
+                return poly([make_term(t.coef, t.binders, (*rest, *left, Call("abs", (u,))))])
+    return None
+
+
+FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
+    Rule("modulus", "x·sign(x) = |x|", "the number of signs", _modulus),
     SumRule("complements", "sigmoid(f) + sigmoid(−f) = 1", "the number of terms", _complements),
     SumRule("exponential", "expm1(f) + 1 = exp(f)", "the number of terms", _exponentials),
 )

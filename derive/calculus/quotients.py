@@ -41,6 +41,7 @@ from derive.algebra.poly import (
     mul,
     poly,
     raised,
+    scale,
     sum_over,
 )
 from derive.algebra.rules import Rule, SumRule
@@ -66,6 +67,12 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
             "a/(a + b) + b/(a + b) = 1",
             "the number of terms",
             lru_cache(maxsize=4096)(lambda p: _cancelled(p, sums)),
+        ),
+        SumRule(
+            "other share",
+            "1 − a/(a + b) = b/(a + b)",
+            "the number of terms",
+            lru_cache(maxsize=4096)(lambda p: _other_share(p, sums)),
         ),
         SumRule(
             "subtract a part",
@@ -182,6 +189,27 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
                     made = mul(rest, kept, atom(base, exponent + 1))
                     left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
+    return None
+
+
+def _other_share(p: Poly, sums: Sums) -> Poly | None:
+    """p with the first terms c*M^(n + 1) - c*a*M^n as c*b*M^n, where M = a + b."""
+    terms = set(p.terms)
+    for t in p.terms if len(terms) > 1 else ():
+        for f in t.factors:
+            base, exponent = base_and_power(f)
+            for whole in () if exponent >= 0 or isinstance(base, Guard) else sums(base):
+                if len(whole.terms) != 2 or any(d.binders for d in whole.terms):
+                    continue
+                for a, b in (whole.terms, whole.terms[::-1]):
+                    c = _quotient(t, f, poly([a]))
+                    if c is None:
+                        continue
+                    one = sum_over(scale(mul(c, atom(base, exponent + 1)), -1), t.binders).terms
+                    if len(one) == 1 and one[0] in terms:
+                        other = sum_over(mul(c, poly([b]), atom(base, exponent)), t.binders)
+                        left = poly(x for x in p.terms if x is not t and x is not one[0])
+                        return add(left, scale(other, -1))
     return None
 
 

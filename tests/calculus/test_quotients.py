@@ -23,6 +23,11 @@ CANCELLED = {
         "G[n]·(1 + log(M[n]))",
         lambda x, y: (x + y) * torch.log(x + y),
     ),
+    "one less a share": (
+        PAIR + "L[n] = x[n]**2/(x[n]**2 + y[n]**2)",
+        "2·G[n]·x[n]·y[n]²/(x[n]² + y[n]²)²",
+        lambda x, y: x**2 / (x**2 + y**2),
+    ),
     "in another order, with factors": (
         PAIR + "M[n] = y[n] + 2*x[n]; L[n] = 2*x[n]*log(M[n]) + y[n]*log(M[n])",
         "2·G[n]·(1 + log(M[n]))",
