@@ -65,6 +65,14 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _added_product(total, a, b, beta, alpha):
+    """beta*total + alpha*(a @ b), of which torch's one call reads nothing that is times 0."""
+    if not (beta and alpha) or total.dtype is not a.dtype:
+        return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
+    added = torch.addmm if a.dim() == 2 else torch.baddbmm
+    return added(total, a, b, beta=beta, alpha=alpha)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -101,7 +109,7 @@ def _addmm_forward_in_place(input, mat1, mat2, beta, alpha):
     wide = torch.promote_types(low, torch.float32)
     mat1, mat2 = _cast(low, mat1, mat2)
     input = _cast(wide, input)[0]
-    return (beta * input).add_((mat1 @ mat2).to(wide).mul_(alpha)).to(dtype)
+    return _added_product(input, mat1, mat2, beta, alpha).to(dtype)
 
 
 def _addmm_backward(ctx, G):

@@ -3,12 +3,13 @@
     F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
     loss[n,*q] = where(target[n,*q] ≠ ignore_index, −(1 − label_smoothing)·F[n,target[n,*q],*q]·weight[target[n,*q]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c,*q]·weight[c]), 0), 0)
     total = Σ[n,*q] loss[n,*q]
-    average = total/(Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]])
+    count = Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]]
+    average = total/count
 
 Gradients of mean, G the cotangent of average:
 
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′]) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·weight[c]/size(c)))/(Σ[n′,*q′] [target[n′,*q′] ≠ ignore_index]·weight[target[n′,*q′]])
-    grad_weight[c] = −G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]] + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,target[n,*q],*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])/(Σ[n,*q] [target[n,*q] ≠ ignore_index]·weight[target[n,*q]])
+    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′]) − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·weight[c]/size(c)))/count
+    grad_weight[c] = −G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]] + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]·F[n,target[n,*q],*q] + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])/count
 
 Gradients of sum, G the cotangent of total:
 
@@ -233,64 +234,59 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
     part = -(product2 + (product if label_smoothing != 0 else zeros))
     loss = torch.where(mask, part, 0)
     total = loss.sum()
-    part2 = (
+    count = (
         mask.sum(dtype=input.dtype)
         if weight is None
         else torch.where(mask, picked, 0).sum()
     )
-    average = (total / part2).to(dtype)
-    return average, F
+    average = (total / count).to(dtype)
+    return average, F, count
 
 
 def _cross_entropy_mean_backward(ctx, G):
-    _, target, weight, average, F = ctx.saved_tensors
+    _, target, weight, average, F, count = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, average, F, G = _wide(weight, average, F, G)
+    weight, average, F, count, G = _wide(weight, average, F, count, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
+    ratio = -label_smoothing * G / (F.shape[1] * count)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.flatten()
-    picked = (
-        None
-        if weight is None
-        else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
-    )
-    total = (
-        mask.sum(dtype=G.dtype)
-        if weight is None
-        else torch.where(mask, picked, 0).sum()
-    )
-    ratio = -label_smoothing * G / (F.shape[1] * total)
-    ratio2 = -(1 - label_smoothing) * G / total
-    chosen3 = chosen.unsqueeze(1)
+    chosen2 = chosen.unsqueeze(1)
+    ratio2 = -(1 - label_smoothing) * G / count
+    chosen3 = chosen.flatten()
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
+        picked = (
+            None
+            if weight is None
+            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
         product = ratio if weight is None else (ratio * weight).unsqueeze(1)
         part = product.expand((target.shape[0], F.shape[1], target.shape[1]))
         part2 = (
-            ratio2.expand(chosen3.shape)
+            ratio2.expand(chosen2.shape)
             if weight is None
             else (ratio2 * picked).unsqueeze(1)
         )
-        placed = _scatter_added(part, 1, chosen3, part2)
+        placed = _scatter_added(part, 1, chosen2, part2)
         part3 = _logsoftmax_slope(placed, F, 1)
         grad_input = _masked_(part3, mask2).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
+        chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0)
         part4 = chosen4.reshape((target.shape[0] * target.shape[1],))
         chosen5 = torch.where(mask2, F, 0)
-        total2 = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-        product2 = ratio * total2 if label_smoothing != 0 else None
-        chosen6 = torch.where(mask, -G * average / total, 0)
+        total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
+        product2 = ratio * total if label_smoothing != 0 else None
+        chosen6 = torch.where(mask, -G * average / count, 0)
         part5 = chosen6.reshape((target.shape[0] * target.shape[1],))
         zeros = G.new_zeros(()).expand((F.shape[1],))
         chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen2, part5)
-        grad_weight = placed2.index_add(0, chosen2, part4)
+        placed2 = chosen7.index_add(0, chosen3, part5)
+        grad_weight = placed2.index_add(0, chosen3, part4)
     return grad_input, None, grad_weight, None, None
 
 
@@ -306,8 +302,8 @@ class _CrossEntropyMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, weight, ignore_index, label_smoothing = inputs
-        average, F = output
-        ctx.mark_non_differentiable(F)
+        average, F, count = output
+        ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
         q_shape = input.shape[2:]
         weight_shape = (input.shape[1],)
@@ -317,16 +313,21 @@ class _CrossEntropyMean(Function):
         ctx.weight_shape = weight_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
-            input, target, weight, average if ctx.needs_input_grad[2] else None, F
+            input,
+            target,
+            weight,
+            average if ctx.needs_input_grad[2] else None,
+            F,
+            count,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
+    def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 5
         if _alone(G):
             return _cross_entropy_mean_backward(ctx, G)
-        input, target, weight, average, _ = ctx.saved_tensors
+        input, target, weight, average, _, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
@@ -345,15 +346,15 @@ class _CrossEntropyMean(Function):
             if weight is None
             else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
         )
-        total = (
+        count = (
             mask.sum(dtype=G.dtype)
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        ratio = -label_smoothing * G / (input.shape[1] * total)
-        difference = 1 - label_smoothing
-        ratio2 = -difference * G / total
+        ratio = -label_smoothing * G / (input.shape[1] * count)
         chosen3 = chosen.unsqueeze(1)
+        difference = 1 - label_smoothing
+        ratio2 = -difference * G / count
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[2]:
             F = _logsoftmax(input, 1)
@@ -368,9 +369,9 @@ class _CrossEntropyMean(Function):
             )
             p = F.exp() if ctx.needs_input_grad[2] else _softmax_of(input, 1)
             product = (
-                G * added / total * p
+                G * added / count * p
                 if weight is None
-                else G * added.unsqueeze(1) / total * p
+                else G * added.unsqueeze(1) / count * p
             )
             added2 = (
                 product + ratio
@@ -388,9 +389,9 @@ class _CrossEntropyMean(Function):
             chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
             part2 = chosen4.reshape((input.shape[0] * input.shape[2],))
             chosen5 = torch.where(mask2, F, 0)
-            total2 = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-            product2 = ratio * total2 if label_smoothing != 0 else None
-            chosen6 = torch.where(mask, -G * average / total, 0)
+            total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
+            product2 = ratio * total if label_smoothing != 0 else None
+            chosen6 = torch.where(mask, -G * average / count, 0)
             part3 = chosen6.reshape((input.shape[0] * input.shape[2],))
             zeros = G.new_zeros(()).expand((input.shape[1],))
             chosen7 = product2 if label_smoothing != 0 else zeros
@@ -769,7 +770,8 @@ def cross_entropy(
         F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
         loss[n,*q] = where(target[n,*q] ≠ ignore_index, −(1 − label_smoothing)·F[n,target[n,*q],*q]·weight[target[n,*q]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c,*q]·weight[c]), 0), 0)
         total = Σ[n,*q] loss[n,*q]
-        average = total/(Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]])
+        count = Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]]
+        average = total/count
 
     input[n, c, *q]: floating point
     target[n, *q]: int64

@@ -8,9 +8,14 @@ Gradients, G the cotangent of output:
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 
+Tangents, d_input that of input:
+
+    d_output[*p,k,*q] = d_input[*p,(0 k),*q]·sigmoid(halves[*p,1,k,*q]) + d_input[*p,(1 k),*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
+
 Kernels of torch, and the equations that they compute:
 
-    sigmoid backward: dx = g*y*(1 - y)
+    glu: y = x[0]*sigmoid(x[1])
+    glu backward: a = sigmoid(x[1]); dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))
 """
 # mypy: ignore-errors
 
@@ -82,9 +87,18 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _glu_forward(input, dim):
-    if _alone(input):
-        return _glu_forward_in_place(input, dim)
     dtype = _promoted(input)
     input = _wide(input)[0]
     dim_axis = dim % input.dim()
@@ -94,24 +108,9 @@ def _glu_forward(input, dim):
     count = input_shape[len(p_shape)] // 2
     input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
     halves = input
-    product = halves.select(1, 0) * halves.select(1, 1).sigmoid()
-    count2 = input_shape[len(p_shape)] // 2
-    return _no_view(product.reshape((*p_shape, count2, *q_shape)).to(dtype))
-
-
-def _glu_forward_in_place(input, dim):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    count = input_shape[len(p_shape)] // 2
-    input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
-    halves = input
-    product = halves.select(1, 1).sigmoid().mul_(halves.select(1, 0))
-    count2 = input_shape[len(p_shape)] // 2
-    return _no_view(product.reshape((*p_shape, count2, *q_shape)).to(dtype))
+    part = torch.nn.functional.glu(halves, 1).squeeze(1)
+    output = part.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _glu_backward(ctx, G):
@@ -125,11 +124,8 @@ def _glu_backward(ctx, G):
     input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
     G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
     halves = input
-    gate = halves.select(1, 1).sigmoid()
-    part = G * halves.select(1, 0)
-    part2 = torch.ops.aten.sigmoid_backward(part, gate, grad_input=part)
-    grad_halves = torch.stack((gate.mul_(G), part2), 1)
-    grad_input = grad_halves.reshape(input_shape)
+    part = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+    grad_input = part.reshape(input_shape)
     return grad_input, None
 
 
@@ -172,6 +168,49 @@ class _Glu(Function):
         return grad_input, None
 
 
+def _glu_tangent(input, dim, output, d_input):
+    input, output, d_input = _wide(input, output, d_input)
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    size = math.prod(p_shape)
+    size2 = math.prod(q_shape)
+    d_input = d_input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+    input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+    output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
+    halves = input
+    gate = halves.select(1, 1).sigmoid()
+    product = d_input.select(1, 1) * output * (1 - gate)
+    added = d_input.select(1, 0) * gate + product
+    count = input_shape[len(p_shape)] // 2
+    return added.reshape((*p_shape, count, *q_shape))
+
+
+class _GluDual(_Glu):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_glu_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, result):
+        _Glu.setup_context(ctx, inputs, result)
+        input, dim = inputs
+        output = result
+        ctx.dim = dim
+        ctx.save_for_forward(input, output)
+
+    @staticmethod
+    def jvp(ctx, d_input, _dim):
+        input, output = _still(ctx.saved_tensors)
+        dim = ctx.dim
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_output = _glu_tangent(input, dim, output, d_input)
+            return d_output.to(output.dtype)
+
+
 def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     """Returns output.
 
@@ -204,6 +243,8 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
             f"glu: axis {dim} of input has size {input.shape[dim]}, which size(t) = {2} "
             "does not divide"
         )
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return _GluDual.apply(input, dim)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return _glu_forward(input, dim)
     return _applied(_Glu, input, dim)

@@ -96,7 +96,7 @@ def _linear_forward_in_place(input, weight, bias):
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    part = input @ weight.mT if bias is None else (input @ weight.mT).add_(bias)
+    part = input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
     return _no_view(part.reshape((*b_shape, weight.shape[0])))
 
 

@@ -4,15 +4,16 @@
     F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
     loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
     total = Σₙ loss[n]
-    average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
+    count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
+    average = total/count
 
 Gradients of mean, G the cotangent of average:
 
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
+    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(−(label_smoothing − 1)·weight[target[n]] + label_smoothing/size(c)·Σ[c′] weight[c′]) + δ[c,target[n]]·(label_smoothing − 1)·weight[target[n]] − label_smoothing·weight[c]/size(c))/count
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
+    grad_weight[c] = G·((label_smoothing − 1)·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·F[n,target[n]] − average·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]] − label_smoothing/size(c)·Σₙ [target[n] ≠ ignore_index]·F[n,c])/count
 
 Gradients of sum, G the cotangent of total:
 
@@ -178,11 +179,11 @@ def _linear_cross_entropy_mean_forward(
     difference = part2 - chosen2
     loss = torch.where(mask, difference, 0)
     total = loss.sum()
-    part3 = (
+    count = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    average = (total / part3).to(dtype)
-    return average, F
+    average = (total / count).to(dtype)
+    return average, F, count
 
 
 def _linear_cross_entropy_mean_forward_in_place(
@@ -217,46 +218,43 @@ def _linear_cross_entropy_mean_forward_in_place(
     difference = part3 - chosen2
     loss = torch.where(mask, difference, 0)
     total = loss.sum()
-    part4 = (
+    count = (
         mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
     )
-    average = (total / part4).to(dtype)
-    return average, F
+    average = (total / count).to(dtype)
+    return average, F, count
 
 
 def _linear_cross_entropy_mean_backward(ctx, G):
-    input, linear_weight, target, _, weight, average, F = ctx.saved_tensors
+    input, linear_weight, target, _, weight, average, F, count = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     label_smoothing = ctx.label_smoothing
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
     input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, F, G = _cast(wide, weight, average, F, G)
+    weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+    ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
-    total = (
-        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
-    )
-    ratio = -label_smoothing * G / (linear_weight.shape[0] * total)
-    ratio2 = (label_smoothing - 1) * G / total
     chosen2 = chosen.unsqueeze(1)
+    ratio2 = (label_smoothing - 1) * G / count
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         product = (
+            ratio2
+            if weight is None
+            else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
+        )
+        part = (
             ratio.expand(F.shape)
             if weight is None
             else (ratio * weight).expand(F.shape)
         )
-        part = (
-            ratio2.expand(chosen2.shape)
-            if weight is None
-            else (ratio2 * picked).unsqueeze(1)
-        )
-        placed = product.scatter_add(1, chosen2, part)
-        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part2, mask2)
+        part2 = product.expand(chosen2.shape) if weight is None else product
+        placed = part.scatter_add(1, chosen2, part2)
+        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+        grad_X = _masked_(part3, mask2)
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -266,9 +264,9 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
         zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-        chosen4 = torch.where(mask, -G * average / total, 0)
-        total2 = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product2 = ratio * total2 if label_smoothing != 0 else None
+        chosen4 = torch.where(mask, -G * average / count, 0)
+        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+        product2 = ratio * total if label_smoothing != 0 else None
         chosen5 = product2 if label_smoothing != 0 else zeros
         placed2 = chosen5.index_add(0, chosen, chosen3)
         grad_weight = placed2.index_add(0, chosen, chosen4)
@@ -309,8 +307,8 @@ class _LinearCrossEntropyMean(Function):
         weight = inputs[4]
         ignore_index = inputs[5]
         label_smoothing = inputs[6]
-        average, F = output
-        ctx.mark_non_differentiable(F)
+        average, F, count = output
+        ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
@@ -325,10 +323,11 @@ class _LinearCrossEntropyMean(Function):
             weight,
             average if ctx.needs_input_grad[4] else None,
             F,
+            count,
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_F):
+    def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
         if _alone(G):
@@ -341,6 +340,7 @@ class _LinearCrossEntropyMean(Function):
             weight,
             average,
             _,
+            _,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
@@ -351,20 +351,20 @@ class _LinearCrossEntropyMean(Function):
         input, linear_weight, linear_bias = given
         weight, average, G = _cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        total = (
+        count = (
             mask.sum(dtype=wide)
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        ratio = -label_smoothing * G / (linear_weight.shape[0] * total)
-        difference = label_smoothing - 1
-        ratio2 = difference * G / total
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
         chosen2 = chosen.unsqueeze(1)
+        difference = label_smoothing - 1
+        ratio2 = difference * G / count
         mask2 = mask.unsqueeze(1)
         part2 = X.to(wide)
         if ctx.needs_input_grad[4]:
@@ -386,9 +386,9 @@ class _LinearCrossEntropyMean(Function):
             )
             p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
             product = (
-                G * difference2 / total * p
+                G * difference2 / count * p
                 if weight is None
-                else G * difference2.unsqueeze(1) / total * p
+                else G * difference2.unsqueeze(1) / count * p
             )
             product2 = ratio2 if weight is None else (ratio2 * picked).unsqueeze(1)
             part3 = product + ratio if weight is None else product + ratio * weight
@@ -404,9 +404,9 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
             zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            chosen4 = torch.where(mask, -G * average / total, 0)
-            total2 = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product3 = ratio * total2 if label_smoothing != 0 else None
+            chosen4 = torch.where(mask, -G * average / count, 0)
+            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+            product3 = ratio * total if label_smoothing != 0 else None
             chosen5 = product3 if label_smoothing != 0 else zeros
             placed2 = chosen5.index_add(0, chosen, chosen3)
             grad_weight = placed2.index_add(0, chosen, chosen4)
@@ -926,7 +926,8 @@ def linear_cross_entropy(
         F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
         loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
         total = Σₙ loss[n]
-        average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
+        count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
+        average = total/count
 
     input[n, d]: floating point
     linear_weight[c, d]: floating point

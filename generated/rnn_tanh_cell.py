@@ -94,7 +94,7 @@ def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = (input @ w_ih.mT).add_(hx @ w_hh.mT)
+    part = (input @ w_ih.mT).addmm_(hx, w_hh.mT)
     part2 = part if b_ih is None else part.add_(b_ih)
     part3 = part2 if b_hh is None else part2.add_(b_hh)
     return part3.to(wide).tanh_().to(low)

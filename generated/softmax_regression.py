@@ -100,7 +100,7 @@ def _softmax_regression_forward_in_place(features, weight, bias, targets):
     dtype = _of_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
     features, weight, bias = _cast(low, features, weight, bias)
-    logits = (features @ weight.mT).add_(bias)
+    logits = torch.addmm(bias, features, weight.mT)
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits

@@ -25,8 +25,8 @@ from derive.notation.operation import Operation
 
 c, d, m, n = symbols("c d m n", integer=True)
 q = group("q")
-ignore_index, label_smoothing, total, average, cost = symbols(
-    "ignore_index label_smoothing total average cost"
+ignore_index, label_smoothing, total, count, average, cost = symbols(
+    "ignore_index label_smoothing total count average cost"
 )
 input, target, weight, loss = map(IndexedBase, ("input", "target", "weight", "loss"))
 linear_weight, linear_bias, X, F = map(IndexedBase, ("linear_weight", "linear_bias", "X", "F"))
@@ -71,7 +71,8 @@ OPERATIONS = (
             ),
         ),
         Eq(total, Sum(loss[n, q], n, q)),
-        Eq(average, total / Total(weight[target[n, q]], n, q, where=counted)),
+        Eq(count, Total(weight[target[n, q]], n, q, where=counted)),
+        Eq(average, total / count),
         inputs=(input[n, c, q], integer(target[n, q]), optional(weight[c], 1)),
         parameters={
             ignore_index: -100,
@@ -117,7 +118,8 @@ OPERATIONS = (
             ),
         ),
         Eq(total, Sum(loss[n], n)),
-        Eq(average, total / Total(weight[target[n]], n, where=counts)),
+        Eq(count, Total(weight[target[n]], n, where=counts)),
+        Eq(average, total / count),
         inputs=(
             input[n, d],
             linear_weight[c, d],

@@ -15,12 +15,13 @@ from derive.algebra.expr import Access, Expr, Where, num, tensors
 from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
 from derive.calculus.lets import Find, Let
 from derive.kernels.along import Along
+from derive.kernels.cases import Cases, Short
 from derive.kernels.elementwise import Elementwise, kinds_of
 from derive.kernels.joined import joined
 from derive.kernels.levels import Level
 from derive.kernels.normalise import Normalised
 from derive.kernels.rebuild import most_terms
-from derive.kernels.row import Kernel
+from derive.kernels.row import Kernel, Row
 from derive.kernels.summed import Summed
 from derive.kernels.table import BACKWARD, FORWARD
 
@@ -34,6 +35,9 @@ _MOST_OPENED = 5
 _MADE = frozenset((num(2), num(3), num(4)))
 """The powers that come of names which are the same, opened."""
 
+Plain = Elementwise | Along | Cases
+"""The pattern of a row that knows nothing of what is at hand."""
+
 
 @dataclass
 class Alone:
@@ -42,7 +46,7 @@ class Alone:
     ``rows`` are their patterns, the first to be found first.
     """
 
-    rows: Sequence[Elementwise | Along | Summed]
+    rows: Sequence[Plain | Summed]
     _none: set[Poly] = field(default_factory=set)
     """Bodies with none of them: the same are lowered with statistics and without."""
 
@@ -73,22 +77,30 @@ class Alone:
 Pattern = Alone | Normalised
 
 
-@cache
-def forward_rows() -> tuple[Elementwise | Along, ...]:
+def forward_rows(short: Short) -> tuple[Plain, ...]:
     """What a forward may call."""
-    return tuple(Along(row) if row.along else Elementwise(row) for row in FORWARD)
+    return tuple(_pattern(row, short) for row in FORWARD)
+
+
+def backward_rows(short: Short) -> tuple[Plain, ...]:
+    """What a backward may call, its own first."""
+    return tuple(_pattern(row, short) for row in (*BACKWARD, *FORWARD))
+
+
+def _pattern(row: Row, short: Short) -> Plain:
+    return Cases(row, short) if row.lengths else _of_any(row)
 
 
 @cache
-def backward_rows() -> tuple[Elementwise | Along, ...]:
-    """What a backward may call, its own first."""
-    own = (Along(row) if row.along else Elementwise(row) for row in BACKWARD)
-    return (*own, *forward_rows())
+def _of_any(row: Row) -> Elementwise | Along:
+    """The pattern of a row for tensors of any shape, whatever they are called."""
+    return Along(row) if row.along else Elementwise(row)
 
 
 def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
     """What a backward may call where a sum is known, of tensors at hand."""
-    return tuple(Summed(row, held) for row in BACKWARD if row.along) if held else ()
+    rows = (row for row in BACKWARD if row.along and not row.lengths)
+    return tuple(Summed(row, held) for row in rows) if held else ()
 
 
 def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.algebra.expr import Expr, Index, Where
+from derive.algebra.expr import Expr, Index, Num, Where
 from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.algebra.nodes import node
 from derive.algebra.poly import Poly
@@ -38,12 +38,16 @@ class Kernel(Expr):
     """What the kernel of a row computes of these arguments, those of its equation in order.
 
     ``along`` are the indices that the kernel sums over: it reads its arguments at all of their
-    values.
+    values. ``binders`` are those of them that the result lacks.
     """
 
     name: str
     args: tuple[Expr, ...]
     along: tuple[Index, ...] = ()
+    binders: tuple[Index, ...] = ()
+
+    def bound(self) -> tuple[Index, ...]:
+        return self.binders
 
 
 @node
@@ -124,6 +128,19 @@ class Row:
         return tuple(i for i in output.axes if isinstance(i, Index))
 
     @cached_property
+    def lengths(self) -> Mapping[Index, int]:
+        """The indices whose number of values the equation says, and that number."""
+        sizes = {e.name: e.size.value for e in self.operation.extents if isinstance(e.size, Num)}
+        axes = dict.fromkeys(i for t in self.operation.inputs for i in t.axes)
+        own = (i for i in axes if isinstance(i, Index) and i.extent in sizes)
+        return {i: int(sizes[i.extent]) for i in own}
+
+    @cached_property
+    def places(self) -> tuple[Index, ...]:
+        """The indices by whose letters the call names the places of axes."""
+        return tuple(dict.fromkeys((*self.along, *self.lengths)))
+
+    @cached_property
     def arguments(self) -> tuple[str, ...]:
         """The names of the equation's inputs and parameters."""
         op = self.operation
@@ -183,6 +200,8 @@ def _code(e: ast.expr) -> Code:
             return Binary("/", _code(left), _code(right))
         case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
             return Method(Name(obj), name, (*map(_code, args), *map(_keyword, keywords)))
+        case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
+            return Method(_code(obj), name, tuple(map(_code, args)))
         case ast.Call(func, args, keywords):
             return Function(ast.unparse(func), (*map(_code, args), *map(_keyword, keywords)))
     raise TypeError(f"no code for {ast.unparse(e)}")

@@ -29,7 +29,16 @@ _SMOOTH_L1 = """op smooth_l1(x, t; width=1.0) -> y
 e = x - t
 y = where(abs(e) < width, e**2/(2*width), abs(e) - width/2)"""
 
+_GLU_SLOPE = """op glu(g, x[t]; size(t)=2) -> dx
+a = sigmoid(x[1])
+dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))"""
+
 FORWARD = (
+    Row(
+        "glu",
+        "op glu(x[t]; size(t)=2) -> y\ny = x[0]*sigmoid(x[1])",
+        "torch.nn.functional.glu(x, t).squeeze(t)",
+    ),
     Row("gelu", "y = x*(1 + erf(x/sqrt(2)))/2", "torch.nn.functional.gelu(x)"),
     Row(
         "gelu by tanh",
@@ -108,6 +117,7 @@ FORWARD = (
 """The kernels that a forward may call."""
 
 BACKWARD = (
+    Row("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)", "g"),
     Row(
         "gelu backward",
         "dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))",

@@ -10,6 +10,7 @@ from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Lets
 from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
+from derive.kernels.cases import Short
 from derive.lowering.border import Border
 from derive.lowering.ground.extents import Source
 from derive.lowering.ground.scope import Scope
@@ -59,6 +60,20 @@ def input_values(op: Operation) -> dict[str, Value]:
         t.name: Value(Name(t.name), tuple(i for i in t.axes if isinstance(i, Index)), t.kind)
         for t in op.inputs
     }
+
+
+def short_axes(op: Operation, lets: Lets) -> Short:
+    """Which axes of a tensor have a number as their size, and that number."""
+    inputs = input_values(op)
+
+    def short(name: str) -> dict[int, tuple[Index, int]]:
+        let = lets.get(name)
+        axes = let.formals if let is not None else inputs[name].indices if name in inputs else ()
+        sizes = (None if i.group else lets.bounds.size(i.extent).number for i in axes)
+        found = enumerate(zip(axes, sizes, strict=True))
+        return {n: (i, int(size)) for n, (i, size) in found if size is not None}
+
+    return short
 
 
 def like_input(op: Operation) -> Code:

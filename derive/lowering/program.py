@@ -46,6 +46,7 @@ from derive.lowering.lines import (
     like_input,
     noted,
     placed,
+    short_axes,
     sources_of,
     spoken_lines,
     statements,
@@ -97,7 +98,8 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
     norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
-    ahead, back = Alone(forward_rows()), Alone(backward_rows())
+    short = short_axes(given.op, given.lets)
+    ahead, back = Alone(forward_rows(short)), Alone(backward_rows(short))
     forward = forward_of(given, [norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")

@@ -117,6 +117,7 @@ class _Own:
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
             width=WIDTH,
+            numbers={p.name for p in self.op.parameters},
         )
         found = list(writer.write(entries, worlds))
         own = [line for line in lines if line.kept]

@@ -33,6 +33,7 @@ from derive.program.code import (
 )
 from derive.program.needs import Needs, any_wanted
 from derive.program.placed_late import adding, placed_late, with_adding
+from derive.program.product_added import product_added
 from derive.program.shapes import Shape
 from derive.program.tidy import Line, cut, numbered
 from derive.program.torch_ops import torch_op
@@ -84,6 +85,8 @@ class Writer:
     taken: set[str]
     is_large: Callable[[Shape], bool]
     width: int
+    numbers: Collection[str] = ()
+    """The names of what is no tensor."""
     written: int = 0
     """How many results needed no memory of their own."""
     _memory: dict[str, Memory] = field(default_factory=dict)
@@ -219,7 +222,9 @@ class Writer:
         match code:
             case Binary("*", Unary("-", a), b) if self._is_like(a, code, worlds):
                 code = Unary("-", Binary("*", a, b))
-        fused = self._product_added(code, worlds, alone)
+        fused = self._matrices_added(code, worlds, alone) or self._product_added(
+            code, worlds, alone
+        )
         if fused is not None:
             return fused
         found = [self._made_of(part, worlds, alone) for part in code.parts()]
@@ -269,6 +274,29 @@ class Writer:
             return None
         self.written += 1
         return Function("torch.addcmul", (x, left, right, *value)), self._new()
+
+    def _matrices_added(
+        self, code: Code, worlds: Sequence[World], alone: bool
+    ) -> tuple[Code, Memory] | None:
+        """a + b @ c in one call, written over a where that may be."""
+        made = product_added(code, self.numbers)
+        if made is None or not self._is_large(code, worlds):
+            return None
+        for w in worlds:
+            sides = self._shape(w, made.left), self._shape(w, made.right)
+            if not made.fits(*sides) or self._shape(w, made.product) != self._shape(w, code):
+                return None
+        if not all(self._is_float(x, worlds) for x in (made.addend, made.left, made.right)):
+            return None
+        axes = len(self._shape(worlds[0], code) or ())
+        parts = (made.addend, made.left, made.right)
+        (total, memory), (left, _), (right, _) = (self._made_of(x, worlds, alone) for x in parts)
+        self.written += 1
+        if self._may_write(made.addend, code, memory, worlds) and not self._asked_of(memory):
+            over = made.over(total, left, right, axes)
+            if over is not None:
+                return over, memory
+        return made.call(total, left, right, axes), self._new()
 
     def _is_float(self, code: Code, worlds: Sequence[World]) -> bool:
         there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)

@@ -7,6 +7,7 @@ the shape of the result. A position is a whole number that no size decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -249,6 +250,12 @@ def pad(x: Shape, amounts: Any, *_: Any) -> Shape:
     more = [add(before, after) for before, after in list(pairwise(ends))[::2]][::-1]
     kept = len(x) - len(more)
     return (*x[:kept], *(add(n, m) for n, m in zip(x[kept:], more, strict=True)))
+
+
+def glu(x: Shape, at: Any) -> Shape:
+    """The half of x that is a product of both."""
+    n = _place(x, at)
+    return _put(x, n, scale(x[n], Fraction(1, 2)))
 
 
 def cat(parts: Sequence[Shape], at: Any = ZERO) -> Shape:

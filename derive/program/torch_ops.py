@@ -310,6 +310,8 @@ _ROWS = (
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
     *(TorchOp(name, new=True) for name in _SMOOTH.split()),
+    TorchOp("glu", shapes.glu, slips=True, new=True),  # once only
+    TorchOp("glu_backward", lambda _, x, *__: x, new=True),
     TorchOp("softmax", stem="p", new=True, over="out"),
     TorchOp("log_softmax", stem="logp", new=True, over="out"),
     TorchOp("_softmax_of", stem="p", new=True),

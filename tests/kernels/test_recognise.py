@@ -24,6 +24,7 @@ def kernels(op, option=None):
 
 GELU = {"gelu", "gelu backward"}
 SILU = {"silu", "silu backward"}
+GLU = {"glu", "glu backward"}
 SOFTMAX = {"softmax backward"}
 
 FOUND = {
@@ -51,6 +52,13 @@ FOUND = {
     "y[i,k] = log_softmax[k](x[i,k])": {"log_softmax backward"},
     "y[i] = tanh(x[i])": {"tanh backward"},
     "y[i] = sigmoid(x[i])*w[i]": {"sigmoid backward"},
+    "op f(x[n,t,k]; size(t)=2) -> y\ny[n,k] = x[n,0,k]*sigmoid(x[n,1,k])": GLU,
+    "op f(x[t]; size(t)=2) -> y\ny = 3*x[0]*sigmoid(x[1])": GLU,
+    "op f(x[n,k,t], v[k]; size(t)=2) -> y\ny[n] = sum[k](v[k]*x[n,k,0]*sigmoid(x[n,k,1]))": GLU,
+    "op f(x[*p,(t k)]; size(t)=2) -> y\n"
+    "h[*p,t,k] = x[*p,(t k)]\ny[*p,k] = h[*p,0,k]*sigmoid(h[*p,1,k])": GLU,
+    "op f(x[t,k]; size(t)=2) -> y\nh[t,k] = 2*x[t,k]\ny[k] = h[0,k]*sigmoid(h[1,k])": GLU,
+    "op f(x[t,k]; size(t)=3) -> y\ny[k] = x[0,k]*sigmoid(x[1,k])": {"sigmoid backward"},
 }
 """Texts and all kernels in their code."""
 

@@ -22,7 +22,7 @@ def given(row, seed=0):
     """Tensors for the equation, of edge values and random ones, and its parameters."""
     op = row.operation
     random = np.random.default_rng(seed)
-    sizes = {}
+    sizes = {i.extent: n for i, n in row.lengths.items()}
     tensors = {}
     for t in op.inputs:
         shape = tuple(sizes.setdefault(i.extent, 5 + 2 * len(sizes)) for i in t.axes)
@@ -34,9 +34,13 @@ def called(row, tensors, parameters):
     """What the call of the row computes."""
     arguments = {name: Name(name) for name in tensors}
     arguments |= {name: Literal(repr(float(v))) for name, v in parameters.items()}
-    arguments |= {i.name: Literal(str(n)) for n, i in enumerate(row.along)} if row.along else {}
+    arguments |= {i.name: Literal(str(n)) for n, i in enumerate(row.places)}
     code = text(row.code(arguments))
-    return eval(code, {"torch": torch, **{n: torch.as_tensor(t) for n, t in tensors.items()}})
+    shaped = {n: torch.as_tensor(t) for n, t in tensors.items()}
+    if row.lengths:
+        # What has no such axis has one of size 1.
+        shaped = {n: t.reshape(1) if not t.ndim else t for n, t in shaped.items()}
+    return eval(code, {"torch": torch, **shaped})
 
 
 @pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD)])
@@ -49,7 +53,7 @@ def test_the_kernel_is_the_equation(name):
         torch.testing.assert_close(found, torch.as_tensor(wanted), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [r.name for r in KERNELS.values() if not r.along])
+@pytest.mark.parametrize("name", [r.name for r in KERNELS.values() if not r.places])
 def test_an_elementwise_kernel_is_the_equation_at_edges(name):
     row = KERNELS[name]
     _, parameters = given(row)
@@ -61,6 +65,19 @@ def test_an_elementwise_kernel_is_the_equation_at_edges(name):
         (wanted,) = oracle.outputs(row.operation, tensors, parameters).values()
         found = called(row, tensors, parameters)
         torch.testing.assert_close(found, torch.as_tensor(wanted), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD) if r.lengths])
+def test_a_kernel_of_a_short_axis_is_the_equation_at_edges(name):
+    row = KERNELS[name]
+    ((_, size),) = row.lengths.items()
+    for values in product((*EDGES, -math.inf, math.inf), repeat=size):
+        tensors = {t.name: np.array(values if t.axes else 1.5) for t in row.operation.inputs}
+        with np.errstate(invalid="ignore"):
+            (wanted,) = oracle.outputs(row.operation, tensors, {}).values()
+        found = called(row, tensors, {})
+        wanted = torch.as_tensor(wanted)
+        torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", [r.name for r in BACKWARD if not r.along])

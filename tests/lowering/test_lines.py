@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 import derive
+from derive.calculus.equations import flatten_operation
 from derive.errors import LoweringError
-from derive.lowering.lines import float_outputs, input_values, integers_of, like_input, vectors_of
+from derive.lowering.lines import (
+    float_outputs,
+    input_values,
+    integers_of,
+    like_input,
+    short_axes,
+    vectors_of,
+)
 from derive.program.code import Name
 
 OP = derive.parse(
@@ -29,3 +37,10 @@ def test_new_tensors_are_like_an_input_that_is_no_none():
 def test_what_outputs_and_parameters_are():
     assert set(float_outputs(OP)) == {"y", "s"} and "m" in integers_of(OP)
     assert {"T", "w", "y", "s"} <= vectors_of(OP)
+
+
+def test_an_axis_is_short_whose_size_is_a_number():
+    op = derive.parse("op f(x[n,t]; size(t)=2) -> h; h[t,k] = x[2*k,t]*x[2*k+1,t]")
+    short = short_axes(op, flatten_operation(op))
+    assert {name: [*short(name)] for name in ("x", "h", "z")} == {"x": [1], "h": [0], "z": []}
+    assert [size for _, size in (*short("x").values(), *short("h").values())] == [2, 2]

@@ -29,6 +29,7 @@ CALLED = {
     **{f"conv{n}d_{of}": getattr(grad, f"conv{n}d_{of}") for of in ("input", "weight")
        for n in (1, 2, 3)},
     "pad": functional.pad,
+    "glu": functional.glu,
 }  # fmt: skip
 """Those that are neither methods nor functions of torch itself."""
 
@@ -70,6 +71,7 @@ SAMPLES = [
     ("diag_embed", (x(2, 3),), {}),
     ("pad", (x(2, 3, 5), (1, 2, 0, 3)), {}),
     ("cat", ((x(2, 3), x(2, 5)), 1), {}),
+    ("glu", (x(2, 6, 3), 1), {}),
     ("stack", ((x(2, 3), x(2, 3)), -1), {}),
     ("where", (x(2, 3) > 0, x(3), x(2, 1)), {}),
     ("index_add", (x(2, 3), 1, at(5), x(2, 5)), {}),

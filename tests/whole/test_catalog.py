@@ -144,12 +144,12 @@ FORMULAS = {
         "·weight[target[n,*q]] + label_smoothing/size(c)·Σ[c′] weight[c′])"
         " − (δ[c,target[n,*q]]·(1 − label_smoothing)·weight[target[n,*q]]"
         " + label_smoothing·weight[c]/size(c)))"
-        "/(Σ[n′,*q′] [target[n′,*q′] ≠ ignore_index]·weight[target[n′,*q′]])",
+        "/count",
         "weight": "−G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
         " + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
         "·F[n,target[n,*q],*q]"
         " + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])"
-        "/(Σ[n,*q] [target[n,*q] ≠ ignore_index]·weight[target[n,*q]])",
+        "/count",
     },
     "softmax_regression": {
         "logits": "G_cost·(exp(F[n,c]) − δ[c,targets[n]])/size(n) + G_logits[n,c]",

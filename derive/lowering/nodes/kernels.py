@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Access, Expr, Index, Num, free_indices
+from derive.algebra.expr import Access, Expr, Index, Num, accesses, free_indices
 from derive.kernels.row import Kernel, Part
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.scope import Scope
@@ -17,6 +17,7 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     """The call of the kernel's row; one that sums along an axis takes tensors of one shape."""
     row = KERNELS[e.name]
     numbers = {p.name for p in row.operation.parameters}
+    order = _with_bound(e, order)
     args: dict[str, Value] = {}
     axes: tuple[Index | None, ...] = ()
     for name, a in zip(row.arguments, e.args, strict=True):
@@ -25,15 +26,30 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
             value = scope.frame.fit(scope.as_tensor(value), order)
             axes = broadcast(axes, value.axes)
         args[name] = value
+    single = {t.name for t in row.operation.inputs if not t.axes}
     codes: dict[str, Code] = {}
     for name, value in args.items():
         if e.along and name not in numbers and value.axes != axes:
-            value = scope.frame.expand(value, [i for i in order if i in axes], scope.like)
+            lost = e.along if name in single else ()
+            own = [None if i in lost else i for i in order if i in axes]
+            value = scope.frame.fill(value, own)
         codes[name] = value.code
     made = Value(row.code(codes), axes)
-    places = {i.name: scope.frame.place(made, k) for i, k in zip(row.along, e.along, strict=True)}
+    places = {i.name: scope.frame.place(made, k) for i, k in zip(row.places, e.along, strict=True)}
     scope.note(e.name, row.states)
-    return Value(row.code({**codes, **places}), axes)
+    left = tuple(i for i in axes if i is None or i not in e.binders)
+    return Value(row.code({**codes, **places}), left)
+
+
+def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
+    """The order with the indices that the result lacks, where the tensors have them."""
+    whole = list(order)
+    for i in e.binders:
+        found = (x for a in e.args for x in accesses(a) if i in x.positions)
+        x = next(found)
+        before = [whole.index(j) + 1 for j in x.positions[: x.positions.index(i)] if j in whole]
+        whole.insert(max(before, default=0), i)
+    return whole
 
 
 def lower_part(scope: Scope, e: Part, order: Sequence[Index]) -> Value:

@@ -5,7 +5,8 @@
 
 c is a number that stands in the equation. Where it is a parameter it may be 0, and then torch
 reads neither A nor B, so that a nan in them is lost: 0*nan is nan. The same holds for a factor of
-C. Without a number, ``A @ B + C`` is as fast but for one pass, and is what a person writes.
+C. Without a number, ``A @ B + C`` is as fast but for one pass, and is what a person writes. Where
+no graph is wanted, both are one call too: ``derive.program.product_added``.
 """
 
 from __future__ import annotations
