@@ -273,7 +273,7 @@ def _power(
 
 
 def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
-    """Sum_k f * 1/size(k) among the factors: the sum is a mean, the size is used up."""
+    """Sum_k f * 1/size(k) among the factors: the sum is a mean, one of that size is used up."""
     for a in args:
         if not (isinstance(a, Reduce) and a.kind == "sum"):
             continue
@@ -283,5 +283,8 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
         many = Counter(i.extent for i in a.indices)
         sizes: list[Expr] = [Pow(Size(e), Num(Fraction(-n))) for e, n in many.items()]
         if all(s in args for s in sizes):
-            return tuple(x for x in args if x not in sizes), a
+            left = list(args)
+            for s in sizes:
+                left.remove(s)
+            return tuple(left), a
     return tuple(args), None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
 
 from derive.algebra.expr import And, Index, Rel, num
 from derive.algebra.logic import conjunction
-from derive.pipeline import source
+from derive.pipeline import load, source
 
 
 def test_what_is_small_is_multiplied_first():
@@ -38,3 +40,22 @@ def test_factors_go_to_what_is_placed_and_to_what_it_is_added_to():
     assert_right(text, t=np.array([1, 0, 1]), G=np.array(0.7))
     (line,) = [line for line in functions(source(made(text)))[-1] if "scatter_add" in line]
     assert "mul" not in line and "*" not in line.split("scatter_add")[0]
+
+
+SQUARES = (
+    "op f(x[i,k]) -> y\ny[i] = sum[k](x[i,k])/size(k)**2",
+    "op f(x[i,k]) -> y\ny[i] = mean[k](x[i,k]**2) - mean[k](x[i,k])**2",
+    "op f(x[a]; size(u)=3) -> y\ny[i] = mean[u](x[i+u]**2) - mean[u](x[i+u])**2",
+    "op f(x[a], z[a]; size(u)=3) -> y\n"
+    "y[i] = mean[u](x[i+u]*z[i+u]) - mean[u](x[i+u])*mean[u](z[i+u])",
+    "op f(x[a]; size(u)=2) -> y\ny[i] = mean[u](sin(x[i+u])) - mean[u](x[i+u]**2)**2",
+)
+
+
+@pytest.mark.parametrize("text", SQUARES)
+def test_a_mean_uses_up_one_size(text):
+    assert_right(text)
+    f, axes = load(made(text)), 2 if "x[i,k]" in text else 1
+    tensors = [torch.randn((3, 5)[-axes:], dtype=torch.float64, requires_grad=True)]
+    tensors += [torch.randn_like(tensors[0]).requires_grad_() for _ in range(text.count(", z["))]
+    assert torch.autograd.gradcheck(f, tensors)
