@@ -134,13 +134,18 @@ def _polynomial_kernel_backward(ctx, G):
     x1, x2 = _cast(low, x1, x2)
     G = _cast(wide, G)[0]
     grad_x1 = grad_x2 = None
-    part = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).pow_(degree - 1)
-    product = part.mul_(G)
+    mask = degree != 0
+    added = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0) if mask else None
+    power = added ** (degree - 1) if mask else None
+    product = G * power if mask else None
     product2 = gamma * degree
+    zeros = G.new_zeros(())
     if ctx.needs_input_grad[0]:
-        grad_x1 = (product.to(low) @ x2).to(wide).mul_(product2)
+        product3 = (product.to(low) @ x2).to(wide) if mask else None
+        grad_x1 = product2 * product3 if mask else zeros.expand(x1.shape)
     if ctx.needs_input_grad[1]:
-        grad_x2 = (product.mT.to(low) @ x1).to(wide).mul_(product2)
+        product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
+        grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
     return grad_x1, grad_x2, None, None, None
 
 
@@ -173,12 +178,18 @@ class _PolynomialKernel(Function):
         x1, x2 = _cast(low, x1, x2)
         G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
-        product = G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+        mask = degree != 0
+        added = coef0 + gamma * (x1 @ x2.mT).to(wide) if mask else None
+        power = added ** (degree - 1) if mask else None
+        product = G * power if mask else None
         product2 = gamma * degree
+        zeros = G.new_zeros(())
         if ctx.needs_input_grad[0]:
-            grad_x1 = product2 * (product.to(low) @ x2).to(wide)
+            product3 = (product.to(low) @ x2).to(wide) if mask else None
+            grad_x1 = product2 * product3 if mask else zeros.expand(x1.shape)
         if ctx.needs_input_grad[1]:
-            grad_x2 = product2 * (product.mT.to(low) @ x1).to(wide)
+            product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
+            grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
         return grad_x1, grad_x2, None, None, None
 
 

@@ -12,6 +12,7 @@ from derive.algebra.expr import Access, Expr, Iverson, Num, Param, Pow, Rel, num
 from derive.algebra.poly import Poly, Term, as_atom, make_term, poly
 from derive.algebra.rules import Rule
 from derive.calculus.lets import Lets
+from derive.calculus.values import may_be_infinite
 
 
 def zero_rule(lets: Lets) -> Rule:
@@ -21,9 +22,10 @@ def zero_rule(lets: Lets) -> Rule:
         if any(isinstance(e, Access) and lets.get(e.tensor) for e in walk(t)):
             return None
         gone = [f for f in t.factors if _is_needless(f, t)]
-        if not gone:
+        rest = [f for f in t.factors if f not in gone]
+        if not gone or any(may_be_infinite(lets.get, f) for f in rest):
             return None
-        return poly([make_term(t.coef, t.binders, [f for f in t.factors if f not in gone])])
+        return poly([make_term(t.coef, t.binders, rest)])
 
     return Rule("zero", "p·[p ≠ 0] = p", "the number of factors", apply)
 
