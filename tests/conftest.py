@@ -32,8 +32,12 @@ def op(request: pytest.FixtureRequest) -> Operation:
     return found
 
 
+def pytest_configure() -> None:
+    """Little that is made is in a cycle: to look for it often takes an eighth of the run."""
+    gc.set_threshold(500_000, 20, 20)
+
+
 def pytest_collection_finish() -> None:
     """Leave what is collected alone: it lives as long as the process, and is much to visit."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)

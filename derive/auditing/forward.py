@@ -7,7 +7,8 @@ the hand-written backward takes no part in it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,8 +99,7 @@ class Subject:
         """The outputs of the forward, or of the reference, by torch operations under autograd."""
         import torch
 
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(0)
+        with _same_draws(), torch.enable_grad():
             if self.reference is not None:
                 return tensors_of(self.reference(*args))
             return self._cast_back(self._own(self._cast(args)))
@@ -110,10 +110,7 @@ class Subject:
 
     def own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs of the person's forward, which may write into copies of its arguments."""
-        import torch
-
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with _same_draws():
             copies = [a.clone() if _is_float(a) else a for a in args]
             return self._cast_back(self._own(self._cast(copies)))
 
@@ -149,9 +146,22 @@ class Subject:
         """The outputs of the Function as it is used, its own backward behind them."""
         import torch
 
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(0)
+        with _same_draws(), torch.enable_grad():
             return self._cast_back(tensors_of(self.function.apply(*self._cast(args))))
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    """What is drawn is the same in each run, and what a person draws later is as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        if torch.accelerator.is_available():
+            torch.manual_seed(0)
+        else:
+            # The seeds of devices that are not there would each be noted with a traceback.
+            torch.default_generator.manual_seed(0)
+        yield
 
 
 def _is_float(value: Any) -> bool:

@@ -233,6 +233,13 @@ def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
     return pairs
 
 
+def in_two(t: Term) -> tuple[Poly, Term]:
+    """The numbers of a term, and the rest of it."""
+    numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
+    rest = [f for f in t.factors if f not in numbers]
+    return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
+
+
 def over(s: Term, t: Term) -> Term | None:
     """s/t where each factor of t is one of s."""
     powers = dict(map(base_and_power, s.factors))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from derive.algebra.expr import Access
 from derive.algebra.poly import ZERO, Poly, add, poly
 from derive.calculus.lets import Find
 from derive.kernels.elementwise import kinds_of
@@ -23,7 +24,8 @@ class Level:
     @cached_property
     def own(self) -> list[Poly]:
         """What each term is."""
-        return [self.form(opened(poly([t]), self.names)) for t in self.body.terms]
+        known: dict[Access, Poly] = {}
+        return [self.form(opened(poly([t]), self.names, known)) for t in self.body.terms]
 
     @cached_property
     def whole(self) -> Poly:

@@ -39,7 +39,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
-from derive.kernels.bind import over
+from derive.kernels.bind import in_two, over
 from derive.kernels.deviations import candidates, multiplied_out, openings, squares, sums_square
 from derive.kernels.levels import Level
 from derive.kernels.rebuild import as_poly
@@ -202,6 +202,8 @@ class Normalised:
     calls: list[_Call] = field(default_factory=list)
     _known: dict[Poly, tuple[_Found, ...]] = field(default_factory=dict)
     _inputs: dict[Poly, Poly | None] = field(default_factory=dict)
+    _replaced: dict[tuple[Poly, int], Poly | None] = field(default_factory=dict)
+    """Of a body and so many calls: the same are lowered with statistics and without."""
     _levels: dict[tuple[Poly, Find], Level] = field(default_factory=dict)
 
     def look(self, bodies: Sequence[Poly], find: Find) -> None:
@@ -211,11 +213,16 @@ class Normalised:
                 body = made
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
-        """The body with one part of it as the kernel."""
-        if self.backward:
-            made = self._input(body, find) or self._others(body, find)
-            if made is not None:
-                return made
+        """The body with one part of it as the kernel, looked for once."""
+        key = body, len(self.calls)
+        if key not in self._replaced:
+            self._replaced[key] = self._tried(body, find)
+        return self._replaced[key]
+
+    def _tried(self, body: Poly, find: Find) -> Poly | None:
+        made = self._input(body, find) or self._others(body, find) if self.backward else None
+        if made is not None:
+            return made
         found = [y for f in self._found(body, find) if (y := self._output(f, body, find))]
         chosen = next((y for y in found if y.weighted), found[0] if found else None)
         return None if chosen is None else chosen.made(self.named)
@@ -376,9 +383,9 @@ def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
     """k and eps/k where f is (k*square + eps)^(-1/2)."""
     if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
         return None
-    number, v = _in_two(square.terms[0])
+    number, v = in_two(square.terms[0])
     for t in as_poly(f.base).terms:
-        own, rest = _in_two(t)
+        own, rest = in_two(t)
         if rest is not v:
             continue
         k = mul(own, power(number, Fraction(-1)))
@@ -386,13 +393,6 @@ def _solved(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
         if not any(tensors(p) or free_indices(p) for p in (k, eps)):
             return k, eps if k is ONE else mul(eps, power(k, Fraction(-1)))
     return None
-
-
-def _in_two(t: Term) -> tuple[Poly, Term]:
-    """The numbers of a term, and the rest of it."""
-    numbers = [f for f in t.factors if not tensors(f) and not free_indices(f)]
-    rest = [f for f in t.factors if f not in numbers]
-    return poly([make_term(t.coef, (), numbers)]), make_term(Fraction(1), t.binders, rest)
 
 
 def _is_rid(t: Term, factor: Expr) -> bool:

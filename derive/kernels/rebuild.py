@@ -67,15 +67,22 @@ def _term(t: Term, become: Replacement) -> Poly:
     return sum_over(mul(constant(t.coef), *map(as_poly, factors)), t.binders)
 
 
-def opened(p: Poly, find: Find) -> Poly:
-    """p with all names that ``find`` has a plain definition of as these, all the way down."""
+def opened(p: Poly, find: Find, known: dict[Access, Poly] | None = None) -> Poly:
+    """p with all names that ``find`` has a plain definition of as these, all the way down.
+
+    ``known`` has what accesses have become, with the same names opened.
+    """
+    seen = {} if known is None else known
 
     def become(e: Expr) -> Poly | None:
-        let = find(e.tensor) if isinstance(e, Access) else None
-        if let is None:
+        if not isinstance(e, Access):
             return None
-        assert isinstance(e, Access)
-        return opened(let.body_at(e.positions), find)
+        if e not in seen:
+            let = find(e.tensor)
+            if let is None:
+                return None
+            seen[e] = opened(let.body_at(e.positions), find, seen)
+        return seen[e]
 
     return as_poly(rebuilt(p, become))
 

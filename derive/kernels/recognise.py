@@ -47,15 +47,14 @@ class Alone:
     """
 
     rows: Sequence[Plain | Summed]
-    _none: set[Poly] = field(default_factory=set)
-    """Bodies with none of them: the same are lowered with statistics and without."""
+    _known: dict[Poly, Poly | None] = field(default_factory=dict)
+    """What was found in a body: the same are lowered with statistics and without."""
 
     def replaced(self, body: Poly, find: Find) -> Poly | None:
         """The body with one part of it as a kernel."""
-        made = None if body in self._none else self._tried(body, find)
-        if made is None:
-            self._none.add(body)
-        return made
+        if body not in self._known:
+            self._known[body] = self._tried(body, find)
+        return self._known[body]
 
     def _tried(self, body: Poly, find: Find) -> Poly | None:
         kinds = _kinds(body, find)

@@ -43,24 +43,22 @@ def slope(depths: Sequence[int], values: Sequence[float]) -> float:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_growth(name, benchmark):
-    timed = not benchmark.disabled
-    depths = DEPTHS if timed else DEPTHS[:1]
+    if benchmark.disabled:
+        benchmark(source, derive.parse(CHAINS[name](1)))
+        return
 
     def all_depths() -> list[tuple[float, int]]:
-        return [measured(name, depth) for depth in depths]
+        return [measured(name, depth) for depth in DEPTHS]
 
     measured(name, 1)
-    found = benchmark.pedantic(all_depths, rounds=1)
-    if not timed:
-        return
-    seconds, lines = zip(*found, strict=True)
+    seconds, lines = zip(*benchmark.pedantic(all_depths, rounds=1), strict=True)
     print(f"\n{name:>14} {'depth':>6} {'seconds':>8} {'lines':>6}")
-    for depth, s, n in zip(depths, seconds, lines, strict=True):
+    for depth, s, n in zip(DEPTHS, seconds, lines, strict=True):
         print(f"{'':>14} {depth:>6} {s:>8.2f} {n:>6}")
     # What a derivation costs anyway hides in the first few.
     late = slice(3, None)
-    slopes = [slope(depths[late], values[late]) for values in (seconds, lines)]
-    every = [slope(depths, values) for values in (seconds, lines)]
-    for (of_time, of_lines), where in ((slopes, f"from depth {depths[3]} on"), (every, "of all")):
+    slopes = [slope(DEPTHS[late], values[late]) for values in (seconds, lines)]
+    every = [slope(DEPTHS, values) for values in (seconds, lines)]
+    for (of_time, of_lines), where in ((slopes, f"from depth {DEPTHS[3]} on"), (every, "of all")):
         print(f"{'':>14} {'slope':>6} {of_time:>8.2f} {of_lines:>6.2f}    {where}")
     assert slopes[1] <= STEEPEST.get(name, 1.2)

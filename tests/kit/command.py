@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import subprocess
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def derive(*args: str | Path, cwd: Path = ROOT) -> CompletedProcess[str]:
     """``derive args`` in this process, as if it were one of its own."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    argv = ["derive", *map(str, args)]
+    argv, collected = ["derive", *map(str, args)], gc.get_threshold()
     with (
         chdir(cwd),
         redirect_stdout(out),
@@ -32,6 +33,8 @@ def derive(*args: str | Path, cwd: Path = ROOT) -> CompletedProcess[str]:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
+        finally:
+            gc.set_threshold(*collected)
     texts = (stream.buffer.getvalue().decode() for stream in (out, err))
     return CompletedProcess(argv, code, *texts)
 

@@ -63,6 +63,12 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
     return made
 
 
+def written(op: Operation) -> str:
+    """The source of an operation of the catalog."""
+    assert catalog.find(op.name) is op
+    return kept(f"source {op.name}", lambda: pipeline.source(op))
+
+
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of an operation and an option, found once by all processes together."""
     known: dict[tuple[str, str | None], Any] = {}

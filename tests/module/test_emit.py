@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from kit.shared import written
 
 import derive
 from derive import catalog, pipeline
@@ -471,7 +472,7 @@ WRITTEN = {
 
 @pytest.fixture(scope="module")
 def sources():
-    found = {op.name: derive.source(op) for op in catalog.operations()}
+    found = {op.name: written(op) for op in catalog.operations()}
     return found | {name: derive.source(derive.parse(t)) for name, t in WRITTEN.items()}
 
 

@@ -11,8 +11,8 @@ import derive
 from derive import budget
 
 LONG = "op long(x[i], w[i]) -> y\n" + "\n".join(
-    f"{'y' if n == 40 else f'h{n}'}[i] = tanh({f'h{n - 1}' if n else 'x'}[i]*w[i])"
-    for n in range(41)
+    f"{'y' if n == 11 else f'h{n}'}[i] = tanh({f'h{n - 1}' if n else 'x'}[i]*w[i])"
+    for n in range(12)
 )
 
 

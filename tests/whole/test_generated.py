@@ -19,11 +19,11 @@ from kit.cases.chosen import each_word, every, least, positive, two, two_small  
 from kit.cases.elementwise import PAIRS  # noqa: E402
 from kit.cases.reductions import REDUCTIONS  # noqa: E402
 from kit.each import each_operation, naming  # noqa: E402
+from kit.shared import written  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from derive import catalog  # noqa: E402
-from derive.pipeline import source  # noqa: E402
 
 # torch itself calls torch.jit.script when forward mode is first used.
 pytestmark = [
@@ -99,7 +99,7 @@ def test_every_operation_has_a_case():
 @each_operation()
 def test_the_module_is_what_the_engine_writes(op):
     path = GENERATED / f"{op.name}.py"
-    assert path.read_text(encoding="utf-8") == source(op), "to renew it: derive generate"
+    assert path.read_text(encoding="utf-8") == written(op), "to renew it: derive generate"
 
 
 def test_there_are_no_other_modules():
