@@ -235,6 +235,11 @@ def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put(x, _place(x, at), *index)
 
 
+def read_at(x: Shape, at: Any, *positions: Shape) -> Shape:
+    n = _place(x, at)
+    return (*x[:n], *broadcast(*positions), *x[n + len(positions) :])
+
+
 def sliced(n: Poly, part: slice) -> Poly:
     """How many of n positions a slice has: from a number to a number, or every so many."""
     start = ZERO if part.start is None else part.start

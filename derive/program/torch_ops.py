@@ -258,6 +258,7 @@ _ROWS = (
     _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
+    _moves("_read_at", shapes.read_at, stem="picked", at_positions=True, new=True),
     _moves("flip", shapes.like, new=True),
     _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),

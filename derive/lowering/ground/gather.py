@@ -17,7 +17,18 @@ from derive.lowering.ground.value import (
     shape_of,
     zeros,
 )
-from derive.program.code import Binary, Code, Dim, Keyword, Literal, Method, Shape, Tuple, literal
+from derive.program.code import (
+    Binary,
+    Code,
+    Dim,
+    Function,
+    Keyword,
+    Literal,
+    Method,
+    Shape,
+    Tuple,
+    literal,
+)
 
 
 def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
@@ -68,6 +79,20 @@ def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence
     index = frame.fill(position, (*axes[:n], *slot, *axes[n + 1 :]))
     value = value.call("gather", place, index.code)
     return value.at(n, *new) if new else value.call("squeeze", place).at(n)
+
+
+def read_together(frame: Frame, value: Value, n: int, positions: Sequence[Value]) -> Value | None:
+    """value with the axes from n on read at these positions, whose axes stand in their place.
+
+    One after the other, all that the first position does not settle would be copied for the next.
+    """
+    around = [*value.axes[:n], *value.axes[n + len(positions) :]]
+    new = list(dict.fromkeys(i for p in positions for i in p.indices))
+    if any(i is None or i.group for i in (*value.axes, *new)) or not set(new).isdisjoint(around):
+        return None
+    given = (frame.fit(frame.squeeze(p), new).code for p in positions)
+    code = Function("_read_at", (value.code, literal(n), *given))
+    return Value(code, (*value.axes[:n], *new, *value.axes[n + len(positions) :]), value.kind)
 
 
 def placed_axes(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Index
+from derive.algebra.expr import Access, Expr, Index, accesses
+from derive.algebra.factor import factor
+from derive.calculus.lets import layout
+from derive.lowering.ground.gather import read_together
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import reading
 from derive.lowering.patterns import READS
+from derive.lowering.patterns.nothing import may_be_nowhere
 
 
 def lower_access(scope: Scope, e: Access) -> Value:
@@ -31,9 +35,30 @@ def lower_access(scope: Scope, e: Access) -> Value:
         axes.append(marker)
         pending.append((marker, position))
     value = replace(value, axes=tuple(axes))
+    together = _read_together(scope, value, pending)
+    if together is not None:
+        value, pending = together
     for marker, position in pending:
         value = read(scope, value, value.axes.index(marker), position)
     return value
+
+
+Pending = list[tuple[Index, Expr]]
+
+
+def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending] | None:
+    """value read where tensors give several positions, and what is still to be read."""
+    given = [(axis, e) for axis, e in pending if any(accesses(e))]
+    places = [value.axes.index(axis) for axis, _ in given]
+    if len(given) < 2 or places != [*range(places[0], places[0] + len(places))]:
+        return None
+    if any(may_be_nowhere(scope, e, axis.extent) for axis, e in given):
+        return None
+    positions = [scope.lower(factor(e), layout(e)) for _, e in given]
+    if any(p.scalar for p in positions):
+        return None
+    made = read_together(scope.frame, value, places[0], positions)
+    return None if made is None else (made, [x for x in pending if x not in given])
 
 
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:
