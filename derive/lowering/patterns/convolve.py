@@ -12,10 +12,12 @@ What is no such sum is lowered as any other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Access,
+    Add,
     Delta,
     Expr,
     Guard,
@@ -26,6 +28,7 @@ from derive.algebra.expr import (
     indices_of,
     num,
     product_of,
+    sum_of,
 )
 from derive.algebra.logic import conditions_of
 from derive.algebra.sizes import Bounds
@@ -95,6 +98,8 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     if all(w.reaches_all(bounds) for w in windows):
         reached = {w.edges[0]: u for w, u in zip(windows, deltas, strict=True)}
         factors = [_along(bounds, f, reached, _moving(windows)) for f in factors]
+        if any(_is_mixed(f, set(deltas), _moving(windows)) for f in factors):
+            return _term_by_term(scope, s)
     sides = tuple(w.place for w in windows), tuple(w.within for w in windows)
     signal, rest = _with_any(factors, sides[0])
     weight, rest = _with_any(rest, sides[1])
@@ -109,6 +114,21 @@ def transposed(scope: Scope, s: Summation) -> Value | None:
     operands, after = found
     make = input_gradient if all(w.is_torch and w.counted for w in windows) else conv_transpose
     return _with_factors(scope, make(scope, operands, windows, list(deltas)), after, s)
+
+
+def _is_mixed(f: Expr, axes: AbstractSet[Index], moving: AbstractSet[Index]) -> bool:
+    """Whether a factor has both what all is placed along and what moves along it."""
+    free = free_indices(f)
+    return not (free.isdisjoint(axes) or free.isdisjoint(moving))
+
+
+def _term_by_term(scope: Scope, s: Summation) -> Value | None:
+    """What is placed with a sum as a factor, each of its terms by itself."""
+    sums = [f for f in s.factors if isinstance(f, Add)]
+    if len(sums) != 1:
+        return None
+    others = [f for f in s.factors if f is not sums[0]]
+    return scope.lower(sum_of([total(s.binders, [*others, a]) for a in sums[0].args]), s.order)
 
 
 def _spread(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from kit.lowered import assert_code, assert_right
 
-from derive import parse
+from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
 from derive.calculus.positions import bounds_of
 from derive.lowering.patterns.sliding import bare, gap, runs_over, sliding
@@ -41,3 +43,22 @@ def test_a_maximum_over_windows_reads_a_view():
     largest = ["part = x.unfold(1, 3, 1).max(2)", "y = part.values", "winner = part.indices"]
     assert_code(text, largest)
     assert_right(text)
+
+
+MIXED = (
+    "op f(x[n,a]; size(u)=3) -> y\nm[n,i] = mean[u](x[n,i+u])\n"
+    "y[n,i] = mean[u](x[n,i+u]**2) - m[n,i]**2",
+    "op f(x[n,a]; size(u)=3) -> y\ny[n,i] = amax[u](x[n,i+u])",
+    "op f(x[a,b]; size(u)=3, size(v)=2) -> y\ny[i,j] = logsumexp[u,v](x[i+u,j+v])",
+    "op f(x[a,b], w[u,v]) -> y\ny[i,j] = sum[u,v](abs(w[u,v] - x[i+u,j+v]))",
+    "op f(x[a,b]; size(u)=3) -> y\ny[i,b] = sum[u](exp(x[i+u,b] - mean[u](x[i+u,b])))",
+)
+
+
+@pytest.mark.parametrize("text", MIXED)
+def test_what_is_compared_with_a_statistic_of_its_window(text):
+    """Terms along the axis, and terms along the windows, are placed each by itself."""
+    f = load(parse(text))
+    tensors = [torch.randn(5, 7, dtype=torch.float64, requires_grad=True)]
+    tensors += [torch.randn(3, 2, dtype=torch.float64, requires_grad=True)] * text.count("w[u,v])")
+    assert torch.autograd.gradcheck(f, tensors) and torch.autograd.gradgradcheck(f, tensors)
