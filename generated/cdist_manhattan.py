@@ -84,21 +84,21 @@ def _cdist_manhattan_forward(x1, x2):
         return _cdist_manhattan_forward_in_place(x1, x2)
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2).to(dtype)
+    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1).to(dtype)
 
 
 def _cdist_manhattan_forward_in_place(x1, x2):
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    return (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs_().sum(-2).to(dtype)
+    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).to(dtype)
 
 
 def _cdist_manhattan_backward(ctx, G):
     x1, x2 = ctx.saved_tensors
     x1, x2, G = _wide(x1, x2, G)
     grad_x1 = grad_x2 = None
-    sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign_()
-    product = G.unsqueeze(-1) * sign.mT
+    part = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
+    product = part.mul_(G.unsqueeze(-1))
     if ctx.needs_input_grad[0]:
         grad_x1 = product.sum(-2)
     if ctx.needs_input_grad[1]:
@@ -125,8 +125,7 @@ class _CdistManhattan(Function):
         x1, x2 = ctx.saved_tensors
         x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None
-        sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
-        product = G.unsqueeze(-1) * sign.mT
+        product = G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
         if ctx.needs_input_grad[0]:
             grad_x1 = product.sum(-2)
         if ctx.needs_input_grad[1]:

@@ -97,15 +97,14 @@ def _laplacian_kernel_forward(x1, x2, gamma):
         return _laplacian_kernel_forward_in_place(x1, x2, gamma)
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    K = (-gamma * (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs().sum(-2)).exp()
+    K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
     return K.to(dtype)
 
 
 def _laplacian_kernel_forward_in_place(x1, x2, gamma):
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    part = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).abs_().sum(-2).mul_(-gamma)
-    K = part.exp_()
+    K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
     return K.to(dtype)
 
 
@@ -114,8 +113,8 @@ def _laplacian_kernel_backward(ctx, G):
     gamma = ctx.gamma
     x1, x2, K, G = _wide(x1, x2, K, G)
     grad_x1 = grad_x2 = None
-    sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign_()
-    product = (G * K).unsqueeze(-1) * sign.mT
+    sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
+    product = sign.mul_((G * K).unsqueeze(-1))
     if ctx.needs_input_grad[0]:
         grad_x1 = product.sum(-2).mul_(-gamma)
     if ctx.needs_input_grad[1]:
@@ -145,8 +144,8 @@ class _LaplacianKernel(Function):
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        sign = (x1.unsqueeze(-1) - x2.mT.unsqueeze(-3)).sign()
-        product = (G * K).unsqueeze(-1) * sign.mT
+        sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        product = (G * K).unsqueeze(-1) * sign
         if ctx.needs_input_grad[0]:
             grad_x1 = -gamma * product.sum(-2)
         if ctx.needs_input_grad[1]:

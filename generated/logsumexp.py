@@ -12,8 +12,6 @@ Tangents, d_A that of A:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -62,13 +60,6 @@ def _wide(*tensors):
 def _cast(dtype, *tensors):
     """The tensors, if they are there, in a dtype."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _softmax_of(x, dim):
-    """torch.softmax, which is slow along an axis that is the last but for axes of size 1."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.softmax(x, dim)
-    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
 def _applied(function, *args):
@@ -122,16 +113,7 @@ class _Logsumexp(Function):
 
 def _logsumexp_tangent(A, dim, keepdim, d_A):
     A, d_A = _wide(A, d_A)
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    A_shape = A.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    d_A = d_A.reshape((size, A_shape[len(p_shape)], size2))
-    A = A.reshape((size, A_shape[len(p_shape)], size2))
-    total = (d_A * _softmax_of(A, 1)).sum(1)
-    return total.reshape((*p_shape, *((1,) if keepdim else ()), *q_shape))
+    return (d_A * torch.softmax(A, dim)).sum(dim, keepdim=keepdim)
 
 
 class _LogsumexpDual(_Logsumexp):

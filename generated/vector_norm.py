@@ -195,9 +195,8 @@ class _VectorNorm(Function):
         return grad_A, None, None, None
 
 
-def _vector_norm_tangent(A, ord, dim, keepdim, F, d_A):
-    A, F, d_A = _wide(A, F, d_A)
-    F = F if keepdim else F.unsqueeze(dim)
+def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
+    A, d_A = _wide(A, d_A)
     A_magnitude = A.abs()
     total = (A_magnitude**ord).sum(dim)
     mask = (total != 0) & (ord != 0)
@@ -229,7 +228,7 @@ class _VectorNormDual(_VectorNorm):
         dim = ctx.dim
         keepdim = ctx.keepdim
         with forward_ad._set_fwd_grad_enabled(True):
-            d_F = _vector_norm_tangent(A, ord, dim, keepdim, F, d_A)
+            d_F = _vector_norm_tangent(A, ord, dim, keepdim, d_A)
             return d_F.to(F.dtype), None
 
 

@@ -11,6 +11,7 @@ from derive.lowering.border import (
     Border,
     enter,
     leave,
+    lines_read,
     multiplied_once,
     own_shapes,
     shapes_before,
@@ -65,7 +66,7 @@ def tangent(op: Operation, lets: Lets, tangents: Backward, border: Border, low: 
     lines = [*entered, *sized(border, lines, sources_of(border, lets, sources))]
     inputs = {t.name for t in border.op.inputs}
     lines = own_shapes(lines, {*inputs, *map(say, given.values())} - border.entered)
-    lines = [*spoken_lines(entry, lets), *lines]
+    lines = [*lines_read(spoken_lines(entry, lets), lines), *lines]
     floats = [t.name for t in border.op.inputs if t.kind == "float"]
     floats += [*float_outputs(border.op), *map(say, given.values())]
     if low:

@@ -37,6 +37,24 @@ def with_binders(
     return tuple(result)
 
 
+def binders_behind(
+    around: Sequence[Index], binders: Sequence[Index], body: Expr
+) -> tuple[Index, ...]:
+    """``around`` with each binder behind all that stands before it in an access of the body.
+
+    Of a map of several tensors, none of which has all axes, that moves no axis of them.
+    """
+    if any(free_indices(a).issuperset(layout(body)) for a in accesses(body)):
+        return with_binders(around, binders, body)
+    result = list(around)
+    for b in binders:
+        read = [a.positions for a in accesses(body) if b in a.positions]
+        before = {i for positions in read for i in positions[: positions.index(b)]}
+        places = [n for n, i in enumerate(result, 1) if i in before]
+        result.insert(max(places, default=0) if read else len(result), b)
+    return tuple(result)
+
+
 def renaming(old: Sequence[Index], new: Sequence[Index]) -> dict[Index, Expr]:
     return dict(zip(old, new, strict=True))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
+from derive.algebra.expr import Delta, Expr, Index, Iverson, Mul, accesses, free_indices, product_of
 from derive.algebra.logic import conditions_of
 from derive.calculus.lets import layout
-from derive.lowering.ground.binders import keeps, with_binders
+from derive.lowering.ground.binders import binders_behind, keeps, with_binders
 from derive.lowering.ground.contract import contract, times
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
@@ -25,23 +25,29 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     made = recognised(SUMS, scope, s)
     if made is not None:
         return made
-    inner = _around(s)
-    operands = _operands(scope, s, inner)
+    inner, spread = _around(s), _spread(s)
+    operands = _operands(scope, s, spread)
     if len(operands) > 1 and _is_contraction(operands):
         operands = _mask_product(scope, operands, _uncovered(s), inner)
         return contract(scope.frame, operands, s.binders, inner)
-    return _reduced(scope, s, inner, "sum")
+    return _reduced(scope, s, spread, "sum")
 
 
 def lower_mean(scope: Scope, s: Summation) -> Value:
     """Sum over binders of a product, divided by the number of their values."""
-    return recognised(MEANS, scope, s) or _reduced(scope, s, _around(s), "mean")
+    return recognised(MEANS, scope, s) or _reduced(scope, s, _spread(s), "mean")
 
 
 def _around(s: Summation) -> tuple[Index, ...]:
     """The layout of what is summed."""
     body = product_of(s.factors)
     return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
+
+
+def _spread(s: Summation) -> tuple[Index, ...]:
+    """The layout of a map of several tensors that is summed."""
+    body = product_of(s.factors)
+    return binders_behind([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
 def _reduced(scope: Scope, s: Summation, inner: tuple[Index, ...], name: str) -> Value:
@@ -81,7 +87,7 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
     for a in s.others:
         own = [m for m in masks if free_indices(m) <= free_indices(a)]
         masked = Mul((*own, a)) if own else a
-        operands.append(scope.as_float(scope.lower(masked, layout(masked))))
+        operands.append(scope.as_float(scope.lower(masked, _laid_out(masked, inner))))
     lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
     if lost:
         # Of where(c, a, b[i]) only a is left where c is certain: still as often as i has values.
@@ -89,6 +95,14 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
         axes = [i for i in inner if i in first.indices or i in lost]
         operands[0] = scope.frame.expand(first, axes, scope.like)
     return operands
+
+
+def _laid_out(e: Expr, inner: Sequence[Index]) -> list[Index] | tuple[Index, ...]:
+    """The order of a tensor that has all axes of e; where there is none, that of the sum."""
+    own = layout(e)
+    if any(free_indices(a).issuperset(own) for a in accesses(e)):
+        return own
+    return [i for i in inner if i in own]
 
 
 def _is_contraction(operands: Sequence[Value]) -> bool:
