@@ -131,6 +131,36 @@ def test_the_kernel_of_a_normalisation_is_its_equations(kind, group):
         torch.testing.assert_close(got, torch.as_tensor(expected), rtol=1e-9, atol=1e-10)
 
 
+def layouts(x):
+    """x, then the same shape with gaps, with its axes in another order, and without memory."""
+    yield x
+    yield torch.stack([x, 9 + 5 * x], -1)[..., 0]
+    yield x.mT.contiguous().mT if x.dim() > 1 else x
+    for n in range(x.dim()):
+        yield x.narrow(n, 0, 1).expand(x.shape)
+
+
+@pytest.mark.parametrize("group", [(), (5, 7)])
+@pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
+def test_the_kernel_of_a_normalisation_reads_any_layout(kind, group):
+    if group == () and kind.forward.name in ("layer_norm", "instance_norm"):
+        pytest.skip("rows of one element")
+    tensors, shape = shapes_of(kind, group)
+    tensors |= {"rstd": np.abs(tensors["rstd"])}
+    for row in (kind.forward, kind.backward):
+        for name in (t.name for t in row.operation.inputs):
+            for x in layouts(torch.as_tensor(tensors[name])):
+                pairs = zip(
+                    *(
+                        results(row, tensors | {name: y}, along=shape, wanted=(True,) * 3)
+                        for y in (x, x.clone(memory_format=torch.contiguous_format))
+                    ),
+                    strict=True,
+                )
+                for got, expected in pairs:
+                    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
 def test_none_is_a_weight_of_ones_and_a_bias_of_zeros(kind):
     tensors, shape = shapes_of(kind, (3,))
