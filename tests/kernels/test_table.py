@@ -80,15 +80,19 @@ def test_a_kernel_of_a_short_axis_is_the_equation_at_edges(name):
         torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", [r.name for r in BACKWARD if not r.along])
-def test_a_cotangent_spreads_over_the_axes_of_the_others(name):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD) if not r.places])
+def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
     row = KERNELS[name]
     _, parameters = given(row)
-    tensors = {t.name: np.linspace(-2, 2, 15).reshape(3, 5) for t in row.operation.inputs}
-    tensors[row.cotangent] = np.linspace(1, 2, 5)
-    whole = tensors | {row.cotangent: np.broadcast_to(tensors[row.cotangent], (3, 5)).copy()}
-    found, wanted = called(row, tensors, parameters), called(row, whole, parameters)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    values = torch.linspace(-2, 2, 15, dtype=dtype).reshape(3, 5)
+    tensors = {t.name: values for t in row.operation.inputs}
+    for spread in tensors:
+        for part in (values[0], values[:, 1:2], values[1, 1]):
+            view = tensors | {spread: part.expand(3, 5)}
+            whole = tensors | {spread: part.expand(3, 5).contiguous()}
+            found, wanted = called(row, view, parameters), called(row, whole, parameters)
+            torch.testing.assert_close(found, wanted)
 
 
 def results(row, tensors, **more):
