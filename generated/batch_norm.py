@@ -113,7 +113,7 @@ def _alone(*tensors):
 def _batch_normed(x, weight, bias, eps, scale=1):
     """x normalised along all axes but the second, with the mean and deviation there."""
     if x.numel():
-        weight = _weight_times(weight, scale, x, x.shape[1:2])
+        weight, bias = _in_order(_weight_times(weight, scale, x, x.shape[1:2]), bias)
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
@@ -122,10 +122,16 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     if x.numel():
         weight = _weight_times(weight, scale, x, x.shape[1:2])
+        mean, rstd, weight = _in_order(mean, rstd, weight)
         call = torch.ops.aten.native_batch_norm_backward
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
         return _with_scale(call(*given), scale, x.numel() // x.shape[1])
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+
+
+def _in_order(*tensors):
+    """The tensors, if they are there, each with its elements in memory one after the other."""
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):

@@ -154,7 +154,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
         y = y if weight is None else y * weight.reshape(each)
         y = y if bias is None else y + bias.reshape(each)
         return y, mean.reshape(n, groups), rstd.reshape(n, groups)
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    weight, bias = _in_order(weight, bias)
     given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
     return torch.native_group_norm(x.contiguous(), *given)
 
@@ -167,12 +167,15 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     weight = _weight_times(weight, scale, x, (c,))
     if weight is None and wanted[2]:
         weight = x.new_ones(c)
-    weight = None if weight is None else weight.contiguous()
     sizes = (n, c, math.prod(x.shape[2:]), groups)
-    given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
-    call = torch.ops.aten.native_group_norm_backward
-    grads = call(G.contiguous(), x.contiguous(), *given)
+    given = (*_in_order(G, x, mean, rstd, weight), *sizes, wanted)
+    grads = torch.ops.aten.native_group_norm_backward(*given)
     return _with_scale(grads, scale, x.numel() // (n * groups))
+
+
+def _in_order(*tensors):
+    """The tensors, if they are there, each with its elements in memory one after the other."""
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):

@@ -116,6 +116,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
+    mean, rstd = _in_order(mean, rstd)
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
         return _with_scale(grads, scale, math.prod(shape))
@@ -123,6 +124,11 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
     grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
     return _with_scale(grads, scale, 1)
+
+
+def _in_order(*tensors):
+    """The tensors, if they are there, each with its elements in memory one after the other."""
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):

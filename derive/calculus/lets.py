@@ -54,7 +54,8 @@ class Let:
     """One definition. ``internal`` ones were introduced by the engine, not by the spec.
 
     A ``variable`` is an internal one that has an adjoint as the equations of the spec do. A
-    ``compared`` one is an extremum that is asked for nothing but whether what it is of is equal.
+    ``compared`` one is an extremum that is asked for nothing but whether what it is of is equal. A
+    ``result`` is what a kernel computes beside something else: it stands by its name alone.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Let:
     internal: bool = False
     variable: bool = False
     compared: bool = False
+    result: bool = False
 
     @property
     def is_through(self) -> bool:

@@ -99,7 +99,9 @@ def candidates(e: Expr, along: Axes, find: Find) -> Iterator[Poly]:
 
 def _plain(find: Find, name: str) -> Let | None:
     let = find(name)
-    return let if let is not None and let.kind == "sum" and let.dtype == "float" else None
+    if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
+        return None
+    return let
 
 
 def made_of(find: Find, x: Poly) -> Find:

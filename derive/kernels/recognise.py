@@ -175,6 +175,6 @@ def _kinds(body: Poly, find: Find) -> frozenset[object]:
 def _elementwise(find: Find, name: str) -> Let | None:
     """The definition of a name that is one of each of its places, and sums nothing."""
     let = find(name)
-    if let is None or let.kind != "sum" or let.dtype != "float":
+    if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
     return None if any(t.binders for t in let.body.terms) else let

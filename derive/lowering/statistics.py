@@ -42,7 +42,7 @@ class Statistics:
         name = numbered(f"{min(tensors(p))}~{stem}", self.lets.by_name)
         self.lets.spoken[name] = self.lets.fresh_name(stem)
         self.lets.reserved.add(self.lets.spoken[name])
-        self.lets.by_name[name] = Let(name, own, p, internal=True)
+        self.lets.by_name[name] = Let(name, own, p, internal=True, result=True)
         self.made[name] = kernel, self.lets.by_name[name]
         return Access(name, own)
 

@@ -1,7 +1,8 @@
 """Kernels of normalisations: their results, then what the backward reads.
 
-The weight has a scale, a number that is nearly always 1. Read as text by
-``derive.module.templating``; each function comes before those that it calls.
+The weight has a scale, a number that is nearly always 1. What has fewer axes than x is read by
+some kernels as memory in order, whatever its strides say, and so is brought into order for all.
+Read as text by ``derive.module.templating``; each function comes before those that it calls.
 """
 
 import math
@@ -24,6 +25,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
     call = torch.ops.aten.native_layer_norm_backward
     weight = _weight_times(weight, scale, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
+    mean, rstd = _in_order(mean, rstd)
     if shape:
         grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
         return _with_scale(grads, scale, math.prod(shape))
@@ -36,7 +38,7 @@ def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
 def _batch_normed(x, weight, bias, eps, scale=1):
     """x normalised along all axes but the second, with the mean and deviation there."""
     if x.numel():
-        weight = _weight_times(weight, scale, x, x.shape[1:2])
+        weight, bias = _in_order(_weight_times(weight, scale, x, x.shape[1:2]), bias)
         return torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
     return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
 
@@ -45,6 +47,7 @@ def _batch_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
     """The gradients of x, weight and bias, as far as they are wanted."""
     if x.numel():
         weight = _weight_times(weight, scale, x, x.shape[1:2])
+        mean, rstd, weight = _in_order(mean, rstd, weight)
         call = torch.ops.aten.native_batch_norm_backward
         given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
         return _with_scale(call(*given), scale, x.numel() // x.shape[1])
@@ -93,7 +96,7 @@ def _normed_in(groups, x, weight, bias, eps, scale):
         y = y if weight is None else y * weight.reshape(each)
         y = y if bias is None else y + bias.reshape(each)
         return y, mean.reshape(n, groups), rstd.reshape(n, groups)
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    weight, bias = _in_order(weight, bias)
     given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
     return torch.native_group_norm(x.contiguous(), *given)
 
@@ -106,12 +109,15 @@ def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
     weight = _weight_times(weight, scale, x, (c,))
     if weight is None and wanted[2]:
         weight = x.new_ones(c)
-    weight = None if weight is None else weight.contiguous()
     sizes = (n, c, math.prod(x.shape[2:]), groups)
-    given = (mean.contiguous(), rstd.contiguous(), weight, *sizes, wanted)
-    call = torch.ops.aten.native_group_norm_backward
-    grads = call(G.contiguous(), x.contiguous(), *given)
+    given = (*_in_order(G, x, mean, rstd, weight), *sizes, wanted)
+    grads = torch.ops.aten.native_group_norm_backward(*given)
     return _with_scale(grads, scale, x.numel() // (n * groups))
+
+
+def _in_order(*tensors):
+    """The tensors, if they are there, each with its elements in memory one after the other."""
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _weight_times(weight, scale, x, shape):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from derive.algebra.expr import Access, Index, tensors
 from derive.algebra.poly import add, atom, mul, power, scale, sum_over
 from derive.calculus.lets import Let
@@ -51,6 +53,11 @@ def test_more_is_opened_step_by_step():
         ["M", "U", "V", "Y"],
         ["M", "U", "V", "Y", "@X"],
     ]
+
+
+def test_what_a_kernel_gives_besides_stays_a_name():
+    given = {**LETS, "M": replace(LETS["M"], result=True)}
+    assert made_of(given.get, X)("M") is None and made_of(LETS.get, X)("M") is not None
 
 
 def test_a_square_of_a_sum_is_multiplied_out():

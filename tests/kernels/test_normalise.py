@@ -217,6 +217,30 @@ def test_a_normalisation_is_found_in_any_form(name):
     is_found(name)
 
 
+GATES = {
+    "sigmoid": "sigmoid(maximum(w[n,j], v[j]))",
+    "tanh": "tanh(minimum(w[n,j], v[j]))",
+    "of a row": "sigmoid(maximum(u[n], v[j]))",
+    "two": "sigmoid(maximum(w[n,j], v[j]))*tanh(minimum(w[n,j], b[j]))",
+    "chosen": "where(w[n,j] > v[j], sigmoid(w[n,j]), tanh(v[j]))",
+    "gelu": "maximum(w[n,j], v[j])*(1 + erf(maximum(w[n,j], v[j])/sqrt(2)))/2",
+    "of itself": "tanh(maximum(x[n,j], v[j]))",
+}
+
+
+@pytest.mark.parametrize("over", ["n", "j"])
+@pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
+def test_a_gate_beside_a_normalisation_is_a_kernel_of_its_own(gate, over):
+    """The kernel of the gate has that of the normalisation in its cotangent."""
+    row = "n" if over == "j" else "j"
+    op = parse(f"""m[{row}] = mean[{over}](x[n,j])
+s[{row}] = rsqrt(mean[{over}]((x[n,j] - m[{row}])**2) + 1e-5)
+y[n,j] = {gate}*(x[n,j] - m[{row}])*s[{row}]""")
+    text = source(op)
+    assert "_normed_gradients" in text
+    verify_source(op, text)
+
+
 @pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
 def test_what_is_something_else_is_not_found(text):
     assert "_normed" not in source(parse(text))

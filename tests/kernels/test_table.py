@@ -80,15 +80,19 @@ def test_a_kernel_of_a_short_axis_is_the_equation_at_edges(name):
         torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", [r.name for r in BACKWARD if not r.along])
-def test_a_cotangent_spreads_over_the_axes_of_the_others(name):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD) if not r.places])
+def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
     row = KERNELS[name]
     _, parameters = given(row)
-    tensors = {t.name: np.linspace(-2, 2, 15).reshape(3, 5) for t in row.operation.inputs}
-    tensors[row.cotangent] = np.linspace(1, 2, 5)
-    whole = tensors | {row.cotangent: np.broadcast_to(tensors[row.cotangent], (3, 5)).copy()}
-    found, wanted = called(row, tensors, parameters), called(row, whole, parameters)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    values = torch.linspace(-2, 2, 15, dtype=dtype).reshape(3, 5)
+    tensors = {t.name: values for t in row.operation.inputs}
+    for spread in tensors:
+        for part in (values[0], values[:, 1:2], values[1, 1]):
+            view = tensors | {spread: part.expand(3, 5)}
+            whole = tensors | {spread: part.expand(3, 5).contiguous()}
+            found, wanted = called(row, view, parameters), called(row, whole, parameters)
+            torch.testing.assert_close(found, wanted)
 
 
 def results(row, tensors, **more):
@@ -129,6 +133,36 @@ def test_the_kernel_of_a_normalisation_is_its_equations(kind, group):
     )
     for got, expected in zip(found, wanted.values(), strict=True):
         torch.testing.assert_close(got, torch.as_tensor(expected), rtol=1e-9, atol=1e-10)
+
+
+def layouts(x):
+    """x, then the same shape with gaps, with its axes in another order, and without memory."""
+    yield x
+    yield torch.stack([x, 9 + 5 * x], -1)[..., 0]
+    yield x.mT.contiguous().mT if x.dim() > 1 else x
+    for n in range(x.dim()):
+        yield x.narrow(n, 0, 1).expand(x.shape)
+
+
+@pytest.mark.parametrize("group", [(), (5, 7)])
+@pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
+def test_the_kernel_of_a_normalisation_reads_any_layout(kind, group):
+    if group == () and kind.forward.name in ("layer_norm", "instance_norm"):
+        pytest.skip("rows of one element")
+    tensors, shape = shapes_of(kind, group)
+    tensors |= {"rstd": np.abs(tensors["rstd"])}
+    for row in (kind.forward, kind.backward):
+        for name in (t.name for t in row.operation.inputs):
+            for x in layouts(torch.as_tensor(tensors[name])):
+                pairs = zip(
+                    *(
+                        results(row, tensors | {name: y}, along=shape, wanted=(True,) * 3)
+                        for y in (x, x.clone(memory_format=torch.contiguous_format))
+                    ),
+                    strict=True,
+                )
+                for got, expected in pairs:
+                    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)

@@ -14,7 +14,12 @@ from derive.program.several import wanted
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
-    """The call of the kernel's row; one that sums along an axis takes tensors of one shape."""
+    """The call of the kernel's row, of tensors of one shape.
+
+    Some kernels ask for that: one that sums along an axis, a loss under vmap, and gelu_backward
+    where oneDNN computes it. None minds that a tensor is spread over axes without memory of its
+    own.
+    """
     row = KERNELS[e.name]
     numbers = {p.name for p in row.operation.parameters}
     order = _with_bound(e, order)
@@ -29,10 +34,9 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     single = {t.name for t in row.operation.inputs if not t.axes}
     codes: dict[str, Code] = {}
     for name, value in args.items():
-        if e.along and name not in numbers and value.axes != axes:
+        if name not in numbers and value.axes != axes:
             lost = e.along if name in single else ()
-            own = [None if i in lost else i for i in order if i in axes]
-            value = scope.frame.fill(value, own)
+            value = scope.frame.fill(value, [None if i in lost else i for i in axes])
         codes[name] = value.code
     made = Value(row.code(codes), axes)
     places = {i.name: scope.frame.place(made, k) for i, k in zip(row.places, e.along, strict=True)}

@@ -120,7 +120,7 @@ def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -
     around = [i for i in value.indices if i not in axes]
     if value.kind != "float" or any(i.group for i in value.indices):
         return None
-    parts = _batched(tuple(around[:-1]), tuple(around[-1:]))
+    parts = _pooled_apart(around)
     x = _laid_out(scope, value, parts, axes)
     places = [(literal(len(parts) + n), s) for n, s in enumerate(windows)]
     x = fitted(scope, x, places, len(windows))
@@ -139,7 +139,7 @@ def spread(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) ->
     around = [i for i in value.indices if i not in places]
     if value.kind != "float" or any(i.group for i in value.indices):
         return None
-    parts = _batched(tuple(around[:-1]), tuple(around[-1:]))
+    parts = _pooled_apart(around)
     y = _laid_out(scope, value, parts, places)
     shape = _shape(parts, axes)
     one, zero = literal(1), literal(0)
@@ -176,6 +176,12 @@ def operand_values(scope: Scope, bodies: Sequence[Expr]) -> tuple[Value, Value] 
 
 def _batched(first: _Part, channels: _Part) -> tuple[_Part, ...]:
     return (first, channels) if first else (channels,)
+
+
+def _pooled_apart(around: Sequence[Index]) -> tuple[_Part, ...]:
+    """The parts of what windows are taken of: a batch may be empty, and channels may not."""
+    lone = len(around) == 1
+    return (tuple(around), ()) if lone else _batched(tuple(around[:-1]), tuple(around[-1:]))
 
 
 def _arranged(

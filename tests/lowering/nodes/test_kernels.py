@@ -1,6 +1,8 @@
 """The code of kernels: axes and numbers of their arguments."""
 
 import pytest
+import torch
+from kit.lowered import assert_right
 
 import derive
 
@@ -23,3 +25,39 @@ import derive
 )
 def test_arguments_are_brought_to_one_layout(text, code):
     assert code in derive.source(derive.parse(text))
+
+
+GELU = "a[i,j]*(1 + erf(a[i,j]/sqrt(2)))/2"
+HUBER = "where(abs({0} - {1}) <= 1, ({0} - {1})**2/2, abs({0} - {1}) - 1/2)"
+SMOOTH = HUBER.replace("<=", "<")
+SPREAD = {
+    "mean of rows": f"y[i] = mean[j]({GELU})",
+    "sum of columns": f"y[j] = sum[i]({GELU})",
+    "mean of all": f"y = mean[i,j]({GELU})",
+    "with a weight": f"y[i] = b[i]*mean[j]({GELU})",
+    "pairs": "l[i,j] = " + HUBER.format("x[i]", "y[j]"),
+    "pairs in another order": "l[j,i] = " + SMOOTH.format("x[i]", "y[j]"),
+    "pairs with a gap": "l[i,k,j] = w[k]*" + HUBER.format("x[i]", "y[j]"),
+    "rows": "l[i,j] = " + SMOOTH.format("x[i,j]", "y[i]"),
+    "a number": "l[i,j] = " + HUBER.format("x[i,j]", "y"),
+}
+"""Kernels of two tensors, one of which lacks axes of the other."""
+
+
+@pytest.mark.parametrize("text", SPREAD.values(), ids=SPREAD)
+def test_a_kernel_of_two_tensors_takes_them_in_one_shape(text, capfd):
+    op = derive.parse(text)
+    f = derive.load(op)
+    sizes = {e.name: n for e, n in zip(op.extents, (3, 4, 2), strict=False)}
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        shapes = [[sizes[i.extent] for i in t.axes] for t in op.inputs]
+        given = [torch.linspace(-2, 3, 12)[: torch.Size(n).numel()].reshape(n) for n in shapes]
+        tensors = [t.to(dtype).requires_grad_() for t in given]
+        y = f(*tensors)
+        once = torch.autograd.grad(y.sum(), tensors, retain_graph=True)
+        again = torch.autograd.grad(y.sum(), tensors, create_graph=True)
+        torch.testing.assert_close(once, again)
+        batch = torch.vmap(f)(*(torch.stack([t, t]).detach() for t in tensors))
+        torch.testing.assert_close(batch[1], y.detach())
+    assert "resized" not in capfd.readouterr().err
+    assert_right(text)
