@@ -66,8 +66,7 @@ class Derived:
 @no_recursion_leaves
 def derive_option(op: Operation, option: str | None, wrt: tuple[str, ...] | None = None) -> Derived:
     """The backward of one option: adjoints and gradients, deltas eliminated."""
-    chosen = dict(options(op))[option]
-    return _differentiated(chosen, wrt)
+    return _differentiated(dict(options(op))[option], wrt)
 
 
 @lru_cache(maxsize=256)
@@ -80,9 +79,7 @@ def tangents_of(
 ) -> Derived:
     """The tangents of one option."""
     chosen = dict(options(op))[option]
-    with working(op.name):
-        plain, spoken = _canonical(chosen)
-    given = {name: canonical_name for canonical_name, name in spoken.items()}
+    plain, spoken, given = _canonical(chosen)
     asked = [None if names is None else [given[n] for n in names] for names in (wrt, of)]
     with working(op.name), told_of(chosen, spoken):
         lets = flatten_operation(plain, spoken)
@@ -90,18 +87,18 @@ def tangents_of(
         return Derived(plain, lets, inline_adjoints(forward, pieces))
 
 
-def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str]]:
-    """op, each axis read by an index, under canonical names, and what these stand for."""
-    return canonical(op if is_plain(op) else split_axes(op).operation)
+def _canonical(op: Operation) -> tuple[Operation, Mapping[str, str], Mapping[str, str]]:
+    """op, each axis read by an index, under canonical names; what these stand for, and of what."""
+    with working(op.name):
+        plain, spoken = canonical(op if is_plain(op) else split_axes(op).operation)
+    return plain, spoken, {name: canonical_name for canonical_name, name in spoken.items()}
 
 
 def _differentiated(
     op: Operation, wrt: Sequence[str] | None = None, of: str | None = None
 ) -> Derived:
     """The backward of op, each axis read by an index, under canonical names."""
-    with working(op.name):
-        plain, spoken = _canonical(op)
-    given = {name: canonical_name for canonical_name, name in spoken.items()}
+    plain, spoken, given = _canonical(op)
     wanted = None if wrt is None else [given[name] for name in wrt]
     with working(op.name), told_of(op, spoken):
         lets = flatten_operation(plain, spoken, wanted or ())

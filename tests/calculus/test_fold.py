@@ -96,10 +96,14 @@ def test_simplifying_a_second_time_changes_nothing(text):
 
 @each_operation(each_option)
 def test_gradients_of_the_catalog_are_at_their_fixed_point(op, option):
+    """But for the names of products that no gradient reads: those were opened."""
     backward = derive_option(op, option).backward
+    formulas = (*backward.adjoints, *backward.gradients)
+    read = {name for a in formulas for name in tensors(a.body)}
     rules = (*DELTA_RULES, *fold_rules(backward.lets, {}))
-    for a in (*backward.adjoints, *backward.gradients):
-        assert simplify(a.body, rules, []) is a.body
+    for a in formulas:
+        made = simplify(a.body, rules, [])
+        assert made is a.body or not tensors(made) <= read
 
 
 @each_operation(each_option)

@@ -267,7 +267,10 @@ def test_activations_are_torchs_at_kinks_and_far_out(case):
     assert_same(result, expected, "value")
     result.sum().backward()
     expected.sum().backward()
-    assert_same(ours.grad, theirs.grad, "gradient")
+    slope = theirs.grad
+    if case.name == "softsign":  # torch's own is nan at an infinity, where the curve is flat
+        slope = torch.where(theirs.isinf(), 0, slope)
+    assert_same(ours.grad, slope, "gradient")
 
 
 @each(of_numbers, ELEMENTWISE)
