@@ -99,8 +99,7 @@ def _geglu_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = torch.nn.functional.gelu(gate).mul_(G)
     if ctx.needs_input_grad[1]:
-        part = G * input
-        grad_gate = torch.ops.aten.gelu_backward(part, gate, grad_input=part)
+        grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
     return grad_input, grad_gate
 
 

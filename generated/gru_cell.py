@@ -153,29 +153,26 @@ def _gru_cell_backward(ctx, G):
     reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
     new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
     grad_update = (hx - new).mul_(G)
-    part = grad_new * s.select(1, 2)
-    part2 = torch.ops.aten.tanh_backward(part, new, grad_input=part)
+    part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
+    part2 = s.select(1, 2) * part
     part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
     part4 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        part5 = torch.ops.aten.tanh_backward(grad_new, new)
-        grad_a = torch.stack((part3, part4, part5), 1)
+        grad_a = torch.stack((part3, part4, part), 1)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        part6 = grad_new.mul_(reset)
-        part7 = torch.ops.aten.tanh_backward(part6, new, grad_input=part6)
-        grad_s = torch.stack((part3, part4, part7), 1)
+        grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part8 = _flatten(grad_a, 1, 2)
+        part5 = _flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part9 = _flatten(grad_s, 1, 2)
+        part6 = _flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
-        grad_input = part8.to(low) @ w_ih
+        grad_input = part5.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
-        grad_hx = (part9.to(low) @ w_hh).to(wide).addcmul_(G, update)
+        grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
     if ctx.needs_input_grad[2]:
-        grad_w_ih = part8.mT.to(low) @ input
+        grad_w_ih = part5.mT.to(low) @ input
     if ctx.needs_input_grad[3]:
-        grad_w_hh = part9.mT.to(low) @ hx.to(low)
+        grad_w_hh = part6.mT.to(low) @ hx.to(low)
     if ctx.needs_input_grad[4]:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if ctx.needs_input_grad[5]:

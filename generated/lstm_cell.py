@@ -158,44 +158,38 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     cx, c, leave, forget, enter, new, G_h, G_c = given
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part13 = needs[3] or needs[4]
-    needs_part12 = needs[0] or needs[1]
-    needs_part11 = needs_part12 or needs_part13
-    needs_grad_a = needs_part11 or needs_grad_b_ih
+    needs_part3 = needs[3] or needs[4]
+    needs_part2 = needs[0] or needs[1]
+    needs_part = needs_part2 or needs_part3
+    needs_grad_a = needs_part or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
     c_tanh = c.tanh()
-    part = G_h * leave
-    part2 = torch.ops.aten.tanh_backward(part, c_tanh, grad_input=part)
-    grad_c = part2.add_(G_c)
+    grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
     if needs_grad_a:
-        part3 = grad_c * new
-        part4 = torch.ops.aten.sigmoid_backward(part3, enter, grad_input=part3)
-        part5 = grad_c * cx
-        part6 = torch.ops.aten.sigmoid_backward(part5, forget, grad_input=part5)
-        part7 = c_tanh.mul_(G_h)
-        part8 = torch.ops.aten.sigmoid_backward(part7, leave, grad_input=part7)
-        part9 = grad_c * enter
-        part10 = torch.ops.aten.tanh_backward(part9, new, grad_input=part9)
-        grad_a = torch.stack((part4, part6, part10, part8), 1)
-    if needs_part11:
-        part11 = _flatten(grad_a, 1, 2)
-    if needs_part12:
-        part12 = part11.to(low)
-    if needs_part13:
-        part13 = part11.mT.to(low)
+        product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
+        product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
+        product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
+        product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+        grad_a = torch.stack((product, product2, product4, product3), 1)
+    if needs_part:
+        part = _flatten(grad_a, 1, 2)
+    if needs_part2:
+        part2 = part.to(low)
+    if needs_part3:
+        part3 = part.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part12 @ w_ih
+        grad_input = part2 @ w_ih
     if needs[1]:
-        grad_hx = part12 @ w_hh
+        grad_hx = part2 @ w_hh
     if needs[2]:
         grad_cx = grad_c.mul_(forget)
     if needs[3]:
-        grad_w_ih = part13 @ input
+        grad_w_ih = part3 @ input
     if needs[4]:
-        grad_w_hh = part13 @ hx
+        grad_w_hh = part3 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
     if needs_grad_b_ih:

@@ -111,12 +111,11 @@ def _sigmoid_kernel_backward(ctx, G):
     x1, x2 = _cast(low, x1, x2)
     K, G = _cast(wide, K, G)
     grad_x1 = grad_x2 = None
-    part = gamma * G
-    part2 = torch.ops.aten.tanh_backward(part, K, grad_input=part)
+    part = torch.ops.aten.tanh_backward(G, K)
     if ctx.needs_input_grad[0]:
-        grad_x1 = part2.to(low) @ x2
+        grad_x1 = (part.to(low) @ x2).to(wide).mul_(gamma)
     if ctx.needs_input_grad[1]:
-        grad_x2 = part2.mT.to(low) @ x1
+        grad_x2 = (part.mT.to(low) @ x1).to(wide).mul_(gamma)
     return grad_x1, grad_x2, None, None
 
 

@@ -97,8 +97,7 @@ def _swiglu_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = torch.nn.functional.silu(gate).mul_(G)
     if ctx.needs_input_grad[1]:
-        part = G * input
-        grad_gate = torch.ops.aten.silu_backward(part, gate, grad_input=part)
+        grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
     return grad_input, grad_gate
 
 

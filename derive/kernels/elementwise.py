@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from derive.algebra.expr import Call, Expr, Iverson, Param, Pow, Where, free_indices, tensors, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Iverson,
+    Param,
+    Pow,
+    Where,
+    free_indices,
+    tensors,
+    walk,
+)
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,
@@ -160,18 +171,18 @@ class Elementwise:
                 cofactors.append((cofactor, whole))
         if not cofactors:
             return
-        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found))]
+        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found, p))]
         if len(instances) > 1:
             whole = add(*(i.whole for i in instances))
             if all(x in p.terms for x in whole.terms):
                 yield Instance(whole, add(*(i.made for i in instances)))
         yield from instances
 
-    def _made(self, cofactor: Term, whole: Poly, found: Found) -> Instance | None:
+    def _made(self, cofactor: Term, whole: Poly, found: Found, p: Poly) -> Instance | None:
         free = free_indices(self._main(found))
         given = {self.row.names[name]: value for name, value in found.items()}
         outside = list(cofactor.factors)
-        coef = cofactor.coef
+        coef, number = cofactor.coef, Fraction(1)
         binders = list(cofactor.binders)
         if self.row.cotangent:
             inside = [f for f in outside if free_indices(f) <= free and not is_mask(f)]
@@ -183,14 +194,19 @@ class Elementwise:
                     inside = outside
             if not any(tensors(f) for f in inside):
                 return None
+            own = [f for f in inside if _is_cotangent(f) and free_indices(f) == free]
+            if len(own) == 1 and not summed and (len(inside) > 1 or whole is not p):
+                # What is beside it may differ elsewhere, where the kernel is the same.
+                inside, number = own, coef
             outside = [f for f in outside if f not in inside]
             taken = [i for i in summed if not any(i in free_indices(f) for f in outside)]
             if any(
                 i in free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
             ):
                 return None
-            given[self.row.cotangent] = sum_over(poly([make_term(coef, (), inside)]), taken)
-            coef = Fraction(1)
+            inner = coef / number
+            given[self.row.cotangent] = sum_over(poly([make_term(inner, (), inside)]), taken)
+            coef = number
             binders = [i for i in binders if i not in taken]
         kernel = where_it_is(self.row, given)
         if kernel is None:
@@ -201,6 +217,11 @@ class Elementwise:
     def _main(self, found: Found) -> Expr:
         """The tensor that the kernel is of."""
         return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
+
+
+def _is_cotangent(f: Expr) -> bool:
+    """Whether f is the cotangent of an output or an equation, at its positions."""
+    return isinstance(f, Access) and f.tensor.startswith("@")
 
 
 def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:

@@ -10,6 +10,7 @@ import derive
 TEXTS = {
     "p[i] = sigmoid(x[i])\ny[] = sum[i](w[i]*p[i])/(1 + sum[i](p[i]))": "sigmoid_backward",
     "p[i] = tanh(x[i])\ny[i] = w[i]*p[i] + p[i]**2 - 3*p[i]": "tanh_backward",
+    "y[i,k] = w[k]*tanh(v[i,k]*x[i,k])": "tanh_backward",
     "p[i,k] = softmax[k](x[i,k])\ny[i] = sum[k](w[k]*p[i,k]) + sum[k](v[i,k]*p[i,k])**2": (
         "_softmax_backward_data"
     ),
