@@ -9,6 +9,7 @@ from derive.module.arguments import in_turn
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, Operation
 from derive.program.code import names_in
+from derive.program.gradients import gradients_apart
 from derive.program.needs import conditions, read_first
 from derive.program.precision import Precision
 from derive.program.program import BackwardLine, Program, Tangent
@@ -336,7 +337,7 @@ def _body(
     indent: int,
 ) -> list[str]:
     """What was kept, each gradient under its need, the results."""
-    backward = [(entry.line, entry.needs) for entry in body]
+    backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
     read = read_first([x for x, _ in backward])
     lines = []
     saved = [s.name for s in program.saved]

@@ -22,6 +22,7 @@ from derive.program.code import (
     text,
 )
 from derive.program.formed import Formed, shape_lines
+from derive.program.gradients import gradients_apart
 from derive.program.in_place import Writer
 from derive.program.needs import conditions, read_first
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
@@ -66,6 +67,7 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
     summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
     own = {name for t, name in program.gradients.items() if t in summed}
     entries = _fresh(program.backward, own, given)
+    entries = list(gradients_apart(program, entries))
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     lines += _conditional(stage, entries, program.gradients)
