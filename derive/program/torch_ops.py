@@ -249,6 +249,7 @@ _ROWS = (
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
     _view("_no_view", shapes.like),
+    _view("_copied", shapes.like, free=False, overlaps=True),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
     _reduces("sum", "total", "sum"),
