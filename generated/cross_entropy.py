@@ -27,6 +27,7 @@ Kernels of torch, and the equations that they compute:
 """
 # mypy: ignore-errors
 
+import contextlib
 import math
 from typing import Literal
 
@@ -76,6 +77,13 @@ def _unrounded(part):
     """A part that more is added to or multiplied with, in float32 at least."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
+
+
+def _exact(x):
+    """Where autocast does not choose the dtypes of products."""
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return contextlib.nullcontext()
 
 
 def _of_float32(*tensors):
@@ -204,43 +212,44 @@ def _applied(function, *args):
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
     dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = (
-        None
-        if weight is None
-        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    )
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    product = (
-        ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-    product2 = (
-        (1 - label_smoothing) * picked2
-        if weight is None
-        else (1 - label_smoothing) * picked * picked2
-    )
-    zeros = input.new_zeros(()).expand(target.shape)
-    part = -(product2 + (product if label_smoothing != 0 else zeros))
-    loss = torch.where(mask, part, 0)
-    total = loss.sum()
-    count = (
-        mask.sum(dtype=input.dtype)
-        if weight is None
-        else torch.where(mask, picked, 0).sum()
-    )
-    average = (total / count).to(dtype)
-    return average, F, count
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0)
+        total = loss.sum()
+        count = (
+            mask.sum(dtype=input.dtype)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        average = (total / count).to(dtype)
+        return average, F, count
 
 
 def _cross_entropy_mean_backward(ctx, G):
@@ -402,37 +411,38 @@ class _CrossEntropyMean(Function):
 
 def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
     dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = (
-        None
-        if weight is None
-        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    )
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    product = (
-        ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-    product2 = (
-        (1 - label_smoothing) * picked2
-        if weight is None
-        else (1 - label_smoothing) * picked * picked2
-    )
-    zeros = input.new_zeros(()).expand(target.shape)
-    part = -(product2 + (product if label_smoothing != 0 else zeros))
-    loss = torch.where(mask, part, 0)
-    total = loss.sum().to(dtype)
-    return total, F
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0)
+        total = loss.sum().to(dtype)
+        return total, F
 
 
 def _cross_entropy_sum_backward(ctx, G):
@@ -576,37 +586,38 @@ class _CrossEntropySum(Function):
 
 def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
     dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = (
-        None
-        if weight is None
-        else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-    )
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    product = (
-        ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-    product2 = (
-        (1 - label_smoothing) * picked2
-        if weight is None
-        else (1 - label_smoothing) * picked * picked2
-    )
-    zeros = input.new_zeros(()).expand(target.shape)
-    part = -(product2 + (product if label_smoothing != 0 else zeros))
-    loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
-    loss = _no_view(loss.to(dtype))
-    return loss, F
+    with _exact(input):
+        input, weight = _wide(input, weight)
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], size))
+        F = _logsoftmax(input, 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = (
+            None
+            if weight is None
+            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+        )
+        ratio = label_smoothing / (input.shape[1] or math.nan)
+        product = (
+            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        product2 = (
+            (1 - label_smoothing) * picked2
+            if weight is None
+            else (1 - label_smoothing) * picked * picked2
+        )
+        zeros = input.new_zeros(()).expand(target.shape)
+        part = -(product2 + (product if label_smoothing != 0 else zeros))
+        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        loss = _no_view(loss.to(dtype))
+        return loss, F
 
 
 def _cross_entropy_none_backward(ctx, G):

@@ -108,6 +108,20 @@ def _of_product(*tensors):
     return torch.get_autocast_dtype(kind)
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -240,6 +254,7 @@ class _InfoNceMean(Function):
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
@@ -392,6 +407,7 @@ class _InfoNceSum(Function):
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
@@ -543,6 +559,7 @@ class _InfoNceNone(Function):
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3

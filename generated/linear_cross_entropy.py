@@ -37,6 +37,7 @@ Kernels of torch, and the equations that they compute:
 """
 # mypy: ignore-errors
 
+import contextlib
 import math
 from typing import Literal
 
@@ -80,6 +81,27 @@ def _of_product(*tensors):
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
+
+
+def _exact(x):
+    """Where autocast does not choose the dtypes of products."""
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
 
 
 def _of_float32(*tensors):
@@ -153,37 +175,41 @@ def _linear_cross_entropy_mean_forward(
         )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part + linear_bias
-    F = torch.log_softmax(X.to(wide), 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    chosen2 = product if label_smoothing != 0 else zeros
-    part2 = (
-        (label_smoothing - 1) * picked2
-        if weight is None
-        else (label_smoothing - 1) * picked * picked2
-    )
-    difference = part2 - chosen2
-    loss = torch.where(mask, difference, 0)
-    total = loss.sum()
-    count = (
-        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
-    )
-    average = (total / count).to(dtype)
-    return average, F, count
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = None if weight is None else weight.index_select(0, chosen)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        chosen2 = product if label_smoothing != 0 else zeros
+        part2 = (
+            (label_smoothing - 1) * picked2
+            if weight is None
+            else (label_smoothing - 1) * picked * picked2
+        )
+        difference = part2 - chosen2
+        loss = torch.where(mask, difference, 0)
+        total = loss.sum()
+        count = (
+            mask.sum(dtype=wide)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        average = (total / count).to(dtype)
+        return average, F, count
 
 
 def _linear_cross_entropy_mean_forward_in_place(
@@ -191,38 +217,42 @@ def _linear_cross_entropy_mean_forward_in_place(
 ):
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
-    part2 = X.to(wide)
-    F = torch.log_softmax(part2, 1, out=part2)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    chosen2 = product if label_smoothing != 0 else zeros
-    part3 = (
-        (label_smoothing - 1) * picked2
-        if weight is None
-        else (label_smoothing - 1) * picked * picked2
-    )
-    difference = part3 - chosen2
-    loss = torch.where(mask, difference, 0)
-    total = loss.sum()
-    count = (
-        mask.sum(dtype=wide) if weight is None else torch.where(mask, picked, 0).sum()
-    )
-    average = (total / count).to(dtype)
-    return average, F, count
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part.add_(linear_bias)
+        part2 = X.to(wide)
+        F = torch.log_softmax(part2, 1, out=part2)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = None if weight is None else weight.index_select(0, chosen)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        chosen2 = product if label_smoothing != 0 else zeros
+        part3 = (
+            (label_smoothing - 1) * picked2
+            if weight is None
+            else (label_smoothing - 1) * picked * picked2
+        )
+        difference = part3 - chosen2
+        loss = torch.where(mask, difference, 0)
+        total = loss.sum()
+        count = (
+            mask.sum(dtype=wide)
+            if weight is None
+            else torch.where(mask, picked, 0).sum()
+        )
+        average = (total / count).to(dtype)
+        return average, F, count
 
 
 def _linear_cross_entropy_mean_backward(ctx, G):
@@ -327,6 +357,7 @@ class _LinearCrossEntropyMean(Function):
         )
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
@@ -436,28 +467,30 @@ def _linear_cross_entropy_sum_forward(
         )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part + linear_bias
-    F = torch.log_softmax(X.to(wide), 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    part2 = label_smoothing - 1
-    product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    difference = product3 - (product if label_smoothing != 0 else zeros)
-    loss = torch.where(mask, difference, 0)
-    total = loss.sum().to(dtype)
-    return total, F
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part2 = label_smoothing - 1
+        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        loss = torch.where(mask, difference, 0)
+        total = loss.sum().to(dtype)
+        return total, F
 
 
 def _linear_cross_entropy_sum_forward_in_place(
@@ -465,29 +498,31 @@ def _linear_cross_entropy_sum_forward_in_place(
 ):
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
-    part2 = X.to(wide)
-    F = torch.log_softmax(part2, 1, out=part2)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    part3 = label_smoothing - 1
-    product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    difference = product3 - (product if label_smoothing != 0 else zeros)
-    loss = torch.where(mask, difference, 0)
-    total = loss.sum().to(dtype)
-    return total, F
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part.add_(linear_bias)
+        part2 = X.to(wide)
+        F = torch.log_softmax(part2, 1, out=part2)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part3 = label_smoothing - 1
+        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        loss = torch.where(mask, difference, 0)
+        total = loss.sum().to(dtype)
+        return total, F
 
 
 def _linear_cross_entropy_sum_backward(ctx, G):
@@ -581,6 +616,7 @@ class _LinearCrossEntropySum(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
@@ -674,27 +710,29 @@ def _linear_cross_entropy_none_forward(
         )
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part + linear_bias
-    F = torch.log_softmax(X.to(wide), 1)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    part2 = label_smoothing - 1
-    product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    difference = product3 - (product if label_smoothing != 0 else zeros)
-    loss = torch.where(mask, difference, 0).to(dtype)
-    return loss, F
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part + linear_bias
+        F = torch.log_softmax(X.to(wide), 1)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part2 = label_smoothing - 1
+        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        loss = torch.where(mask, difference, 0).to(dtype)
+        return loss, F
 
 
 def _linear_cross_entropy_none_forward_in_place(
@@ -702,28 +740,30 @@ def _linear_cross_entropy_none_forward_in_place(
 ):
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight, linear_bias = _cast(low, input, linear_weight, linear_bias)
-    weight = _cast(wide, weight)[0]
-    part = input @ linear_weight.mT
-    X = part if linear_bias is None else part.add_(linear_bias)
-    part2 = X.to(wide)
-    F = torch.log_softmax(part2, 1, out=part2)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-    product = (
-        ratio * (F.sum(-1) if weight is None else F @ weight)
-        if label_smoothing != 0
-        else None
-    )
-    part3 = label_smoothing - 1
-    product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-    product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-    difference = product3 - (product if label_smoothing != 0 else zeros)
-    loss = torch.where(mask, difference, 0).to(dtype)
-    return loss, F
+    with _exact(input):
+        wide = torch.promote_types(low, torch.float32)
+        given = _cast(low, input, linear_weight, linear_bias)
+        input, linear_weight, linear_bias = given
+        weight = _cast(wide, weight)[0]
+        part = input @ linear_weight.mT
+        X = part if linear_bias is None else part.add_(linear_bias)
+        part2 = X.to(wide)
+        F = torch.log_softmax(part2, 1, out=part2)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
+        product = (
+            ratio * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else None
+        )
+        part3 = label_smoothing - 1
+        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
+        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
+        difference = product3 - (product if label_smoothing != 0 else zeros)
+        loss = torch.where(mask, difference, 0).to(dtype)
+        return loss, F
 
 
 def _linear_cross_entropy_none_backward(ctx, G):
@@ -818,6 +858,7 @@ class _LinearCrossEntropyNone(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7

@@ -40,6 +40,20 @@ def _distinct(*tensors):
     return met
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -214,6 +228,7 @@ class _Mmd(Function):
         )
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3

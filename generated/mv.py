@@ -9,6 +9,8 @@ Gradients, G the cotangent of output:
 """
 # mypy: ignore-errors
 
+import contextlib
+
 import torch
 from torch.autograd import Function, forward_ad
 
@@ -20,6 +22,27 @@ def _distinct(*tensors):
         again = x is not None and any(x is y for y in met)
         met.append(x.view_as(x) if again else x)
     return met
+
+
+def _exact(x):
+    """Where autocast does not choose the dtypes of products."""
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
 
 
 def _promoted(*tensors):
@@ -61,8 +84,9 @@ def _applied(function, *args):
 
 def _mv_forward(input, vec):
     dtype = _promoted(input, vec)
-    input, vec = _wide(input, vec)
-    return (input @ vec).to(dtype)
+    with _exact(input):
+        input, vec = _wide(input, vec)
+        return (input @ vec).to(dtype)
 
 
 class _Mv(Function):
@@ -81,6 +105,7 @@ class _Mv(Function):
         )
 
     @staticmethod
+    @_exactly
     def backward(ctx, G):
         input, vec = ctx.saved_tensors
         input, vec, G = _wide(input, vec, G)

@@ -43,6 +43,20 @@ def _of_product(*tensors):
     return torch.get_autocast_dtype(kind)
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -168,6 +182,7 @@ class _RbfKernel(Function):
         ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3

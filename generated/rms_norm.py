@@ -38,6 +38,20 @@ def _distinct(*tensors):
     return met
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -178,6 +192,7 @@ class _RmsNorm(Function):
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
     @staticmethod
+    @_exactly
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3

@@ -39,6 +39,20 @@ def _of_product(*tensors):
     return torch.get_autocast_dtype(kind)
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _promoted(*tensors):
     """The dtype that tensors promote to, if there; those of no axes give way to others."""
     dtype = tensors[0].dtype
@@ -121,6 +135,7 @@ class _SameConv1d(Function):
         )
 
     @staticmethod
+    @_exactly
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding

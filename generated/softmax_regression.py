@@ -34,6 +34,20 @@ def _of_product(*tensors):
     return torch.get_autocast_dtype(kind)
 
 
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
+
+
 def _of_float32(*tensors):
     """The dtype of what autocast computes in float32."""
     dtype = _promoted(*tensors)
@@ -144,6 +158,7 @@ class _SoftmaxRegression(Function):
         )
 
     @staticmethod
+    @_exactly
     def backward(ctx, G_cost, G_logits):
         if _alone(G_cost, G_logits):
             return _softmax_regression_backward(ctx, G_cost, G_logits)

@@ -87,6 +87,10 @@ class Trace:
                 value = replace(value, shape=declared)
             self.values[line.name] = value
 
+    def runs(self, needs: Iterable[str]) -> bool:
+        """Whether lines run that the gradients of these need: of what is absent there is none."""
+        return any(self.values.get(name) is not ABSENT for name in needs)
+
     def truth(self, test: Code) -> bool | None:
         """Whether a test holds; None where that is not known."""
         found = self._value(test)

@@ -12,7 +12,13 @@ from derive.cost.amount import covers, size_of
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.module.arguments import Check, in_turn, refused, steps
 from derive.module.at_hand import Scheduled
-from derive.module.bodies import name_of_all, names_of, one_by_one, unpacked_call
+from derive.module.bodies import (
+    backward_signature,
+    name_of_all,
+    names_of,
+    one_by_one,
+    unpacked_call,
+)
 from derive.module.document import Doc
 from derive.module.driver import Driver
 from derive.module.naming import Coded, with_own_meanings
@@ -23,8 +29,10 @@ from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
 from derive.program.code import Code
 from derive.program.formed import formed
+from derive.program.precision import multiplies
 from derive.program.program import Program
 from derive.program.shapes import elements
+from derive.program.tidy import Line
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class _Lines:
         """All that is computed."""
         yield from self.forward
         for c in self.classes:
-            yield from (*c.call, *c.setup, *c.backward)
+            yield from (*c.call, *c.setup, *c.backward_signature, *c.backward)
 
 
 @dataclass(frozen=True)
@@ -156,8 +164,11 @@ def emit_blocked(
 
 
 def _codes(program: Program) -> Iterable[Code]:
-    backward = (entry.line for entry in program.backward)
-    return (line.code for line in (*program.forward, *program.setup, *backward))
+    return (line.code for line in _made(program))
+
+
+def _made(program: Program) -> Iterable[Line]:
+    return (*program.forward, *program.setup, *(entry.line for entry in program.backward))
 
 
 def _functions(driver: Driver) -> list[str]:
@@ -184,13 +195,14 @@ def _class(op: Operation, v: BlockedVariant) -> _Class:
         made = [*driver.dtypes(backward=True, indent=12), *made]
         call = ["if formed is not None:", *indented(made, 4), *call]
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
+    exact = any(multiplies(_made(s.program)) for s in driver.stages)
     return _Class(
         name=name,
         signature=indented(called("def forward(", [*given, *more], "):", 4), 4),
         call=indented(call, 8),
         outcome=_outcome(driver),
         setup=indented(_setup(driver), 8),
-        backward_signature=indented(called("def backward(", ["ctx", *cotangents], "):", 4), 4),
+        backward_signature=backward_signature(cotangents, exact),
         backward=indented(_backward(driver), 8),
     )
 

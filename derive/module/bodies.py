@@ -9,8 +9,9 @@ from derive.module.arguments import in_turn
 from derive.module.statements import COLUMNS, assigned, called, indented, stated
 from derive.notation.operation import Choice, Operation
 from derive.program.code import names_in
+from derive.program.gradients import gradients_apart
 from derive.program.needs import conditions, read_first
-from derive.program.precision import Precision
+from derive.program.precision import Precision, multiplies
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.tidy import Line
 
@@ -56,7 +57,7 @@ class Lines:
         """All that is computed."""
         yield from (*self.forward, *self.composed, *self.in_place, *self.first_order)
         for c in self.classes:
-            yield from (*c.setup, *c.backward)
+            yield from (*c.setup, *c.backward_signature, *c.backward)
 
 
 def _camel(name: str) -> str:
@@ -104,14 +105,17 @@ def _forward(
 ) -> tuple[str, ...]:
     """The body of a function that computes these."""
     forward = _dtypes(op, precision)
-    forward += taken_in(precision, 4)
-    forward += [s for line in body[:-1] for s in assigned(line, 4)]
+    exact = precision.multiplies_wide
+    indent = 8 if exact else 4
+    made = taken_in(precision, indent)
+    made += [s for line in body[:-1] for s in assigned(line, indent)]
     last = body[-1] if body else None
     if last is not None and list(results) == [last.name]:
-        forward += stated("return ", last.code, 4)
+        made += stated("return ", last.code, indent)
     else:
-        forward += assigned(last, 4) if last is not None else []
-        forward += returned(results, 4)
+        made += assigned(last, indent) if last is not None else []
+        made += returned(results, indent)
+    forward += [f"with _exact({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
 
 
@@ -196,16 +200,22 @@ def _first_name(op: Operation, option: str | None) -> str:
 def _class(op: Operation, variant: Variant) -> _Class:
     program = variant.program
     name, forward = names_of(op, variant.option)
-    backward = called("def backward(", ["ctx", *_cotangents(program)], "):", 4)
+    lines = [x.line for x in (*program.backward, *program.first_order)]
     return _Class(
         name=name,
         signature=indented(called("def forward(", arguments(op), "):", 4), 4),
         call=indented(called(f"return {forward}(", arguments(op), ")", 8), 8),
         outcome=outcome_of(op, program),
         setup=indented(_setup(op, program), 8),
-        backward_signature=indented(backward, 4),
+        backward_signature=backward_signature(_cotangents(program), multiplies(lines)),
         backward=indented(_backward(op, variant), 8),
     )
+
+
+def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
+    """The head of a backward, whose products autocast has no part in if it is ``exact``."""
+    head = called("def backward(", ["ctx", *cotangents], "):", 4)
+    return indented(["@_exactly", *head] if exact else head, 4)
 
 
 def _cotangents(program: Program) -> list[str]:
@@ -336,7 +346,7 @@ def _body(
     indent: int,
 ) -> list[str]:
     """What was kept, each gradient under its need, the results."""
-    backward = [(entry.line, entry.needs) for entry in body]
+    backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
     read = read_first([x for x, _ in backward])
     lines = []
     saved = [s.name for s in program.saved]

@@ -19,6 +19,7 @@ from derive.notation.operation import Operation
 
 _IMPORTED = {
     "torch": "",
+    "contextlib": "",
     "math": "",
     "Literal": "typing",
     "Function": "torch.autograd",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.blocks.stages import Stage
@@ -22,6 +22,7 @@ from derive.program.code import (
     text,
 )
 from derive.program.formed import Formed, shape_lines
+from derive.program.gradients import gradients_apart
 from derive.program.in_place import Writer
 from derive.program.needs import conditions, read_first
 from derive.program.precision import DTYPE, LOW, WIDE, Precision
@@ -63,7 +64,10 @@ def backward_part(name: str, stage: Stage, program: Program) -> Part:
     lines = [*_cast(program.backward_precision), *(s for x in setup for s in assigned(x, 4))]
     body = [x.line for x in program.backward]
     given = {*program.inputs, *program.outputs, *(c for _, c in program.cotangents if c)}
-    entries = _fresh(stage, program.backward, program.gradients, given)
+    summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
+    own = {name for t, name in program.gradients.items() if t in summed}
+    entries = _fresh(program.backward, own, given)
+    entries = list(gradients_apart(program, entries))
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     lines += _conditional(stage, entries, program.gradients)
@@ -76,7 +80,9 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> Pa
     """What a stage makes, and the gradients of that."""
     op = stage.operation
     floats = [t.name for t in op.inputs if t.kind == "float"]
-    entries = _fresh(stage, formed.lines, formed.gradients, set(program.inputs))
+    # Each is added up over blocks, or multiplied by the cotangent, where it is.
+    own = {*formed.outputs.values(), *formed.gradients.values()}
+    entries = _fresh(formed.lines, own, program.inputs)
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     results = (*formed.outputs.values(), *formed.gradients.values())
@@ -155,14 +161,9 @@ def _says(line: Line) -> bool:
 
 
 def _fresh(
-    stage: Stage,
-    entries: Sequence[BackwardLine],
-    gradients: Mapping[str, str],
-    given: Iterable[str],
+    entries: Sequence[BackwardLine], names: Collection[str], given: Iterable[str]
 ) -> list[BackwardLine]:
-    """The lines with the gradients that are added up over blocks each a tensor of its own."""
-    summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
-    names = {name for t, name in gradients.items() if t in summed}
+    """The lines with these results each a tensor of its own."""
     lines = apart([entry.line for entry in entries], names, given)
     return [replace(x, line=line) for x, line in zip(entries, lines, strict=True)]
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 def imports_of(lines: Sequence[str]) -> list[str]:
     """The import statements that the code needs."""
     whole = "\n".join(lines)
-    standard = {"math.": "import math", "Literal[": "from typing import Literal"}
+    standard = {
+        "contextlib.": "import contextlib",
+        "math.": "import math",
+        "Literal[": "from typing import Literal",
+    }
     found = [statement for use, statement in standard.items() if use in whole]
     if "torch." in whole:
         found += ["", "import torch"] if found else ["import torch"]
@@ -67,6 +71,7 @@ def helpers_in(lines: Sequence[str]) -> list[str]:
     """The source of the functions that the code calls."""
     found: list[str] = []
     for name, own in _helpers().items():
-        if any(f"{name}(" in line for line in (*lines, *found)):
+        every = "\n".join((*lines, *found, ""))
+        if f"{name}(" in every or f"@{name}\n" in every:
             found += [*own, "", ""]
     return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from derive.algebra.reductions import REDUCTIONS
 from derive.errors import SpecError
 from derive.notation.advice import ADVICE, CONTINUED, KEYWORDS, LISTED, RESULT, SIGNS
+from derive.notation.names import KEEPING
 
 if TYPE_CHECKING:
     from lark import Token
@@ -50,6 +52,12 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     accepts = set(error.accepts or error.expected)
     wanted = [words for kind, words in _SHOWN if kind in accepts]
     hint = ""
+    end = len(text) if token.type == "$END" else token.start_pos or 0
+    misplaced = _condition_of_a_tensor(text[:end])
+    if accepts == {"LPAR"} and misplaced is not None:
+        at, message = misplaced
+        line = text.count("\n", 0, at) + 1
+        return SpecError(message, line=line, column=at - text.rfind("\n", 0, at))
     if wanted:
         hint = "; expected " + " or ".join(filter(None, (", ".join(wanted[:-1]), wanted[-1])))
     if token.type == "$END":
@@ -136,3 +144,18 @@ def _of_a_result(before: str) -> str:
                 return f"; {name[0]}: {ADVICE[name[0]]}"
             return f"; {RESULT.format(f'{name[0]}(...)' if name else 'a formula')}"
     return ""
+
+
+def _condition_of_a_tensor(before: str) -> tuple[int, str] | None:
+    """Where the condition of x[n | n > 0] begins, and what is said of it."""
+    found = re.search(r"([^\W\d]\w*)\[([^][|]*)\|([^|]*)\]\s*$", before)
+    if found is None or found[1] in (*REDUCTIONS, *KEEPING):
+        return None
+    name, positions, condition = (found[n].strip() for n in (1, 2, 3))
+    outer = re.search(r"([^\W\d]\w*)\[([^][|]*)\]\(\s*$", before[: found.start()])
+    head, where = outer.groups() if outer else ("sum", positions)
+    shown = f"{name}[{positions}]"
+    return found.start(3) - 1, (
+        "a condition stands behind the indices of a reduction, not in those of a tensor: "
+        f"{head}[{where.strip()} | {condition}]({shown}); as a factor, [{condition}]*{shown}"
+    )

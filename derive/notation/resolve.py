@@ -43,6 +43,8 @@ def resolve(written: raw.Operation) -> Operation:
         left[equation.name], bodies[equation.name] = translated.equation(equation)
     readings = translated.readings
     _stand(d, left, bodies, translated.definitions)
+    if not d.tensors:
+        fail(written.at, f"operation {written.name} has no input; name one, op f(x[i]) -> y")
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = Sizes(d, shapes, readings, translated.comparisons, translated.definitions)

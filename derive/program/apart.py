@@ -27,7 +27,7 @@ from derive.program.torch_ops import torch_op
 
 
 @dataclass(frozen=True)
-class _Memory:
+class Memory:
     """Whose memory a value may share, and how it shows it."""
 
     owners: frozenset[str | int]
@@ -39,7 +39,7 @@ class _Memory:
 
 def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]) -> list[Line]:
     """The lines with each output, at its last line, a tensor that is no view."""
-    known = {name: _Memory(frozenset({name})) for name in inputs}
+    known = {name: Memory(frozenset({name})) for name in inputs}
     claimed: set[str | int] = set(known)
     last = {line.name: n for n, line in enumerate(lines)}
     result = []
@@ -47,10 +47,10 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
         code = line.code
         if line.name in outputs and last[line.name] == n:
             code, owners = _settled(code, known, claimed, n)
-            known[line.name] = _Memory(owners)
+            known[line.name] = Memory(owners)
             claimed |= owners
         else:
-            known[line.name] = _memory(code, known, n)
+            known[line.name] = memory(code, known, n)
         result.append(replace(line, code=code))
     return result
 
@@ -59,47 +59,47 @@ def is_rearrangement(
     lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
 ) -> bool:
     """Whether all outputs are views of inputs, which autograd of torch itself follows."""
-    known = {name: _Memory(frozenset({name})) for name in inputs}
+    known = {name: Memory(frozenset({name})) for name in inputs}
     given = frozenset(known)
     for n, line in enumerate(lines):
-        known[line.name] = _memory(line.code, known, n)
+        known[line.name] = memory(line.code, known, n)
     return all(known[name].view and known[name].owners <= given for name in outputs)
 
 
 def _settled(
-    code: Code, known: dict[str, _Memory], claimed: set[str | int], n: int
+    code: Code, known: dict[str, Memory], claimed: set[str | int], n: int
 ) -> tuple[Code, frozenset[str | int]]:
     """The code as a tensor of its own, and whose memory that is."""
     if isinstance(code, Conditional):
         then, one = _settled(code.then, known, claimed, n)
         other, two = _settled(code.other, known, claimed, n)
         return Conditional(code.test, then, other), one | two
-    memory = _memory(code, known, n)
-    if memory.overlaps or memory.owners & claimed:
+    found = memory(code, known, n)
+    if found.overlaps or found.owners & claimed:
         return Method(code, "clone"), frozenset({n})
-    return Function("_no_view", (code,)) if memory.view else code, memory.owners
+    return Function("_no_view", (code,)) if found.view else code, found.owners
 
 
-def _memory(code: Code, known: dict[str, _Memory], n: int) -> _Memory:
+def memory(code: Code, known: dict[str, Memory], n: int) -> Memory:
     """Whose memory the code may share that is computed at line n."""
     match code:
         case Name(name) if name in known:
             return known[name]
         case Conditional(_, then, other):
-            one, two = _memory(then, known, n), _memory(other, known, n)
+            one, two = memory(then, known, n), memory(other, known, n)
             overlaps = one.overlaps or two.overlaps
-            return _Memory(one.owners | two.owners, one.view or two.view, overlaps)
+            return Memory(one.owners | two.owners, one.view or two.view, overlaps)
         case Method(obj, "to"):
-            return _memory(obj, known, n)
+            return memory(obj, known, n)
         case Attribute(obj, "mT" | "T") | Subscript(obj):
-            inside = _memory(obj, known, n)
+            inside = memory(obj, known, n)
             if inside.several:
-                return _Memory(frozenset({n, text(code)}))
+                return Memory(frozenset({n, text(code)}))
             return replace(inside, view=True)
     op = torch_op(code)
     if op.several:
-        return _Memory(frozenset({n}), several=True)
+        return Memory(frozenset({n}), several=True)
     if op.view:
-        inside = _memory(code.parts()[0], known, n)
+        inside = memory(code.parts()[0], known, n)
         return replace(inside, view=True, overlaps=inside.overlaps or op.overlaps)
-    return _Memory(frozenset({n}), view=op.ends_in_view)
+    return Memory(frozenset({n}), view=op.ends_in_view)

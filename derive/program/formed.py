@@ -5,7 +5,7 @@ What both compute is computed once, found by what it is made of, whatever it is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,9 +65,9 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
     merged.names.clear()
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
     merged.run([*setup, *shapes, *backward], outputs | given)
-    gradients = {t: merged.names[name] for t, name in program.gradients.items()}
+    gradients = merged.apart(program.gradients, outputs.values())
     lines = _read(merged.lines, {*gradients.values(), *outputs.values()})
-    names = {name for line, _ in lines for name in names_in(line.code)}
+    names = {name for line, _ in lines for name in names_in(line.code)} - {*program.outputs}
     broad = [*one.broad, *(name for name in two.broad if name not in one.broad)]
     narrow = [*one.narrow, *(name for name in two.narrow if name not in one.narrow)]
     precision = Precision(
@@ -147,6 +147,22 @@ class _Merged:
         self._of[name] = number
         self._held[number] = name
         self.lines.append((replace(line, name=name, code=code), needs))
+
+    def apart(self, gradients: Mapping[str, str], others: Iterable[str]) -> dict[str, str]:
+        """input -> a name that is its gradient alone, there where that is asked for."""
+        asked = {line.name: needs for line, needs in self.lines}
+        taken = set(others)
+        own = {}
+        for t, name in gradients.items():
+            made = self.names[name]
+            if made in taken or asked.get(made) != (t,):
+                whole = Name(made)
+                made = numbered(name, self.taken) if name in self.taken else name
+                self.taken.add(made)
+                self.lines.append((Line(made, whole), (t,)))
+            taken.add(made)
+            own[t] = made
+        return own
 
     def _code(self, code: Code) -> Code:
         """The code under the names here; a softmax is the exponential of its logarithm at hand."""

@@ -51,9 +51,8 @@ class World(Protocol):
     """What is known where some optional tensors are None, and the others given."""
 
     def shape(self, code: Code) -> Shape | None: ...
-
     def truth(self, test: Code) -> bool | None: ...
-
+    def runs(self, needs: Needs) -> bool: ...
     def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None: ...
 
 
@@ -104,12 +103,13 @@ class Writer:
         """The lines in place; each of the worlds is one more set of tensors that may be None."""
         pending = placed_late(entries)
         for n, (line, needs) in enumerate(pending):
-            joined = self._joined(line, pending[n + 1 :][:1], worlds)
+            here = [world for world in worlds if world.runs(needs)]
+            joined = self._joined(line, pending[n + 1 :][:1], here)
             if joined is not None:
                 pending[n + 1] = joined
             else:
-                yield from ((x, needs) for x in self._line(line, needs, pending[n + 1 :], worlds))
-            for world in worlds:
+                yield from ((x, needs) for x in self._line(line, needs, pending[n + 1 :], here))
+            for world in here:
                 world.run([line], self.known)
             self._shapes.clear()
             if is_float(line.code, self.floats):

@@ -6,6 +6,8 @@
 Sums of half precision overflow and lose their digits, so they are made in float32, and a result
 is rounded once; products of matrices add up in float32 inside, and are fast in half precision
 alone. What is added to a product stays beside it in ``low``. In float32 all of this is nothing.
+
+Autocast knows nothing of this: a body that multiplies is run without it, once ``low`` is known.
 """
 
 from __future__ import annotations
@@ -57,12 +59,26 @@ class Precision:
     listed: bool = False
     returned: Mapping[str, Name] = field(default_factory=dict)
     """The dtypes that outputs are rounded to."""
+    multiplies_wide: bool = False
+    """Whether one with a vector is in ``wide``, which autocast would have in a dtype of its own."""
 
     @property
     def has_products(self) -> bool:
         """Whether anything is computed in ``low``."""
         return bool(self.narrow) or LOW.id in self.names
 
+
+def multiplies(lines: Iterable[Line]) -> bool:
+    """Whether there is a product that autocast of torch computes in a dtype of its own."""
+    every = (part for line in lines for part in subexpressions(line.code))
+    return any(torch_op(part).contracts or _adds_product(part) for part in every)
+
+
+def _adds_product(code: Code) -> bool:
+    return isinstance(code, Method | Function) and code.name in _ADDED
+
+
+_ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
 
 PLAIN = Precision()
 """Of a body that takes its tensors as they are."""
@@ -101,6 +117,7 @@ def in_precision(
         names=frozenset(reads & NAMES),
         listed=listed,
         returned=returned,
+        multiplies_wide=products.leave_any_in(lines),
     )
 
 
@@ -213,6 +230,12 @@ class Products:
         if isinstance(code, Name):
             return code.id in self.vectors
         return torch_op(code).view and self._is_vector(code.parts()[0])
+
+    def leave_any_in(self, lines: Sequence[Line]) -> bool:
+        """Whether there is another product, with a vector."""
+        every = {c for line in lines for c in subexpressions(line.code)}
+        others = (torch_op(c).contracts and not self.has(c) for c in every)
+        return not self.squares and any(others)
 
     def any_in(self, lines: Sequence[Line]) -> bool:
         """Whether there is one."""

@@ -343,9 +343,16 @@ def conv(
     return (*x[: -axes - 1], w[0], *places)
 
 
-def pool(x: Shape, kernel_size: Any, stride: Any = None, padding: Any = ZERO, **_: Any) -> Shape:
-    step = kernel_size if stride is None else stride
-    return (*x[:2], *_every_window(x[2:], kernel_size, step, padding, ONE))
+def pool(axes: int) -> Callable[..., Shape]:
+    """Windows of the last axes, whatever stands before them: no batch may be there."""
+
+    def made(
+        x: Shape, kernel_size: Any, stride: Any = None, padding: Any = ZERO, **_: Any
+    ) -> Shape:
+        step = kernel_size if stride is None else stride
+        return (*x[:-axes], *_every_window(x[-axes:], kernel_size, step, padding, ONE))
+
+    return made
 
 
 def conv_transpose(

@@ -76,12 +76,14 @@ def _conv_weight(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly
     return _conv_transpose(result, y, w)
 
 
-def _pool(result: Shape, x: Shape, kernel_size: Any, *_: Any, **__: Any) -> Poly:
-    return mul(elements(result), *along(kernel_size, len(result) - 2))
+def _pool(axes: int) -> Flops:
+    return lambda result, _, kernel_size, *__, **___: mul(
+        elements(result), *along(kernel_size, axes)
+    )
 
 
-def _spread(_: Shape, y: Shape, __: Shape, kernel_size: Any, *___: Any) -> Poly:
-    return mul(elements(y), *along(kernel_size, len(y) - 2))
+def _spread(axes: int) -> Flops:
+    return lambda _, y, __, kernel_size, *___: mul(elements(y), *along(kernel_size, axes))
 
 
 def _recurrence(result: Shape, *_: Any) -> Poly:
@@ -217,9 +219,9 @@ def _windows() -> Iterator[TorchOp]:
         yield TorchOp(
             f"conv_transpose{n}d", shapes.conv_transpose, _conv_transpose, contracts=True, new=True
         )
-        yield TorchOp(f"avg_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
-        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, _spread)
-        yield TorchOp(f"max_pool{n}d", shapes.pool, _pool, ends_in_view=n == 1)
+        yield TorchOp(f"avg_pool{n}d", shapes.pool(n), _pool(n), ends_in_view=n == 1)
+        yield TorchOp(f"avg_pool{n}d_backward", lambda _, x, *__: x, _spread(n))
+        yield TorchOp(f"max_pool{n}d", shapes.pool(n), _pool(n), ends_in_view=n == 1)
 
 
 _FUNCTIONS = (
@@ -247,6 +249,7 @@ _ROWS = (
     _view("unfold", shapes.unfold, free=False, overlaps=True),
     _view("detach", shapes.like, free=False),
     _view("_no_view", shapes.like),
+    _view("_copied", shapes.like, free=False, overlaps=True),
     TorchOp("dim", free=True, light=True),
     TorchOp("numel", free=True),
     _reduces("sum", "total", "sum"),

@@ -13,7 +13,7 @@ def _fitting(size, *rows):
     """So many rows that no tensor of a block has above 2**21 elements; all where compiled."""
     if torch.compiler.is_compiling():
         return max(size, 1)
-    return max(1, 2**21 // max(1, *rows))
+    return max(1, 2**21 // max((1, *rows)))
 
 
 def _rows(x, axis, start, length):

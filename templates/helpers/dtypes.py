@@ -3,6 +3,8 @@
 Each function comes before those that it calls.
 """
 
+import contextlib
+
 import torch
 
 
@@ -12,6 +14,27 @@ def _of_product(*tensors):
     if dtype is torch.float64 or not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
+
+
+def _exact(x):
+    """Where autocast does not choose the dtypes of products."""
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def _exactly(backward):
+    """The backward where autocast does not choose the dtypes of products."""
+
+    def exact(ctx, *cotangents):
+        if torch._C._is_any_autocast_enabled():
+            (kind, *_) = [G.device.type for G in cotangents if G is not None]
+            if torch.amp.is_autocast_available(kind):
+                with torch.autocast(kind, enabled=False):
+                    return backward(ctx, *cotangents)
+        return backward(ctx, *cotangents)
+
+    return exact
 
 
 def _of_float32(*tensors):

@@ -10,6 +10,11 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _copied(x):
+    """A copy of a view, but of one that is expanded, which autograd copies where it is kept."""
+    return x if 0 in x.stride() else x.clone()
+
+
 def _flatten(x, start, end):
     """x.flatten(start, end), for which autograd's older vmap has no rule."""
     start, end = start % x.dim(), end % x.dim()

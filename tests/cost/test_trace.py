@@ -34,6 +34,10 @@ COSTS = {
     "op f(x[i,j]) -> y\ny[i,j] = exp(x[i,j])": ("i·j", "i·j"),
     "op f(x[i,k], w[k,j]) -> y\ny[i,j] = sum[k](x[i,k]*w[k,j])": ("2·i·j·k", "4·i·j·k"),
     "op f(x[i,j]) -> y\ny[j,i] = x[i,j]": ("0", "0"),
+    "op f(x[a,b]; k=size(u), l=size(v)) -> y\ny[i,j] = mean[u,v](x[i+u,j+v])": (
+        "i·j·u·v",
+        "i·j·u·v + a·b",
+    ),
     "op f(x[i,j]) -> y\ny[i] = sum[j](x[i,j])": ("i·j", "0"),
 }
 

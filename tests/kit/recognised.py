@@ -21,7 +21,9 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     What only rearranges has the backward of torch itself: None.
     """
     defined = {n.name: n for n in ast.walk(plain_tree(text)) if isinstance(n, ast.FunctionDef)}
-    forward = next(f.body for name, f in defined.items() if name.endswith("_forward"))
+    whole = next(f.body for name, f in defined.items() if name.endswith("_forward"))
+    # What stands without autocast is of the body.
+    forward = [s for b in whole for s in (b.body if isinstance(b, ast.With) else [b])]
     # The bodies of all orders: the others are written in place, or have kernels.
     made = [code for s in forward[:-1] if "_alone(" not in (code := ast.unparse(s))]
     last = forward[-1]

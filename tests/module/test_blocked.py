@@ -94,6 +94,37 @@ def test_blocks_of_all_sizes_agree_with_the_whole(text, given):
     agrees(parse(text), given)
 
 
+SHARING = {
+    "an input": ("x[n], w[n]", "sum[n](x[n]*w[n])", [(7,), (7,)]),
+    "one for two": (
+        "x[n,k], w[n], v[n]",
+        "sum[n]((w[n]+v[n])*logsumexp[k](x[n,k]))",
+        [(7, 3), (7,), (7,)],
+    ),
+    "the value": ("x[n], s", "sum[n](exp(s)*x[n])", [(7,), ()]),
+}
+OPTIONAL = """
+op average(x[n,k], w[n]=1) -> y
+y = mean[n](w[n]*logsumexp[k](x[n,k]))/sum[n](w[n])
+"""
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_a_gradient_that_is_formed_is_multiplied_alone(kind):
+    inputs, body, shapes = SHARING[kind]
+    op = parse(f"op f({inputs}) -> y\ny = {body}")
+    agrees(op, lambda: [randn(shape) for shape in shapes], blocks=(3, 7))
+
+
+@pytest.mark.parametrize("weight", [True, False])
+def test_a_tensor_that_is_absent_has_no_gradient_though_others_need_what_it_is(weight):
+    agrees(parse(OPTIONAL), lambda: [randn(7, 3), torch.rand(7) + 1 if weight else None])
+
+
+def test_rows_of_one_element():
+    agrees(parse("op f(x[n]) -> y\ny[n] = sin(x[n])"), lambda: [randn(7)], blocks=(None,))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_losses_of_the_catalog(reduction):

@@ -493,7 +493,7 @@ def test_every_source_is_python_of_one_class_for_each_option(sources):
             for n in ast.walk(tree)
             if isinstance(n, ast.Import | ast.ImportFrom)
         }
-        assert imported <= {"math", "typing", "torch", "torch.autograd"}
+        assert imported <= {"contextlib", "math", "typing", "torch", "torch.autograd"}
         public = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
         assert len(public) == 1
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from derive import parse, source
+import torch
+from kit.lowered import assert_right
+
+from derive import load, parse, source
 
 
 def body(equations: str, inputs: str) -> str:
@@ -28,3 +31,11 @@ def test_a_softmax_writes_over_what_it_reads():
 def test_a_product_of_matrices_is_added_to_the_total():
     found = body("t = sum[n,c](tanh(sum[i](x[n,i]*W[i,c])))", "x[n,i], W[i,c]")
     assert "grad_W = _product_added(grad_W, " in found
+
+
+def test_lines_that_an_absent_tensor_needs_are_not_followed_without_it():
+    inputs = "v[l], w[k], x[l,k,l]=0.5"
+    text = f"op f({inputs}) -> y\ny = sum[k | k >= 2](x[1,k-2,0]*x[1,k,1]*v[1]*w[k])"
+    assert_right(text)
+    v, w = torch.rand(3), torch.rand(5)
+    torch.testing.assert_close(load(parse(text))(v, w), 0.25 * v[1] * w[2:].sum())

@@ -33,3 +33,21 @@ def test_a_long_line_is_shown_around_the_place():
     shown = around(line, 400)
     assert len(shown) < len(line) and shown.strip("… ") in line
     assert around("y[i] = x[i]", 3).strip() == "y[i] = x[i]"
+
+
+CONDITIONED = {
+    "y = mean[n](x[n | n>0])": (17, "mean[n | n>0](x[n])"),
+    "y = x[n | n>0] + 1": (9, "sum[n | n>0](x[n])"),
+    "y = x[n | n>0]": (9, "sum[n | n>0](x[n])"),
+}
+
+
+@pytest.mark.parametrize("text", CONDITIONED)
+def test_a_condition_stands_behind_the_indices_of_a_reduction(text):
+    column, instead = CONDITIONED[text]
+    with pytest.raises(SpecError) as caught:
+        parse(f"op f(x[n]) -> y\n{text}")
+    assert (caught.value.line, caught.value.column) == (2, column)
+    assert instead in str(caught.value)
+    with pytest.raises(SpecError, match=r"expected '\('"):
+        parse("op f(x[n]) -> y\ny = sum[n | n>0] + x[0]")

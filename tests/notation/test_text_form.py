@@ -308,6 +308,7 @@ WRONG = [
         "op f(x[i]) -> y",
         "line 1, column 1: operation f has no equation; write its output, y[i] = ...",
     ),
+    ("op f() -> y; y = 1", "line 1, column 1: operation f has no input; name one, op f(x[i]) -> y"),
     (
         "z[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]",
         "line 1, column 1: z stands before the first op line; move it below one",

@@ -16,6 +16,7 @@ from derive.program.code import (
     Literal,
     Method,
     Name,
+    Tuple,
     Unary,
     literal,
     text,
@@ -178,3 +179,10 @@ def test_a_branch_is_not_taken_out_of_a_choice():
     none = Binary("is", w, Literal("None"))
     code = Conditional(none, a, Binary("*", a, long))
     assert last(("a", MADE), ("c", code), worlds=2) == f"c = {text(code)}"
+
+
+def test_what_is_absent_has_no_gradient_whose_lines_are_followed():
+    padded = Function("torch.nn.functional.pad", (w, Tuple((literal(2), literal(0)))))
+    picked = Method(b, "index_select", (literal(0), w))
+    lines = ("a", MADE), ("b", padded, ("w",)), ("c", picked, ("w",)), ("c", Unary("-", a))
+    assert last(*lines, worlds=2) == "c = a.neg_()"

@@ -146,6 +146,58 @@ def test_autocast_forward_and_the_backward_inside_or_outside(spec, inside):
         torch.testing.assert_close(x.grad.double(), z.grad, rtol=0.05, atol=0.05)
 
 
+WIDE = {
+    "x[n,k], v[k]": "y[n] = exp(sum[k](x[n,k]*v[k]))",
+    "a[i,j], b[i]": "y[j] = norm2[i](maximum(a[i,j], softmax[i](b[i])))",
+}
+SHAPES = {"x": (5, 3), "v": (3,), "a": (5, 3), "b": (5,)}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile
+@pytest.mark.parametrize("inputs", WIDE)
+@pytest.mark.parametrize("graph", [False, True])
+def test_autocast_chooses_no_dtype_of_a_product_in_float32(inputs, graph):
+    """One with a vector would be in bfloat16 beside what is not."""
+    f = load(parse(f"op f({inputs}) -> y\n{WIDE[inputs]}"))
+    torch.manual_seed(0)
+    shapes = [SHAPES[part.strip()[0]] for part in inputs.split("], ")]
+    given = [torch.randn(s, requires_grad=True) for s in shapes]
+    exact = [x.detach().double().requires_grad_() for x in given]
+    wanted = torch.autograd.grad(f(*exact).sum(), exact)
+    for function in (f, torch.compile(f, fullgraph=True, backend="aot_eager")):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = function(*given)
+            eager = function is f
+            found = torch.autograd.grad(y.sum(), given, create_graph=graph and eager)
+            if graph and eager:
+                torch.autograd.grad(sum(x.square().sum() for x in found), given)
+        torch.testing.assert_close(y.double(), f(*exact), rtol=1e-5, atol=1e-5)
+        for x, z in zip(found, wanted, strict=True):
+            torch.testing.assert_close(x.double(), z, rtol=1e-5, atol=1e-5)
+
+
+MIXED = """
+op f(x[n,d], c[k,d]) -> z
+p[n,k] = softmax[k](-sum[d]((x[n,d] - c[k,d])**2))
+z[k,d] = sum[n](p[n,k]*x[n,d])
+"""
+
+
+@pytest.mark.parametrize("blocks", [None, "n"])
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_backward_inside_autocast_has_its_own_dtypes(blocks, forward):
+    f = load(parse(MIXED), blocks=blocks)
+    torch.manual_seed(0)
+    given = [torch.randn(s, requires_grad=True) for s in ((5, 3), (4, 3))]
+    with torch.autocast("cpu", torch.bfloat16, enabled=forward):
+        y = f(*given)
+    cotangent = torch.randn(y.shape)
+    outside = torch.autograd.grad(y, given, cotangent, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = torch.autograd.grad(y, given, cotangent)
+    assert all(map(torch.equal, inside, outside))
+
+
 def test_sums_of_half_precision_do_not_overflow():
     f = load(parse("op f(x[k]) -> y\ny = sqrt(sum[k](x[k]**2))"))
     x = torch.full((1024,), 16.0, dtype=torch.float16, requires_grad=True)
