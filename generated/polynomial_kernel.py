@@ -90,6 +90,11 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _copied(x):
+    """A copy of a view, but of one that is expanded, which autograd copies where it is kept."""
+    return x if 0 in x.stride() else x.clone()
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -160,6 +165,7 @@ def _polynomial_kernel_backward(ctx, G):
     if ctx.needs_input_grad[1]:
         product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
         grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
+        grad_x2 = _copied(grad_x2) if ctx.needs_input_grad[0] else grad_x2
     return grad_x1, grad_x2, None, None, None
 
 
@@ -205,6 +211,7 @@ class _PolynomialKernel(Function):
         if ctx.needs_input_grad[1]:
             product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
             grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
+            grad_x2 = _copied(grad_x2) if ctx.needs_input_grad[0] else grad_x2
         return grad_x1, grad_x2, None, None, None
 
 
