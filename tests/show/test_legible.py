@@ -32,7 +32,7 @@ FORMS = {
         "x": "G[n]·(1 − sigmoid(z[n]))·(1 − tanh(x[n])²)",
         "h": "G[n]·sigmoid(z[n])",
     },
-    "y[n] = x[n]*sigmoid(x[n])": {"x": "G[n]·(y[n]·(1 − sigmoid(x[n])) + sigmoid(x[n]))"},
+    "y[n] = x[n]*sigmoid(x[n])": {"x": "G[n]·sigmoid(x[n])·(1 + x[n]·(1 − sigmoid(x[n])))"},
     "y[n] = -(t[n]*log(sigmoid(x[n])) + (1 - t[n])*log(1 - sigmoid(x[n])))": {
         "x": "G[n]·(sigmoid(x[n]) − t[n])",
         "t": "G[n]·(logsigmoid(−x[n]) − logsigmoid(x[n]))",

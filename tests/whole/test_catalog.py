@@ -135,8 +135,8 @@ FORMULAS = {
         "bias": "Σ[*p] G[*p,*s]",
     },
     "rms_norm": {
-        "input": "rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]/size(s)"
-        "·Σ[*s′] G[*p,*s′]·output[*p,*s′])",
+        "input": "rstd[*p]·(G[*p,*s]·weight[*s] − input[*p,*s]·rstd[*p]²/size(s)"
+        "·Σ[*s′] G[*p,*s′]·input[*p,*s′]·weight[*s′])",
         "weight": "Σ[*p] G[*p,*s]·input[*p,*s]·rstd[*p]",
     },
     "cross_entropy": {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.algebra.expr import Expr, Index, accesses, free_indices
+from derive.algebra.expr import Expr, Index, accesses, free_indices, walk
 from derive.calculus.lets import layout
+from derive.calculus.normalised import Normal
 
 
 def with_binders(
@@ -52,6 +53,22 @@ def binders_behind(
         before = {i for positions in read for i in positions[: positions.index(b)]}
         places = [n for n, i in enumerate(result, 1) if i in before]
         result.insert(max(places, default=0) if read else len(result), b)
+    return tuple(result)
+
+
+def merged(e: Expr) -> tuple[Index, ...]:
+    """The axes of e in the order of each of its accesses, where they agree on one.
+
+    What a softmax is read at stands where it is taken along.
+    """
+    axes = layout(e)
+    at = {n.index: n.position for n in walk(e) if isinstance(n, Normal)}
+    read = ([at.get(i, i) for i in a.positions if isinstance(i, Index)] for a in accesses(e))
+    orders = [[i for i in own if i in axes] for own in read]
+    behind = {i: {j for own in orders if i in own for j in own[: own.index(i)]} for i in axes}
+    result: list[Index] = []
+    while left := [i for i in axes if i not in result]:
+        result.append(next((i for i in left if behind[i] <= {*result}), left[0]))
     return tuple(result)
 
 

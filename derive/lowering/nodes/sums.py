@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Delta, Expr, Index, Iverson, Mul, accesses, free_indices, product_of
+from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
 from derive.algebra.logic import conditions_of
-from derive.calculus.lets import layout
-from derive.lowering.ground.binders import binders_behind, keeps, with_binders
+from derive.lowering.ground.binders import binders_behind, keeps, merged, with_binders
 from derive.lowering.ground.contract import contract, times
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
@@ -26,7 +25,7 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     if made is not None:
         return made
     inner, spread = _around(s), _spread(s)
-    operands = _operands(scope, s, spread)
+    operands = _operands(scope, s, inner)
     if len(operands) > 1 and _is_contraction(operands):
         operands = _mask_product(scope, operands, _uncovered(s), inner)
         return contract(scope.frame, operands, s.binders, inner)
@@ -87,7 +86,7 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
     for a in s.others:
         own = [m for m in masks if free_indices(m) <= free_indices(a)]
         masked = Mul((*own, a)) if own else a
-        operands.append(scope.as_float(scope.lower(masked, _laid_out(masked, inner))))
+        operands.append(scope.as_float(scope.lower(masked, merged(masked))))
     lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
     if lost:
         # Of where(c, a, b[i]) only a is left where c is certain: still as often as i has values.
@@ -95,14 +94,6 @@ def _operands(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]
         axes = [i for i in inner if i in first.indices or i in lost]
         operands[0] = scope.frame.expand(first, axes, scope.like)
     return operands
-
-
-def _laid_out(e: Expr, inner: Sequence[Index]) -> list[Index] | tuple[Index, ...]:
-    """The order of a tensor that has all axes of e; where there is none, that of the sum."""
-    own = layout(e)
-    if any(free_indices(a).issuperset(own) for a in accesses(e)):
-        return own
-    return [i for i in inner if i in own]
 
 
 def _is_contraction(operands: Sequence[Value]) -> bool:
