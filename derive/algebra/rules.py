@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from derive.algebra.expr import Call, Delta, Expr, Index, Num, free_indices
 from derive.algebra.poly import (
@@ -169,6 +170,7 @@ def _exponentials(p: Poly) -> Poly | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def _modulus(t: Term) -> Poly | None:
     """x*sign(x) = |x|, where x may stand to any power of 1 or more."""
     for f in t.factors:

@@ -24,6 +24,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Param,
+    Pow,
     Size,
     free_indices,
     tensors,
@@ -197,7 +198,7 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
     terms = set(p.terms)
     for t in p.terms if len(terms) > 1 else ():
         for f in t.factors:
-            base, exponent = base_and_power(f)
+            base, exponent = base_and_power(f) if isinstance(f, Pow) else (f, Fraction(1))
             for whole in () if exponent >= 0 or isinstance(base, Guard) else sums(base):
                 if len(whole.terms) != 2 or any(d.binders for d in whole.terms):
                     continue

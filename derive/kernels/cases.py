@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from derive.algebra.expr import Access, Expr, Index, free_indices, num, walk
+from derive.algebra.expr import Access, Expr, Index, free_indices, num, tensors, walk
 from derive.algebra.poly import Poly, Term, add, atom, make_term, mul, poly, sum_over
 from derive.algebra.substitution import apart, substitute
 from derive.kernels.bind import over
@@ -54,6 +54,9 @@ class Cases:
 
     def instances(self, p: Poly) -> Iterator[Instance]:
         """The parts of p that the kernel computes."""
+        sizes = (size for name in tensors(p) for _, size in self.short(name).values())
+        if self.size not in sizes:
+            return
         read = (e for t in p.terms for f in t.factors for e in walk(f))
         for e in dict.fromkeys(e for e in read if isinstance(e, Access)):
             for n, (i, size) in self.short(e.tensor).items():

@@ -99,7 +99,7 @@ class Elementwise:
         """The parts of p that the kernel computes."""
         met = set()
         for t, anchor in self.anchors:
-            for target in dict.fromkeys(f for s in p.terms for f in s.factors):
+            for target in _factors(p):
                 for found in self.arguments.bind(anchor, target, {}):
                     for complete in self._completed(found, t, target, p):
                         key = tuple(sorted((n, id(v)) for n, v in complete.items()))
@@ -146,7 +146,7 @@ class Elementwise:
         """``found`` with the arguments that other factors have inside."""
         for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
             if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
-                for target in dict.fromkeys(f for t in p.terms for f in t.factors):
+                for target in _factors(p):
                     for extended in self.arguments.bind(f, target, found):
                         if missing <= set(extended):
                             yield extended
@@ -217,6 +217,12 @@ class Elementwise:
     def _main(self, found: Found) -> Expr:
         """The tensor that the kernel is of."""
         return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
+
+
+@lru_cache(maxsize=1024)
+def _factors(p: Poly) -> tuple[Expr, ...]:
+    """The factors of all terms, which each pattern asks for."""
+    return tuple(dict.fromkeys(f for t in p.terms for f in t.factors))
 
 
 def _is_cotangent(f: Expr) -> bool:
