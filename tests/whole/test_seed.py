@@ -300,8 +300,10 @@ def _unbound(tree: ast.Module) -> set[str]:
     found = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         arguments = function.args
-        local = {a.arg for a in (*arguments.args, *arguments.kwonlyargs)} | _bound(function.body)
-        local |= {arguments.vararg.arg} if arguments.vararg else set()
+        local = _bound(function.body)
+        for inner in (f.args for f in ast.walk(function) if isinstance(f, ast.FunctionDef)):
+            local |= {a.arg for a in (*inner.args, *inner.kwonlyargs)}
+            local |= {inner.vararg.arg} if inner.vararg else set()
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found |= {node.id} - known - local
