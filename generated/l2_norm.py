@@ -84,6 +84,14 @@ def _kept(x, kept):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
+def _masked_(x, mask):
+    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
+    if x.numel() < 4096 or x.device.type != "cpu":
+        return x.masked_fill_(~mask, 0)
+    kept = mask.byte().to(x.dtype)
+    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -112,6 +120,18 @@ def _l2_norm_forward(A, dim, keepdim):
     return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
+def _l2_norm_backward(ctx, G):
+    A, F = ctx.saved_tensors
+    dim = ctx.dim
+    keepdim = ctx.keepdim
+    A, F, G = _wide(A, F, G)
+    F = F if keepdim else F.unsqueeze(dim)
+    G = G if keepdim else G.unsqueeze(dim)
+    mask = F != 0
+    grad_A = _masked_(G / F * A, mask)
+    return grad_A, None, None
+
+
 class _L2Norm(Function):
     generate_vmap_rule = True
 
@@ -129,6 +149,8 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _l2_norm_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim

@@ -238,8 +238,9 @@ class Writer:
         for asked, place, make in sorted(ways, key=lambda way: bool(way[0])):
             made = make(self, new, alone) if not asked else self._unless(asked, code, new, place)
             if made is not None:
-                # To add at positions out of place is to copy a tensor first.
-                self.written += 2 if torch_op(code).at_positions else 1
+                # To add at positions out of place is to copy a tensor first; a choice is slow.
+                chosen = isinstance(code, Function) and code.name == "torch.where"
+                self.written += 2 if chosen or torch_op(code).at_positions else 1
                 return made, self._new() if asked else found[place][1]
         return new, self._memory_of(code, [memory for _, memory in found])
 
