@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping
+from random import Random
 
 PAUSE = 0.002
 """Between two samples, so that a burst of another process hits few of them."""
@@ -23,10 +24,10 @@ def race(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, flo
     gc.disable()
     try:
         for n in range(rounds):
-            # Another is first in each round: none always follows the same one.
-            first = n % len(names)
-            for name in names[first:] + names[:first]:
+            # In another order each time: what one leaves of memory and caches is the next one's.
+            for name in Random(n).sample(names, len(names)):
                 time.sleep(PAUSE)
+                runs[name]()
                 best[name] = min(best[name], sample(runs[name], counts[name]))
     finally:
         gc.enable()
