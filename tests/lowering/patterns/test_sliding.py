@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from kit.lowered import assert_code, assert_right
+from kit.windows import random_statistics, tensors
 
 from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
@@ -62,3 +63,18 @@ def test_what_is_compared_with_a_statistic_of_its_window(text):
     tensors = [torch.randn(5, 7, dtype=torch.float64, requires_grad=True)]
     tensors += [torch.randn(3, 2, dtype=torch.float64, requires_grad=True)] * text.count("w[u,v])")
     assert torch.autograd.gradcheck(f, tensors) and torch.autograd.gradgradcheck(f, tensors)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_statistics_of_windows_are_what_a_person_writes(seed):
+    program = random_statistics(seed)
+    f, (x, z) = load(parse(program.text)), tensors(program, seed)
+    y, expected = f(x, z), program.written(x, z)
+    torch.testing.assert_close(y, expected)
+    G = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, z), G, materialize_grads=True)
+    for create_graph in (False, True):
+        found = torch.autograd.grad(
+            f(x, z), (x, z), G, create_graph=create_graph, materialize_grads=True
+        )
+        torch.testing.assert_close(found, wanted)
