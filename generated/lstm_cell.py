@@ -55,9 +55,9 @@ def _exactly(backward):
 
     def exact(ctx, *cotangents):
         if torch._C._is_any_autocast_enabled():
-            (kind, *_) = [G.device.type for G in cotangents if G is not None]
-            if torch.amp.is_autocast_available(kind):
-                with torch.autocast(kind, enabled=False):
+            kinds = [G.device.type for G in cotangents if G is not None]
+            if kinds and torch.amp.is_autocast_available(kinds[0]):
+                with torch.autocast(kinds[0], enabled=False):
                     return backward(ctx, *cotangents)
         return backward(ctx, *cotangents)
 

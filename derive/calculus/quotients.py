@@ -187,7 +187,8 @@ def _cancelled(p: Poly, sums: Sums) -> Poly | None:
                 gone = {t, *_products_among(terms, outer, whole, t.binders)}
                 if len(gone) == len(whole.terms):
                     kept = poly([make_term(Fraction(1), (), masks)])
-                    made = mul(rest, kept, atom(base, exponent + 1))
+                    more = poly([make_term(Fraction(1), (), _factors(base, exponent + 1))])
+                    made = mul(rest, kept, more)
                     left = poly(x for x in p.terms if x not in gone)
                     return add(left, sum_over(made, t.binders))
     return None
@@ -202,11 +203,15 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
             for whole in () if exponent >= 0 or isinstance(base, Guard) else sums(base):
                 if len(whole.terms) != 2 or any(d.binders for d in whole.terms):
                     continue
+                if any(map(is_mask, (g for d in whole.terms for g in d.factors))):
+                    # Where a bracket fails M is 0, and 1 - 0 is not b/M under the bracket.
+                    continue
                 for a, b in (whole.terms, whole.terms[::-1]):
                     c = _quotient(t, f, poly([a]))
                     if c is None:
                         continue
-                    one = sum_over(scale(mul(c, atom(base, exponent + 1)), -1), t.binders).terms
+                    less = poly([make_term(Fraction(-1), (), _factors(base, exponent + 1))])
+                    one = sum_over(mul(c, less), t.binders).terms
                     if len(one) == 1 and one[0] in terms:
                         other = sum_over(mul(c, poly([b]), atom(base, exponent)), t.binders)
                         left = poly(x for x in p.terms if x is not t and x is not one[0])

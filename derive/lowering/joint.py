@@ -36,6 +36,7 @@ from derive.lowering.lines import (
 )
 from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
+from derive.program.apart import copied
 from derive.program.code import Attribute, Code, Conditional, Method, Name, names_in
 from derive.program.tidy import Line, tidy
 
@@ -84,6 +85,9 @@ def joint(op: Operation, lets: Lets, backward: Backward, border: Border) -> Join
     first, second = _in_halves(border, lets, lines, entry, plain, results.keys())
     second = [*_read_lines(spoken_lines(entered, lets), second), *second]
     results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
+    given = [t.name for t in border.op.inputs] + [say(name) for _, name in backward.cotangents]
+    parted = copied([*first, *second], {**results, **returned}, given)
+    returned = {name: parted[name] for name in returned}
     codes = (*results.values(), *shapes.values(), *returned.values())
     whole = [*first, *second, *(Line("", code) for code in codes)]
     return Joint(

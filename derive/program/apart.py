@@ -9,7 +9,7 @@ strides of its output: those of overlapping windows would make it wrong without 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.program.code import (
@@ -53,6 +53,25 @@ def apart(lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
             known[line.name] = memory(code, known, n)
         result.append(replace(line, code=code))
     return result
+
+
+def copied(
+    lines: Sequence[Line], results: Mapping[str, Code], given: Collection[str]
+) -> dict[str, Code]:
+    """The results, after these lines: copies where they have memory of others or of ``given``.
+
+    Views of what was made here stay: outside autograd each may be changed as it is.
+    """
+    known = {name: Memory(frozenset({name})) for name in given}
+    for n, line in enumerate(lines):
+        known[line.name] = memory(line.code, known, n)
+    claimed: set[str | int] = set(given)
+    made = {}
+    for n, (name, code) in enumerate(results.items(), len(lines)):
+        owners = memory(code, known, n).owners
+        made[name] = Method(code, "clone") if owners & claimed else code
+        claimed |= owners
+    return made
 
 
 def is_rearrangement(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
 
 from derive import derivation, load, parse
+from derive.algebra.expr import Access, Iverson
+from derive.algebra.poly import ONE, add, atom, mul, scale
 from derive.calculus.lets import Lets
-from derive.calculus.quotients import quotient_rules
+from derive.calculus.quotients import _other_share, quotient_rules
 
 PAIR = "op f(x[n], y[n]) -> L\n"
 
@@ -117,6 +121,24 @@ KEPT = {
 @pytest.mark.parametrize("case", KEPT)
 def test_another_sum_does_not(case):
     assert "/" in gradient(PAIR + KEPT[case])
+
+
+def test_one_less_a_share_under_a_bracket_is_one_where_it_fails():
+    """1 - [c]*x/M, M = [c]*x + [c]*y, is no [c]*y/M."""
+    x, y, c = (Access(name, ()) for name in "xyc")
+    M, bracket = Access("M", ()), Iverson(c)
+    whole = add(mul(atom(bracket), atom(x)), mul(atom(bracket), atom(y)))
+    share = mul(atom(bracket), atom(x), atom(M, Fraction(-1)))
+
+    def sums(base):
+        return (whole,) if base is M else ()
+
+    assert _other_share(add(ONE, scale(share, -1)), sums) is None
+    plain = add(atom(x), atom(y))
+    rest = _other_share(
+        add(ONE, scale(mul(atom(x), atom(M, Fraction(-1))), -1)), lambda base: (plain,)
+    )
+    assert rest is mul(atom(y), atom(M, Fraction(-1)))
 
 
 def test_what_a_bracket_takes_stays_under_it():

@@ -58,3 +58,22 @@ def test_a_composite_axis_is_one_axis_of_a_gradient():
     torch.testing.assert_close(value, (x.reshape(3, 2, 5) * w).sum())
     torch.testing.assert_close(gradients["x"], w.repeat(2).expand(3, 10))
     torch.testing.assert_close(gradients["w"], x.reshape(6, 5).sum(0))
+
+
+ALIASES = {
+    "op f(x[n], w[n]) -> y\ny = sum[n](x[n]*w[n])": ((5,), (5,)),
+    "op f(x[n,k], w[(n k)]) -> y\ny = sum[n,k](x[n,k]*w[(n k)])": ((3, 4), (12,)),
+    "op f(x[n,k], w[n,k]) -> y\ny = mean[n](sum[k](x[n,k]*w[n,k]))*size(n)": ((3, 4), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("text", ALIASES)
+def test_gradients_may_be_changed_in_place(text):
+    x, w = given = [torch.randn(shape) for shape in ALIASES[text]]
+    before = [t.clone() for t in given]
+    _, gradients = derive.value_and_grad(parse(text))(x, w)
+    expected = gradients["w"].clone()
+    gradients["x"].mul_(0)
+    assert torch.equal(gradients["w"], expected)
+    gradients["w"].mul_(0)
+    assert all(torch.equal(t, old) for t, old in zip(given, before, strict=True))

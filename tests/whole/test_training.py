@@ -8,7 +8,7 @@ import pytest
 import torch
 from kit.case_samples import assert_holds
 from kit.cases import CASES
-from kit.cases.case import Case
+from kit.cases.case import Case, generated
 from kit.each import naming
 
 NAMES = sorted({case.name for case in CASES})
@@ -77,3 +77,23 @@ def test_an_output_may_be_changed_in_place(name):
     for case in of(name)[:2]:
         with naming(case.label):
             assert_holds("in-place", case)
+
+
+class _Dropped(torch.autograd.Function):
+    """Passes on no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, G):
+        return None
+
+
+def test_a_backward_without_a_cotangent_runs_inside_autocast():
+    query, key, value = (torch.randn(2, n, 5, requires_grad=True) for n in (3, 4, 4))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = generated("scaled_dot_product_attention")(query, key, value, None)
+        _Dropped.apply(y).sum().backward()
+    assert query.grad is None
