@@ -18,6 +18,23 @@ Gradients of none, G the cotangent of loss:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[target[n]]
     grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,target[n]]
+
+Tangents of mean, d_input that of input, d_weight that of weight:
+
+    d_average = −(average·Σₙ [target[n] ≠ ignore_index]·d_weight[target[n]] + Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]]))/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
+
+Tangents of sum, d_input that of input, d_weight that of weight:
+
+    d_total = −Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
+
+Tangents of none, d_input that of input, d_weight that of weight:
+
+    d_loss[n] = −[target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
+
+Kernels of torch, and the equations that they compute:
+
+    nll_loss: y = where(t != ignored, -w[t]*x[t], 0)
+    nll_loss backward: dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)
 """
 # mypy: ignore-errors
 
@@ -82,6 +99,33 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _class_loss(x, chosen, weight, ignored, dim):
+    """-weight[chosen]*x along an axis, 0 where the class is ignored: nll_loss along any."""
+    shape = chosen.shape
+    if dim != 1:
+        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
+        rows, columns = before.numel(), after.numel()
+        beside = (rows,) if columns == 1 else (rows, columns)
+        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
+    loss = torch.nn.functional.nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
+    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
+
+
+def _class_loss_slope(g, chosen, weight, ignored, dim, size):
+    """The gradient of that in x, which has this size along the axis."""
+    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
+    before, after = chosen.shape[:dim], chosen.shape[dim:]
+    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
+    if columns == 1:
+        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
+        given = none.expand(rows, size), chosen, weight, 0, ignored, none
+        found = torch.ops.aten.nll_loss_backward(g, *given)
+        return found if len(shape) == 2 else found.reshape(shape)
+    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
+    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
+    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
+
+
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -101,22 +145,31 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
+def _still(tensors):
+    """The tensors, if they are there, without their tangents at this level."""
+    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
+
+
+def _batched(forward, in_dims, given):
+    """The forward of every sample, and where the results have their samples."""
+    made = torch.func.vmap(forward, in_dims)(*given)
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
+    total = _class_loss(input, target, weight, ignore_index, 1).sum()
     mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
-    part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    product = part if weight is None else part * picked
-    loss = torch.where(mask, product, 0)
-    total = loss.sum()
-    part2 = (
+    picked = (
+        None if weight is None else weight.index_select(0, torch.where(mask, target, 0))
+    )
+    part = (
         mask.sum(dtype=input.dtype)
         if weight is None
         else torch.where(mask, picked, 0).sum()
     )
-    return (total / part2).to(dtype)
+    return (total / part).to(dtype)
 
 
 def _nll_loss_mean_backward(ctx, G):
@@ -126,28 +179,22 @@ def _nll_loss_mean_backward(ctx, G):
     grad_input = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
-    picked = None if weight is None else weight.index_select(0, chosen)
     total = (
         mask.sum(dtype=G.dtype)
         if weight is None
-        else torch.where(mask, picked, 0).sum()
+        else torch.where(mask, weight.index_select(0, chosen), 0).sum()
     )
-    part = -G
-    ratio = part / total
-    chosen2 = chosen.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        part2 = (
-            torch.where(mask, ratio, 0)
-            if weight is None
-            else torch.where(mask, ratio * picked, 0)
-        )
-        chosen3 = part2.unsqueeze(1)
-        grad_input = G.new_zeros(input.shape).scatter_add_(1, chosen2, chosen3)
+        ratio = (G / total).expand(target.shape)
+        part = input.shape[1]
+        grad_input = _class_loss_slope(ratio, target, weight, ignore_index, 1, part)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, part * average / total, 0)
-        product = ratio * input.gather(1, chosen2).squeeze(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
-        grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
+        part2 = -G
+        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        chosen2 = torch.where(mask, part2 * average / total, 0)
+        chosen3 = torch.where(mask, part2 / total * picked, 0)
+        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen2)
+        grad_weight = placed.index_add(0, chosen, chosen3)
     return grad_input, None, grad_weight, None
 
 
@@ -202,15 +249,56 @@ class _NllLossMean(Function):
         return grad_input, None, grad_weight, None
 
 
+def _nll_loss_mean_tangent(
+    input, target, weight, ignore_index, average, d_input, d_weight
+):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    given = _wide(input, weight, average, d_input, d_weight)
+    input, weight, average, d_input, d_weight = given
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    picked = d_weight.index_select(0, chosen)
+    picked2 = weight.index_select(0, chosen)
+    chosen2 = chosen.unsqueeze(1)
+    chosen3 = torch.where(mask.any(0), torch.where(mask, picked2, 0).sum(), 1)
+    product = d_input.gather(1, chosen2).squeeze(1) * picked2
+    added = product + picked * input.gather(1, chosen2).squeeze(1)
+    product2 = average * torch.where(mask, picked, 0).sum()
+    return -(product2 + torch.where(mask, added, 0).sum()) / chosen3
+
+
+class _NllLossMeanDual(_NllLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_nll_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _NllLossMean.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        average = output
+        ctx.save_for_forward(input, target, weight, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
+        input, target, weight, average = _still(ctx.saved_tensors)
+        ignore_index = ctx.ignore_index
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_average = _nll_loss_mean_tangent(
+                input, target, weight, ignore_index, average, d_input, d_weight
+            )
+            return d_average.to(average.dtype)
+
+
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = part if weight is None else part * weight.index_select(0, chosen)
-    loss = torch.where(mask, part2, 0)
-    return loss.sum().to(dtype)
+    return _class_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
 def _nll_loss_sum_backward(ctx, G):
@@ -218,22 +306,16 @@ def _nll_loss_sum_backward(ctx, G):
     ignore_index = ctx.ignore_index
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    part = -G
     if ctx.needs_input_grad[0]:
-        chosen3 = (
-            torch.where(mask, part, 0)
-            if weight is None
-            else torch.where(mask, part * weight.index_select(0, chosen), 0)
-        )
-        zeros = G.new_zeros(input.shape)
-        grad_input = zeros.scatter_add_(1, chosen2, chosen3.unsqueeze(1))
+        part = G.expand(target.shape)
+        part2 = input.shape[1]
+        grad_input = _class_loss_slope(part, target, weight, ignore_index, 1, part2)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
-        grad_weight = part * placed
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = G.new_zeros((input.shape[1],))
+        grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
     return grad_input, None, grad_weight, None
 
 
@@ -279,14 +361,51 @@ class _NllLossSum(Function):
         return grad_input, None, grad_weight, None
 
 
+def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.unsqueeze(1)
+    picked = d_input.gather(1, chosen2).squeeze(1)
+    product = picked * weight.index_select(0, chosen)
+    picked2 = input.gather(1, chosen2).squeeze(1)
+    added = product + d_weight.index_select(0, chosen) * picked2
+    return -torch.where(mask, added, 0).sum()
+
+
+class _NllLossSumDual(_NllLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_nll_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _NllLossSum.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        total = output
+        ctx.save_for_forward(input, target, weight, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
+        input, target, weight, total = _still(ctx.saved_tensors)
+        ignore_index = ctx.ignore_index
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_total = _nll_loss_sum_tangent(
+                input, target, weight, ignore_index, d_input, d_weight
+            )
+            return d_total.to(total.dtype)
+
+
 def _nll_loss_none_forward(input, target, weight, ignore_index):
     dtype = _promoted(input, weight)
     input, weight = _wide(input, weight)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    part = -input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-    part2 = part if weight is None else part * weight.index_select(0, chosen)
-    return torch.where(mask, part2, 0).to(dtype)
+    return _class_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
 def _nll_loss_none_backward(ctx, G):
@@ -294,17 +413,15 @@ def _nll_loss_none_backward(ctx, G):
     ignore_index = ctx.ignore_index
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        part = -G if weight is None else -G * weight.index_select(0, chosen)
-        chosen3 = torch.where(mask, part, 0)
-        zeros = G.new_zeros(input.shape)
-        grad_input = zeros.scatter_add_(1, chosen2, chosen3.unsqueeze(1))
+        part = input.shape[1]
+        grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-        grad_weight = -G.new_zeros((input.shape[1],)).index_add(0, chosen, chosen4)
+        mask = target != ignore_index
+        chosen = torch.where(mask, target, 0)
+        product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        zeros = G.new_zeros((input.shape[1],))
+        grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
     return grad_input, None, grad_weight, None
 
 
@@ -345,10 +462,51 @@ class _NllLossNone(Function):
         return grad_input, None, grad_weight, None
 
 
+def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    mask = target != ignore_index
+    chosen = torch.where(mask, target, 0)
+    chosen2 = chosen.unsqueeze(1)
+    picked = d_input.gather(1, chosen2).squeeze(1)
+    product = picked * weight.index_select(0, chosen)
+    picked2 = input.gather(1, chosen2).squeeze(1)
+    part = -(product + d_weight.index_select(0, chosen) * picked2)
+    return torch.where(mask, part, 0)
+
+
+class _NllLossNoneDual(_NllLossNone):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return _batched(_nll_loss_none_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _NllLossNone.setup_context(ctx, inputs, output)
+        input, target, weight, _ = inputs
+        loss = output
+        ctx.save_for_forward(input, target, weight, loss)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
+        input, target, weight, loss = _still(ctx.saved_tensors)
+        ignore_index = ctx.ignore_index
+        with forward_ad._set_fwd_grad_enabled(True):
+            d_loss = _nll_loss_none_tangent(
+                input, target, weight, ignore_index, d_input, d_weight
+            )
+            return d_loss.to(loss.dtype)
+
+
 _OPTIONS = {
-    "mean": (_NllLossMean, _nll_loss_mean_forward),
-    "sum": (_NllLossSum, _nll_loss_sum_forward),
-    "none": (_NllLossNone, _nll_loss_none_forward),
+    "mean": (_NllLossMean, _NllLossMeanDual, _nll_loss_mean_forward),
+    "sum": (_NllLossSum, _NllLossSumDual, _nll_loss_sum_forward),
+    "none": (_NllLossNone, _NllLossNoneDual, _nll_loss_none_forward),
 }
 
 
@@ -428,9 +586,11 @@ def nll_loss(
             "nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        return dual.apply(input, target, weight, ignore_index)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index)
     return _applied(function, input, target, weight, ignore_index)

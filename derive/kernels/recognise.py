@@ -20,6 +20,7 @@ from derive.kernels.elementwise import Elementwise, kinds_of
 from derive.kernels.joined import joined
 from derive.kernels.levels import Level
 from derive.kernels.normalise import Normalised
+from derive.kernels.picked import Floats, Picked
 from derive.kernels.rebuild import most_terms
 from derive.kernels.row import Kernel, Row
 from derive.kernels.summed import Summed
@@ -35,7 +36,7 @@ _MOST_OPENED = 5
 _MADE = frozenset((num(2), num(3), num(4)))
 """The powers that come of names which are the same, opened."""
 
-Plain = Elementwise | Along | Cases
+Plain = Elementwise | Along | Cases | Picked
 """The pattern of a row that knows nothing of what is at hand."""
 
 
@@ -76,17 +77,19 @@ class Alone:
 Pattern = Alone | Normalised
 
 
-def forward_rows(short: Short) -> tuple[Plain, ...]:
+def forward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
     """What a forward may call."""
-    return tuple(_pattern(row, short) for row in FORWARD)
+    return tuple(_pattern(row, short, floats) for row in FORWARD)
 
 
-def backward_rows(short: Short) -> tuple[Plain, ...]:
+def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
     """What a backward may call, its own first."""
-    return tuple(_pattern(row, short) for row in (*BACKWARD, *FORWARD))
+    return tuple(_pattern(row, short, floats) for row in (*BACKWARD, *FORWARD))
 
 
-def _pattern(row: Row, short: Short) -> Plain:
+def _pattern(row: Row, short: Short, floats: Floats) -> Plain:
+    if row.shared:
+        return Picked(row, floats)
     return Cases(row, short) if row.lengths else _of_any(row)
 
 
@@ -98,7 +101,7 @@ def _of_any(row: Row) -> Elementwise | Along:
 
 def summed_rows(held: Collection[str]) -> tuple[Summed, ...]:
     """What a backward may call where a sum is known, of tensors at hand."""
-    rows = (row for row in BACKWARD if row.along and not row.lengths)
+    rows = (row for row in BACKWARD if row.along and not row.lengths and not row.shared)
     return tuple(Summed(row, held) for row in rows) if held else ()
 
 

@@ -76,7 +76,9 @@ class Row:
     """A kernel: what it computes, in the notation of specs, and the Python call of it.
 
     All axes are told that the kernel sums over, by whose letters the call names their places; it
-    takes any others beside them. A ``cotangent`` is the argument that the result is linear in,
+    takes any others beside them. So does one that reads at the place that an integer says; what is
+    ``shared`` has no axis beside and may be None, which is 1, and ``size`` is how long its axis is.
+    A ``cotangent`` is the argument that the result is linear in,
     which may be a product or a sum: a row with one is for the backward. Where the parameters are
     not in the ``domain``, a condition, the kernel is an error or computes something else.
     """
@@ -88,6 +90,7 @@ class Row:
     domain: str = ""
     statistics: tuple[str, ...] = ()
     """The arguments that are results of another kernel, in the form that it gives them in."""
+    shared: str = ""
 
     @cached_property
     def operation(self) -> Operation:
@@ -138,7 +141,9 @@ class Row:
     @cached_property
     def places(self) -> tuple[Index, ...]:
         """The indices by whose letters the call names the places of axes."""
-        return tuple(dict.fromkeys((*self.along, *self.lengths)))
+        read = (i for t in self.operation.inputs if t.name == self.shared for i in t.axes)
+        own = (i for i in read if isinstance(i, Index))
+        return tuple(dict.fromkeys((*self.along, *self.lengths, *own)))
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from derive.calculus.lets import Lets
 from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
 from derive.kernels.cases import Short
+from derive.kernels.picked import Floats
 from derive.lowering.border import Border
 from derive.lowering.ground.extents import Source
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.groups import named_axes
-from derive.notation.operation import Operation, SizeOf
+from derive.notation.operation import Number, Operation, SizeOf
 from derive.program.along import along
 from derive.program.code import Attribute, Code, Dim, Name
 from derive.program.positions import of_its_kind
@@ -74,6 +75,22 @@ def short_axes(op: Operation, lets: Lets) -> Short:
         return {n: (i, int(size)) for n, (i, size) in found if size is not None}
 
     return short
+
+
+def float_axes(op: Operation, lets: Lets) -> Floats:
+    """Which axes a tensor of floating-point numbers has."""
+    inputs = input_values(op)
+    numbers = {p.name for p in op.parameters if isinstance(p, Number) and not p.integer}
+
+    def floats(name: str) -> tuple[Index, ...] | None:
+        if name in numbers:
+            return ()
+        if (let := lets.get(name)) is not None:
+            return let.formals if let.dtype == "float" else None
+        value = inputs.get(name)
+        return value.indices if value is not None and value.kind == "float" else None
+
+    return floats
 
 
 def like_input(op: Operation) -> Code:

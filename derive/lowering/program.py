@@ -39,6 +39,7 @@ from derive.lowering.kept import entered_axes
 from derive.lowering.lines import (
     WIDTH,
     Given,
+    float_axes,
     float_outputs,
     frame_of,
     input_values,
@@ -98,8 +99,8 @@ def _program(given: Given, every: Given, at_hand: Collection[str] | None, keeps:
     given, every = own, own if every is given else every
     named = Statistics(given.lets).named
     norms = [Normalised(NORMALISATIONS, named, pulled) for pulled in (False, True)]
-    short = short_axes(given.op, given.lets)
-    ahead, back = Alone(forward_rows(short)), Alone(backward_rows(short))
+    known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
+    ahead, back = Alone(forward_rows(*known)), Alone(backward_rows(*known))
     forward = forward_of(given, [norms[0], ahead])
     if every is not given and not forward.scope.results:
         raise NeedsFlatGroups("a body without kernels")

@@ -127,7 +127,7 @@ class Absence:
                 return self._counted(chosen, args, dims)
             case Function(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
                 return self._added(code, total, Binary("@", a, b), more)
-            case Function(_, args) if torch_op(code).several:
+            case Function(_, args) if torch_op(code).absent:
                 return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
                 return self._either(self.without(then), self.without(other))

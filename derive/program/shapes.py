@@ -231,6 +231,16 @@ def gather(x: Shape, at: Any, index: Shape) -> Shape:
     return index
 
 
+def picked(_: Shape, place: Shape, *__: Any) -> Shape:
+    return place
+
+
+def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Shape:
+    """An axis of this size beside those of the places."""
+    n = number(at) % (len(place) + 1)
+    return (*place[:n], size, *place[n:])
+
+
 def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put(x, _place(x, at), *index)
 

@@ -296,6 +296,8 @@ _ROWS = (
     _several("_batch_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
     _several("_group_normed_gradients", shapes.normalised(1, 3), (4, 1), stem="grads"),
     _several("_channel_normed_gradients", shapes.normalised(1, 2), (4, 1), stem="grads"),
+    TorchOp("_class_loss", shapes.picked, _none, absent=((2, 1),), slips=True, new=True),
+    TorchOp("_class_loss_slope", shapes.placed, _none, absent=((2, 1),), new=True),
     TorchOp("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     TorchOp("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     TorchOp("atan2", slips=True),  # nan at (0, 0)

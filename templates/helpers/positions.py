@@ -15,3 +15,30 @@ def _read_at(x, dim, *positions):
     given = enumerate(positions, dim)
     found = tuple(torch.where(p < 0, x.shape[n], p) for n, p in given)
     return x[(slice(None),) * dim + found]
+
+
+def _class_loss(x, chosen, weight, ignored, dim):
+    """-weight[chosen]*x along an axis, 0 where the class is ignored: nll_loss along any."""
+    shape = chosen.shape
+    if dim != 1:
+        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
+        rows, columns = before.numel(), after.numel()
+        beside = (rows,) if columns == 1 else (rows, columns)
+        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
+    loss = torch.nn.functional.nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
+    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
+
+
+def _class_loss_slope(g, chosen, weight, ignored, dim, size):
+    """The gradient of that in x, which has this size along the axis."""
+    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
+    before, after = chosen.shape[:dim], chosen.shape[dim:]
+    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
+    if columns == 1:
+        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
+        given = none.expand(rows, size), chosen, weight, 0, ignored, none
+        found = torch.ops.aten.nll_loss_backward(g, *given)
+        return found if len(shape) == 2 else found.reshape(shape)
+    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
+    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
+    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)

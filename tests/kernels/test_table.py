@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from derive import parse
 from derive.check import oracle
 from derive.kernels.table import BACKWARD, FORWARD, KERNELS, NORMALISATIONS
 from derive.module.templating import helpers_in
@@ -26,21 +27,35 @@ def given(row, seed=0):
     tensors = {}
     for t in op.inputs:
         shape = tuple(sizes.setdefault(i.extent, 5 + 2 * len(sizes)) for i in t.axes)
-        tensors[t.name] = random.normal(size=shape)
+        integers = t.kind == "int"
+        tensors[t.name] = random.integers(5, size=shape) if integers else random.normal(size=shape)
     return tensors, {p.name: p.default for p in op.parameters}
 
 
 def called(row, tensors, parameters):
     """What the call of the row computes."""
     arguments = {name: Name(name) for name in tensors}
-    arguments |= {name: Literal(repr(float(v))) for name, v in parameters.items()}
+    arguments |= {name: Literal(number(row, v)) for name, v in parameters.items()}
     arguments |= {i.name: Literal(str(n)) for n, i in enumerate(row.places)}
+    arguments |= {"size": Literal("5")}
     code = text(row.code(arguments))
     shaped = {n: torch.as_tensor(t) for n, t in tensors.items()}
     if row.lengths:
         # What has no such axis has one of size 1.
         shaped = {n: t.reshape(1) if not t.ndim else t for n, t in shaped.items()}
-    return eval(code, {"torch": torch, **shaped})
+    return eval(code, {**helpers(code), **shaped})
+
+
+def number(row, value):
+    """A parameter: an integer where places are compared with it."""
+    return repr(int(value) if row.shared else float(value))
+
+
+def helpers(code):
+    """torch, and what a module has beside it for the call."""
+    own = {"torch": torch, "math": math}
+    exec("\n".join(helpers_in([code])), own)
+    return own
 
 
 @pytest.mark.parametrize("name", [r.name for r in (*FORWARD, *BACKWARD)])
@@ -97,9 +112,7 @@ def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
 
 def results(row, tensors, **more):
     """What the call of a row with several results gives, its helpers being at hand."""
-    source = "\n".join(helpers_in([text(row.code({}))]))
-    own = {"torch": torch, "math": math}
-    exec(source, own)
+    own = helpers(text(row.code({})))
     numbers = {p.name: Literal(repr(float(p.default))) for p in row.operation.parameters}
     given = {n: None if t is None else torch.as_tensor(t) for n, t in tensors.items()}
     return eval(text(row.code(numbers)), {**own, **given, **more})
@@ -115,6 +128,46 @@ def shapes_of(kind, group):
             shape = sum((sizes[i.name] for i in t.axes), ())
             found[t.name] = random.normal(size=shape)
     return found, sum((sizes[i.name] for i in kind.forward.operation.inputs[1].axes), ())
+
+
+@pytest.mark.parametrize("ignored", (-100, 3))
+@pytest.mark.parametrize("dim", (0, 1, 2, -1))
+@pytest.mark.parametrize("weighted", (True, False))
+def test_a_class_is_read_along_any_axis(dim, ignored, weighted):
+    forward, backward = (KERNELS[name] for name in ("nll_loss", "nll_loss backward"))
+    shapes = {0: "c,n,k", 1: "n,c,k", 2: "n,k,c", -1: "n,k,c"}
+    random = np.random.default_rng(0)
+    sizes = {"n": 4, "k": 3, "c": 5}
+    x = random.normal(size=[sizes[i] for i in shapes[dim].split(",")])
+    t = random.integers(5, size=(4, 3))
+    t[0] = ignored
+    g, w = random.normal(size=(4, 3)), random.normal(size=5) if weighted else None
+    weight = np.ones(5) if w is None else w
+    given = {"x": x, "t": t, "w": weight, "g": g}
+    y = f"where(t[n,k] != ignored, -w[t[n,k]]*x[{shapes[dim].replace('c', 't[n,k]')}], 0)"
+    head = f"op f(x[{shapes[dim]}], t[n,k]: int, w[c], g[n,k]; ignored=-100) -> y, dx"
+    op = parse(
+        f"{head}\ny[n,k] = {y}\n"
+        f"dx[{shapes[dim]}] = where(t[n,k] != ignored, -g[n,k]*w[t[n,k]]*[t[n,k] == c], 0)"
+    )
+    wanted = oracle.outputs(op, given, {"ignored": ignored})
+    for row, name in ((forward, "y"), (backward, "dx")):
+        numbers = {"ignored": ignored, "c": dim, "size": 5}
+        code = text(row.code({n: Literal(str(v)) for n, v in numbers.items()}))
+        tensors = {n: torch.as_tensor(v) for n, v in (given | {"w": w}).items() if v is not None}
+        found = eval(code, {"w": None, **helpers(code), **tensors})
+        torch.testing.assert_close(found, torch.as_tensor(wanted[name]))
+
+
+@pytest.mark.parametrize("shape", ((0, 4), (3, 4, 0), (2, 0, 4), (0, 4, 2)))
+def test_a_class_is_read_of_nothing(shape):
+    x = torch.zeros(shape)
+    for dim in {1, x.dim() - 1} - {shape.index(0)}:
+        t = torch.zeros([n for k, n in enumerate(shape) if k != dim], dtype=torch.int64)
+        own = helpers("_class_loss(x) _class_loss_slope(g)")
+        assert own["_class_loss"](x, t, None, -100, dim).shape == t.shape
+        slope = own["_class_loss_slope"](t.float(), t, None, -100, dim, shape[dim])
+        assert slope.shape == x.shape
 
 
 @pytest.mark.parametrize("group", [(), (3,), (3, 2), (0,)])

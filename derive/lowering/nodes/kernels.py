@@ -9,7 +9,7 @@ from derive.kernels.row import Kernel, Part
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of
-from derive.program.code import Code, Function, Keyword, Literal, Subscript, literal
+from derive.program.code import Code, Dim, Function, Keyword, Literal, Name, Subscript, literal
 from derive.program.several import wanted
 
 
@@ -21,6 +21,8 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     own.
     """
     row = KERNELS[e.name]
+    if row.shared:
+        return _picked(scope, e, order)
     numbers = {p.name for p in row.operation.parameters}
     order = _with_bound(e, order)
     args: dict[str, Value] = {}
@@ -43,6 +45,32 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     scope.note(e.name, row.states)
     left = tuple(i for i in axes if i is None or i not in e.binders)
     return Value(row.code({**codes, **places}), left)
+
+
+def _picked(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
+    """The call of a kernel that reads at a place along one axis."""
+    row = KERNELS[e.name]
+    (i,) = e.along
+    free = {*free_indices(e), i}
+    whole = [j for j in _with_bound(e, order) if j in free]
+    beside = [j for j in whole if j is not i]
+    codes: dict[str, Code] = {"size": Dim(i.extent)}
+    numbers = {p.name for p in row.operation.parameters}
+    axes: dict[str, Sequence[Index]] = dict.fromkeys(numbers, ())
+    for t in row.operation.inputs:
+        axes[t.name] = [i] if t.name == row.shared else whole if t.axes else beside
+    for name, a in zip(row.arguments, e.args, strict=True):
+        value = scope.lower(a, axes[name])
+        if isinstance(a, Num) and name == row.shared:
+            codes[name] = Literal("None")
+        elif name in numbers:
+            codes[name] = value.code
+        else:
+            codes[name] = scope.frame.expand(value, axes[name], scope.like).code
+    place = scope.frame.place(Value(Name(""), tuple(whole)), i)
+    scope.note(e.name, row.states)
+    left = tuple(j for j in whole if j not in e.binders)
+    return Value(row.code({**codes, row.places[0].name: place}), left)
 
 
 def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
