@@ -33,8 +33,8 @@ Tangents of none, d_input that of input, d_weight that of weight:
 
 Kernels of torch, and the equations that they compute:
 
-    nll_loss: y = where(t != ignored, -w[t]*x[t], 0)
-    nll_loss backward: dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)
+    nll_loss, unreduced: y = where(t != ignored, -w[t]*x[t], 0)
+    nll_loss backward, unreduced: dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)
 """
 # mypy: ignore-errors
 
@@ -107,7 +107,9 @@ def _class_loss(x, chosen, weight, ignored, dim):
         rows, columns = before.numel(), after.numel()
         beside = (rows,) if columns == 1 else (rows, columns)
         chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    loss = torch.nn.functional.nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
+    loss = torch.nn.functional.nll_loss(
+        x, chosen, weight, ignore_index=ignored, reduction="none"
+    )
     return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
 
 

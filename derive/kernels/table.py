@@ -33,14 +33,14 @@ _GLU_SLOPE = """op glu(g, x[t]; size(t)=2) -> dx
 a = sigmoid(x[1])
 dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))"""
 
-_NLL = """op nll_loss(x[c], t: int, w[c]; ignored=-100) -> y
+_NLL = """op class_loss(x[c], t: int, w[c]; ignored=-100) -> y
 y = where(t != ignored, -w[t]*x[t], 0)"""
 
-_NLL_SLOPE = """op nll_loss(g, t: int, w[c]; ignored=-100) -> dx
+_NLL_SLOPE = """op class_loss(g, t: int, w[c]; ignored=-100) -> dx
 dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)"""
 
 FORWARD = (
-    Row("nll_loss", _NLL, "_class_loss(x, t, w, ignored, c)", shared="w"),
+    Row("nll_loss, unreduced", _NLL, "_class_loss(x, t, w, ignored, c)", shared="w"),
     Row(
         "glu",
         "op glu(x[t]; size(t)=2) -> y\ny = x[0]*sigmoid(x[1])",
@@ -125,7 +125,7 @@ FORWARD = (
 
 BACKWARD = (
     Row(
-        "nll_loss backward",
+        "nll_loss backward, unreduced",
         _NLL_SLOPE,
         "_class_loss_slope(g, t, w, ignored, c, size)",
         "g",

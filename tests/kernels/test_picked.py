@@ -53,17 +53,17 @@ def kernels(row, equation):
     ),
 )
 def test_what_is_read_where_the_place_is_not_ignored(body):
-    (found,) = kernels("nll_loss", f"y[n] = {body}")
+    (found,) = kernels("nll_loss, unreduced", f"y[n] = {body}")
     assert found.along == found.binders
 
 
 def test_the_axes_of_a_place_may_stand_in_any_order():
-    (found,) = kernels("nll_loss", "y[k,n] = where(s[k,n] != none, z[n,k,s[k,n]], 0)")
+    (found,) = kernels("nll_loss, unreduced", "y[k,n] = where(s[k,n] != none, z[n,k,s[k,n]], 0)")
     assert found.along[0].extent == "c"
 
 
 def test_a_sum_of_all_is_a_sum_of_the_kernel():
-    assert kernels("nll_loss", "y = sum[n](where(t[n] != none, x[n,t[n]], 0))")
+    assert kernels("nll_loss, unreduced", "y = sum[n](where(t[n] != none, x[n,t[n]], 0))")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_sum_of_all_is_a_sum_of_the_kernel():
     ),
 )
 def test_what_is_no_instance(body):
-    assert not kernels("nll_loss", f"y[n] = {body}")
+    assert not kernels("nll_loss, unreduced", f"y[n] = {body}")
 
 
 @pytest.mark.parametrize("own", ("g[n]", "2*g[n]*a[n]*w[t[n]]", "q", "g[n]*w[t[n]]*v[t[n]]"))
