@@ -252,17 +252,16 @@ class _BatchNorm(Function):
             var = u.square().sum((0, 2)) / difference
             inverse_root = (var + eps).rsqrt().unsqueeze(1)
             xhat = inverse_root * u
-            product = G * xhat
+            total = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            difference2 = G - product.sum((0, 2), keepdim=True) / difference * xhat
-            difference3 = difference2 - G.mean((0, 2)).unsqueeze(1)
+            difference2 = G - total / difference * xhat - G.mean((0, 2)).unsqueeze(1)
             part = (
                 inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
             )
-            product2 = part * difference3
-            grad_input = product2.reshape(input_shape)
+            product = part * difference2
+            grad_input = product.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = product.sum((0, 2))
+            grad_weight = total.squeeze((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None

@@ -237,7 +237,8 @@ class _LinearAttention(Function):
         e3 = key.clamp(max=0).exp()
         mask2 = key > 0
         psi = _where(mask2, 1 + key, e3)
-        total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
+        psi_sum = psi.sum(-2, keepdim=True)
+        total = (phi * psi_sum).sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
@@ -245,7 +246,7 @@ class _LinearAttention(Function):
         if ctx.needs_input_grad[0]:
             state = psi.mT.to(low) @ value
             ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-            grad_phi = grad_total.unsqueeze(-1) * psi.sum(-2, keepdim=True) + ratio
+            grad_phi = grad_total.unsqueeze(-1) * psi_sum + ratio
             grad_query = grad_phi * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
             total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)

@@ -120,9 +120,9 @@ def _mmd_forward(X, Y, gamma):
     mean = part.mean(0)
     centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
     X_centred = X - centre
+    total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
-    X_centred_squared = X_centred.square()
-    added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+    added = total + total.squeeze(1)
     part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
     Kxx = (part2 * part3).exp()
     part4 = Y.detach()
@@ -130,14 +130,13 @@ def _mmd_forward(X, Y, gamma):
     centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
     X_centred2 = X - centre2
     Y_centred = Y - centre2
-    Y_centred_squared = Y_centred.square()
-    total = Y_centred_squared.sum(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total
+    total2 = Y_centred.square().sum(1, keepdim=True)
+    total3 = total2.squeeze(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total3
     part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
     Kxy = (part2 * part5).exp()
-    added3 = Y_centred_squared.sum(1, keepdim=True) + total
-    part6 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kyy = (part2 * part6).exp()
+    part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = (part2 * part6.clamp_min(0)).exp()
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
     distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
@@ -150,9 +149,9 @@ def _mmd_forward_in_place(X, Y, gamma):
     mean = part.mean(0)
     centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
     X_centred = X - centre
+    total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
-    X_centred_squared = X_centred.square()
-    added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+    added = total + total.squeeze(1)
     part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
     part4 = part3.clamp_min_(0)
     Kxx = part4.mul_(part2).exp_()
@@ -161,16 +160,15 @@ def _mmd_forward_in_place(X, Y, gamma):
     centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
     X_centred2 = X - centre2
     Y_centred = Y - centre2
-    Y_centred_squared = Y_centred.square()
-    total = Y_centred_squared.sum(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total
+    total2 = Y_centred.square().sum(1, keepdim=True)
+    total3 = total2.squeeze(1)
+    added2 = X_centred2.square().sum(1, keepdim=True) + total3
     part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
     part7 = part6.clamp_min_(0)
     Kxy = part7.mul_(part2).exp_()
-    added3 = Y_centred_squared.sum(1, keepdim=True) + total
-    part8 = torch.addmm(added3, Y_centred, Y_centred.mT, alpha=-2, out=added3)
-    part9 = part8.clamp_min_(0)
-    Kyy = part9.mul_(part2).exp_()
+    part8 = total2 + total3
+    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2, out=part8)
+    Kyy = part9.clamp_min_(0).mul_(part2).exp_()
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
     distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
@@ -244,9 +242,9 @@ class _Mmd(Function):
         centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
         X_centred2 = X - centre2
         Y_centred = Y - centre2
-        Y_centred_squared = Y_centred.square()
-        total = Y_centred_squared.sum(1)
-        added2 = X_centred2.square().sum(1, keepdim=True) + total
+        total2 = Y_centred.square().sum(1, keepdim=True)
+        total3 = total2.squeeze(1)
+        added2 = X_centred2.square().sum(1, keepdim=True) + total3
         part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
         Kxy = (part2 * part5).exp()
         product = gamma * G
@@ -255,8 +253,8 @@ class _Mmd(Function):
             mean = part.mean(0)
             centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
             X_centred = X - centre
-            X_centred_squared = X_centred.square()
-            added = X_centred_squared.sum(1, keepdim=True) + X_centred_squared.sum(1)
+            total = X_centred.square().sum(1, keepdim=True)
+            added = total + total.squeeze(1)
             part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
             Kxx = (part2 * part3).exp()
             difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
@@ -265,14 +263,13 @@ class _Mmd(Function):
             added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
             grad_X = product / X.shape[0] * added3
         if ctx.needs_input_grad[1]:
-            added4 = Y_centred_squared.sum(1, keepdim=True) + total
-            part6 = torch.addmm(added4, Y_centred, Y_centred.mT, alpha=-2).clamp_min(0)
-            Kyy = (part2 * part6).exp()
+            part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+            Kyy = (part2 * part6.clamp_min(0)).exp()
             difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
             product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
             ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
-            added5 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
-            grad_Y = product / Y.shape[0] * added5
+            added4 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
+            grad_Y = product / Y.shape[0] * added4
         return grad_X, grad_Y, None
 
 

@@ -122,14 +122,14 @@ def _weight_norm_backward(ctx, G):
     size2 = math.prod(q_shape)
     v = v.reshape((size, v_shape[len(p_shape)], size2))
     G = G.reshape((size, v_shape[len(p_shape)], size2))
-    product = G * v
+    total = (G * v).sum((0, 2), keepdim=True)
     if ctx.needs_input_grad[0]:
-        ratio = product.sum((0, 2), keepdim=True) / norm.square().unsqueeze(1)
-        part = torch.addcmul(G, ratio, v, value=-1)
-        product2 = part.mul_(g.unsqueeze(1) / norm.unsqueeze(1))
-        grad_v = product2.reshape(v_shape)
+        ratio = total / norm.square().unsqueeze(1)
+        difference = torch.addcmul(G, ratio, v, value=-1)
+        part = difference.mul_(g.unsqueeze(1) / norm.unsqueeze(1))
+        grad_v = part.reshape(v_shape)
     if ctx.needs_input_grad[1]:
-        grad_g = product.sum((0, 2)) / norm
+        grad_g = total.squeeze((0, 2)) / norm
     return grad_v, grad_g, None
 
 
@@ -171,13 +171,12 @@ class _WeightNorm(Function):
         v = v.reshape((size, v_shape[len(p_shape)], size2))
         G = G.reshape((size, v_shape[len(p_shape)], size2))
         norm = v.square().sum((0, 2)).sqrt()
-        product = G * v
+        total = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            ratio = product.sum((0, 2), keepdim=True) / norm.square().unsqueeze(1)
-            product2 = g.unsqueeze(1) / norm.unsqueeze(1) * (G - ratio * v)
-            grad_v = product2.reshape(v_shape)
+            difference = G - total / norm.square().unsqueeze(1) * v
+            grad_v = (g.unsqueeze(1) / norm.unsqueeze(1) * difference).reshape(v_shape)
         if ctx.needs_input_grad[1]:
-            grad_g = product.sum((0, 2)) / norm
+            grad_g = total.squeeze((0, 2)) / norm
         return grad_v, grad_g, None
 
 

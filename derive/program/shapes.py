@@ -169,7 +169,8 @@ def unsqueeze(x: Shape, at: Any) -> Shape:
 
 
 def squeeze(x: Shape, at: Any = None, *_: Any) -> Shape:
-    return tuple(n for n in x if n is not ONE) if at is None else _put(x, _place(x, at))
+    """Without the axes that are named, or without all of size 1."""
+    return tuple(n for n in x if n is not ONE) if at is None else reduce(x, at)
 
 
 def narrow(x: Shape, at: Any, _: Any, length: Any) -> Shape:

@@ -49,6 +49,7 @@ def tidy(lines: Sequence[Line], taken: set[str], width: int) -> list[Line]:
     """The same statements: names that serve once inlined, repeats named, lines cut to width."""
     fresh = {*taken, *(line.name for line in lines)}
     lines = _plain_where_shared([replace(line, code=folded(line.code)) for line in _read(lines)])
+    lines = _reduced_once(lines)
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
     result = renumbered(_named_once(_share(inlined, fresh)), lines, taken)
     # New numbers may make a line too long.
@@ -107,6 +108,20 @@ def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
         return None
 
     return [replace(line, code=plain(line.code)) for line in lines]
+
+
+def _reduced_once(lines: Sequence[Line]) -> list[Line]:
+    """The lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
+    parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
+    kept = (part for part in parts if isinstance(part, Method) and torch_op(part).keeps)
+    both: dict[Code, Code] = {}
+    for whole in kept:
+        plain = Method(whole.obj, whole.name, whole.args[:1])
+        if whole.args[1:] == (Keyword("keepdim", Literal("True")),) and plain in parts:
+            (place,) = plain.args
+            both[plain] = Method(whole, "squeeze", (place,))
+            both[Method(plain, "unsqueeze", (place,))] = whole
+    return [replace(line, code=replaced(line.code, both)) for line in lines]
 
 
 def _product_in(code: Code) -> Code | None:

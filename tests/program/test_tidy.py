@@ -265,6 +265,20 @@ def test_two_lines_that_cut_the_same_out_share_it():
     assert sum(line.code is wide for line in lines) <= 1
 
 
+def test_a_reduction_with_and_without_its_axis_is_one():
+    def reduced(*args):
+        return Method(exp(X), "sum", (Literal("0"), *args))
+
+    whole = reduced(Keyword("keepdim", Literal("True")))
+    again = Method(reduced(), "unsqueeze", (Literal("0"),))
+    lines = [Line("a", Binary("/", X, whole)), Line("b", reduced()), Line("c", exp(again))]
+    made = tidy(lines, set(TAKEN), 88)
+    assert sum(text(line.code).count(".sum(") for line in made) == 1
+    assert_same(lines, made)
+    alone = tidy(lines[1:], set(TAKEN), 88)
+    assert not any("squeeze(0, " in text(line.code) for line in alone)
+
+
 # -------------------------------------------------------------------- added products
 
 ADDED = "op f(A[i,k], B[k,j], C[i,j]) -> y\ny[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j])"
