@@ -13,6 +13,7 @@ Tangents, d_input that of input:
 Kernels of torch, and the equations that they compute:
 
     hardsigmoid: y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))
+    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
 """
 # mypy: ignore-errors
 
@@ -50,6 +51,18 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _alone(*tensors):
+    """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
+
+
 def _applied(function, *args):
     """function.apply(*args), which looks for defaults of arguments each time."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -74,6 +87,13 @@ def _hardsigmoid_forward(input):
     return torch.nn.functional.hardsigmoid(input).to(dtype)
 
 
+def _hardsigmoid_backward(ctx, G):
+    (input,) = ctx.saved_tensors
+    input, G = _wide(input, G)
+    grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
+    return grad_input
+
+
 class _Hardsigmoid(Function):
     generate_vmap_rule = True
 
@@ -88,6 +108,8 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)

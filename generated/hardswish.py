@@ -97,7 +97,8 @@ def _applied(function, *args):
 def _hardswish_forward(input):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return torch.nn.functional.hardswish(input.clamp(-3)).to(dtype)
+    output = torch.nn.functional.hardswish(input.clamp(-3), inplace=True)
+    return output.to(dtype)
 
 
 def _hardswish_backward(ctx, G):

@@ -164,6 +164,8 @@ def _batched(forward, in_dims, given):
 
 
 def _huber_loss_mean_forward(input, target, delta):
+    if _alone(input, target):
+        return _huber_loss_mean_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -172,6 +174,19 @@ def _huber_loss_mean_forward(input, target, delta):
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    return (part if mask else chosen).mean().to(dtype)
+
+
+def _huber_loss_mean_forward_in_place(input, target, delta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
+    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
+    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).mean().to(dtype)
 
@@ -228,8 +243,8 @@ def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     e_magnitude = e.abs()
     total = _where(e_magnitude <= delta, e * difference, 0).sum()
     product = e.sign() * difference
-    chosen = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return (delta * chosen.sum() + total) / math.prod(d_input.shape)
+    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
+    return (delta * part.sum() + total) / math.prod(d_input.shape)
 
 
 class _HuberLossMeanDual(_HuberLossMean):
@@ -258,6 +273,8 @@ class _HuberLossMeanDual(_HuberLossMean):
 
 
 def _huber_loss_sum_forward(input, target, delta):
+    if _alone(input, target):
+        return _huber_loss_sum_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -266,6 +283,19 @@ def _huber_loss_sum_forward(input, target, delta):
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    return (part if mask else chosen).sum().to(dtype)
+
+
+def _huber_loss_sum_forward_in_place(input, target, delta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
+    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
+    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     return (part if mask else chosen).sum().to(dtype)
 
@@ -321,8 +351,8 @@ def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     e_magnitude = e.abs()
     total2 = _where(e_magnitude <= delta, e * difference, 0).sum()
     product = e.sign() * difference
-    chosen = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return delta * chosen.sum() + total2
+    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
+    return delta * part.sum() + total2
 
 
 class _HuberLossSumDual(_HuberLossSum):
@@ -349,6 +379,8 @@ class _HuberLossSumDual(_HuberLossSum):
 
 
 def _huber_loss_none_forward(input, target, delta):
+    if _alone(input, target):
+        return _huber_loss_none_forward_in_place(input, target, delta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     mask = 0 < delta
@@ -356,6 +388,19 @@ def _huber_loss_none_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
+    chosen = _where(magnitude <= delta, product2, product) if not mask else None
+    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    return loss.to(dtype)
+
+
+def _huber_loss_none_forward_in_place(input, target, delta):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < delta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
+    product2 = difference.square_().mul_(0.5) if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
     loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
     return loss.to(dtype)

@@ -146,7 +146,7 @@ def _lp_pool1d_backward(ctx, G):
     power = (part**norm_type).sum(3).pow_(difference) if norm_type != 0 else None
     position = _positions(kernel_size, G).unsqueeze(1)
     added = position + stride * _positions(G.shape[2], G)
-    product = G.unsqueeze(2) * power.unsqueeze(2) if norm_type != 0 else None
+    product = power.unsqueeze(2).mul_(G.unsqueeze(2)) if norm_type != 0 else None
     product2 = (part.mT ** (norm_type - 1)).mul_(product) if norm_type != 0 else None
     zeros = G.new_zeros(()).expand(input.shape)
     zeros2 = G.new_zeros(input.shape)

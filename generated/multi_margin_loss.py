@@ -312,12 +312,12 @@ def _multi_margin_loss_mean_tangent(
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = chosen4.sum(1) if mask2 else None
+    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total = part.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen5) / d_input.shape[1]
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen4) / d_input.shape[1]
     return d_loss.mean()
 
 
@@ -472,12 +472,12 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total2 = chosen4.sum(1) if mask2 else None
+    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total2 = part.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen5) / d_input.shape[1]
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    d_loss = (product + chosen4) / d_input.shape[1]
     return d_loss.sum()
 
 
@@ -634,12 +634,12 @@ def _multi_margin_loss_none_tangent(
     chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
     chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
     chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    chosen4 = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = chosen4.sum(1) if mask2 else None
+    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
+    total = part.sum(1) if mask2 else None
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen5 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    return (product + chosen5) / d_input.shape[1]
+    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
+    return (product + chosen4) / d_input.shape[1]
 
 
 class _MultiMarginLossNoneDual(_MultiMarginLossNone):

@@ -155,16 +155,16 @@ def _polynomial_kernel_backward(ctx, G):
     grad_x1 = grad_x2 = None
     mask = degree != 0
     added = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0) if mask else None
-    power = added ** (degree - 1) if mask else None
-    product = G * power if mask else None
+    power = added.pow_(degree - 1) if mask else None
+    product = power.mul_(G) if mask else None
     product2 = gamma * degree
     zeros = G.new_zeros(())
     if ctx.needs_input_grad[0]:
         product3 = (product.to(low) @ x2).to(wide) if mask else None
-        grad_x1 = product2 * product3 if mask else zeros.expand(x1.shape)
+        grad_x1 = product3.mul_(product2) if mask else zeros.expand(x1.shape)
     if ctx.needs_input_grad[1]:
         product4 = (product.mT.to(low) @ x1).to(wide) if mask else None
-        grad_x2 = product2 * product4 if mask else zeros.expand(x2.shape)
+        grad_x2 = product4.mul_(product2) if mask else zeros.expand(x2.shape)
         grad_x2 = _copied(grad_x2) if ctx.needs_input_grad[0] else grad_x2
     return grad_x1, grad_x2, None, None, None
 

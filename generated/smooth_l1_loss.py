@@ -141,6 +141,8 @@ def _applied(function, *args):
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
+    if _alone(input, target):
+        return _smooth_l1_loss_mean_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
@@ -152,6 +154,36 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
     return (part if mask else chosen).mean().to(dtype)
+
+
+def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
+    product = difference.square_().mul_(0.5) if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    return (part if mask else chosen).mean().to(dtype)
+
+
+def _smooth_l1_loss_mean_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    beta = ctx.beta
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    e = input - target
+    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
+    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    if ctx.needs_input_grad[0]:
+        part2 = G / math.prod(input.shape)
+        grad_input = part2 * chosen if ctx.needs_input_grad[1] else chosen.mul_(part2)
+    if ctx.needs_input_grad[1]:
+        grad_target = chosen.mul_(-G / math.prod(input.shape))
+    return grad_input, grad_target, None
 
 
 class _SmoothL1LossMean(Function):
@@ -169,6 +201,8 @@ class _SmoothL1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _smooth_l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
         input, target, G = _wide(input, target, G)
@@ -184,6 +218,8 @@ class _SmoothL1LossMean(Function):
 
 
 def _smooth_l1_loss_sum_forward(input, target, beta):
+    if _alone(input, target):
+        return _smooth_l1_loss_sum_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
@@ -195,6 +231,35 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
     return (part if mask else chosen).sum().to(dtype)
+
+
+def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
+    dtype = _of_float32(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
+    product = difference.square_().mul_(0.5) if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    return (part if mask else chosen).sum().to(dtype)
+
+
+def _smooth_l1_loss_sum_backward(ctx, G):
+    input, target = ctx.saved_tensors
+    beta = ctx.beta
+    input, target, G = _wide(input, target, G)
+    grad_input = grad_target = None
+    e = input - target
+    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
+    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    if ctx.needs_input_grad[0]:
+        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+    if ctx.needs_input_grad[1]:
+        grad_target = chosen.mul_(-G)
+    return grad_input, grad_target, None
 
 
 class _SmoothL1LossSum(Function):
@@ -212,6 +277,8 @@ class _SmoothL1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
+        if _alone(G):
+            return _smooth_l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
         input, target, G = _wide(input, target, G)
@@ -227,12 +294,28 @@ class _SmoothL1LossSum(Function):
 
 
 def _smooth_l1_loss_none_forward(input, target, beta):
+    if _alone(input, target):
+        return _smooth_l1_loss_none_forward_in_place(input, target, beta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = 0.5 * difference.square() if not mask else None
+    difference2 = magnitude - 0.5 * beta if not mask else None
+    mask2 = magnitude < beta if not mask else None
+    chosen = _where(mask2, product, difference2) if not mask else None
+    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
+    return loss.to(dtype)
+
+
+def _smooth_l1_loss_none_forward_in_place(input, target, beta):
+    dtype = _promoted(input, target)
+    input, target = _wide(input, target)
+    mask = 0 < beta
+    difference = input - target if not mask else None
+    magnitude = difference.abs() if not mask else None
+    product = difference.square_().mul_(0.5) if not mask else None
     difference2 = magnitude - 0.5 * beta if not mask else None
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
@@ -247,11 +330,11 @@ def _smooth_l1_loss_none_backward(ctx, G):
     grad_input = grad_target = None
     e = input - target
     part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part / beta if 0 < beta else e.sign_()
+    chosen = part.div_(beta) if 0 < beta else e.sign_()
     if ctx.needs_input_grad[0]:
-        grad_input = G * chosen
+        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_target = (G * chosen).neg_()
+        grad_target = chosen.mul_(G).neg_()
     return grad_input, grad_target, None
 
 

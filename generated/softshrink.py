@@ -86,12 +86,12 @@ def _softshrink_forward(input, lambd):
     input = _wide(input)[0]
     difference = input - lambd * input.sign() if not 0 <= lambd else None
     part = not 0 <= lambd
-    chosen = (
+    part2 = (
         torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
         if part
         else None
     )
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else chosen
+    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
     return output.to(dtype)
 
 
@@ -100,12 +100,12 @@ def _softshrink_forward_in_place(input, lambd):
     input = _wide(input)[0]
     difference = input - input.sign().mul_(lambd) if not 0 <= lambd else None
     part = not 0 <= lambd
-    chosen = (
+    part2 = (
         torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
         if part
         else None
     )
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else chosen
+    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
     return output.to(dtype)
 
 

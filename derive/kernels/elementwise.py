@@ -195,7 +195,7 @@ class Elementwise:
             if not any(tensors(f) for f in inside):
                 return None
             own = [f for f in inside if _is_cotangent(f) and free_indices(f) == free]
-            if len(own) == 1 and not summed and (len(inside) > 1 or whole is not p):
+            if len(own) == 1 and not summed:
                 # What is beside it may differ elsewhere, where the kernel is the same.
                 inside, number = own, coef
             outside = [f for f in outside if f not in inside]

@@ -77,7 +77,7 @@ FORWARD = (
     Row(
         "hardswish",
         "y = where(x <= -3, 0, where(x >= 3, x, x*(x + 3)/6))",
-        "torch.nn.functional.hardswish(x.clamp(-3))",
+        "torch.nn.functional.hardswish(x.clamp(-3), inplace=True)",
     ),
     Row("hardswish by clamp", "y = x*clamp(x + 3, 0, 6)/6", "torch.nn.functional.hardswish(x)"),
     Row(

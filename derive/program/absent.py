@@ -284,7 +284,8 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
         case Attribute(obj, "mT" | "T" | "values") | Subscript(obj):
             return is_float(obj, floats)
         case Conditional(_, then, other):
-            return is_float(then, floats) and is_float(other, floats)
+            # Where it is None nothing reads it.
+            return all(is_float(x, floats) for x in {then, other} - {Literal("None")})
         case Method(_, "argmax" | "argmin" | "any" | "all" | "dim" | "numel" | "size"):
             return False
         case Method(_, "to", (dtype,)):

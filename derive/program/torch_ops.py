@@ -228,7 +228,7 @@ _FUNCTIONS = (
     "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
     "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
 )
-_ACTIVATIONS = "elu gelu leaky_relu sigmoid silu tanh"
+_ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
 _ROWS = (
@@ -315,6 +315,7 @@ _ROWS = (
     _each_of("sign", stem="sign", suffix="sign"),
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
+    *(TorchOp(f"{name}_backward", new=True) for name in ("hardswish", "mish")),
     *(TorchOp(name, new=True) for name in _SMOOTH.split()),
     TorchOp("glu", shapes.glu, slips=True, new=True),  # once only
     TorchOp("glu_backward", lambda _, x, *__: x, new=True),
@@ -324,10 +325,8 @@ _ROWS = (
     TorchOp("_logsoftmax", stem="logp", new=True),
     *(TorchOp(name, new=True) for name in ("_softmax_slope", "_logsoftmax_slope")),
     *(TorchOp(f"_{name}softmax_backward_data", new=True) for name in ("", "log_")),
-    *(
-        TorchOp(name, limited=True, new=True)
-        for name in ("hardtanh", "softshrink", "smooth_l1_loss")
-    ),
+    TorchOp("hardtanh", limited=True, new=True, over="out"),
+    *(TorchOp(name, limited=True, new=True) for name in ("softshrink", "smooth_l1_loss")),
     TorchOp("huber_loss", limited=True, slips=True, new=True),  # once only
     TorchOp("hardsigmoid", slips=True, new=True),  # 1/6 in single precision
     TorchOp("math.prod", stem="size"),
