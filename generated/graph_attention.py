@@ -229,8 +229,8 @@ def _graph_attention_forward_in_place(
     product2 = picked.mul_(e2)
     part5 = att_source.shape[0]
     zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
-    placed2 = zeros2.index_add(0, target, product2).flatten(1, 2).to(dtype)
-    output = _no_view(placed2)
+    part6 = zeros2.index_add_(0, target, product2).flatten(1, 2).to(dtype)
+    output = _no_view(part6)
     return output, projected, scores
 
 

@@ -291,7 +291,8 @@ def is_float(code: Code, floats: Collection[str]) -> bool:
         case Method(_, "to", (dtype,)):
             return isinstance(dtype, Name)
         case Method(obj, _, args):
-            return is_float(obj, floats) and not any(_is_dtype(a) for a in args)
+            named = (a for a in args if _is_dtype(a))
+            return is_float(obj, floats) and all(isinstance(a.parts()[0], Name) for a in named)
         case Function("torch.where", (_, then, other)):
             return is_float(then, floats) or is_float(other, floats)
         case Function(_, args):

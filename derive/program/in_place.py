@@ -349,7 +349,8 @@ class Writer:
         if op.new or (isinstance(code, Unary | Binary) and code.op in _ARITHMETIC):
             return self._new()
         shared = frozenset().union(*(m.of for m in parts))
-        return Memory(shared, op.reshaped and parts[0].writable)
+        whole = op.reshaped or (isinstance(code, Attribute) and code.name in ("mT", "T"))
+        return Memory(shared, whole and parts[0].writable)
 
     def _new(self) -> Memory:
         self._made += 1

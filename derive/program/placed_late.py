@@ -8,13 +8,15 @@ from derive.program.code import Code, Function, Method, Name, names_in, occurren
 from derive.program.needs import Needs
 from derive.program.tidy import Line
 
+_ADDING = ("_scatter_added", "_scatter_added_if_any", "_index_added_if_any")
+
 
 def adding(code: Code) -> tuple[Code, Code] | None:
     """What is added to at positions, and what is added."""
     match code:
         case Method(target, "scatter_add" | "index_add", (_, _, source)):
             return target, source
-        case Function("_scatter_added", (target, _, _, source)):
+        case Function(name, (target, _, _, source)) if name in _ADDING:
             return target, source
     return None
 

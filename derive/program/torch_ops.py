@@ -136,7 +136,7 @@ class TorchOp:
     numbers. One that ``slips`` has a rule of its own in forward mode which somewhere is not
     finite or is off, or whose derivative is, where the tangent is finite. ``before`` has the steps
     that come before the last. What is ``new`` shares no memory with what it is made of, and what
-    has elements of one tensor in a memory without overlaps is ``reshaped``.
+    has the elements of one tensor, in any order, in a memory without overlaps is ``reshaped``.
     """
 
     name: str
@@ -228,6 +228,7 @@ _FUNCTIONS = (
     "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
     "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
 )
+_IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
 
@@ -236,9 +237,9 @@ _ROWS = (
     _view("squeeze", shapes.squeeze, light=True, reshaped=True),
     _view("expand", shapes.expand, light=True, overlaps=True),
     _view("select", shapes.squeeze, light=True, at_positions=True),
-    _view("transpose", shapes.transpose, light=True),
-    _view("permute", shapes.permute, light=True),
-    _view("movedim", shapes.movedim, light=True),
+    _view("transpose", shapes.transpose, light=True, reshaped=True),
+    _view("permute", shapes.permute, light=True, reshaped=True),
+    _view("movedim", shapes.movedim, light=True, reshaped=True),
     _view("diagonal", shapes.diagonal),
     _view("reshape", shapes.expand, reshaped=True),
     _view("flatten", shapes.flatten, reshaped=True),
@@ -260,6 +261,8 @@ _ROWS = (
     TorchOp("sum_to_size", shapes.expand, _of(0)),
     _moves("gather", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("index_select", shapes.index_select, stem="picked", at_positions=True, new=True),
+    _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
+    _moves("_selected_if_any", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("_read_at", shapes.read_at, stem="picked", at_positions=True, new=True),
     _moves("flip", shapes.like, new=True),
@@ -275,7 +278,7 @@ _ROWS = (
     _moves("select_scatter", shapes.like, new=True),
     _moves("slice_scatter", shapes.like, at_positions=True, new=True),
     _adds("scatter_add", 3),
-    _adds("_scatter_added", 3),
+    *(_adds(name, 3) for name in ("_scatter_added", *_IF_ANY)),
     _adds("scatter_reduce", 3),
     _adds("index_add", 3),
     TorchOp("index_put", shapes.like, _of(2), at_positions=True, new=True, over="_"),

@@ -17,6 +17,39 @@ def _read_at(x, dim, *positions):
     return x[(slice(None),) * dim + found]
 
 
+def _selected_if_any(x, dim, index):
+    """x.index_select, zeros where the axis has no positions at all."""
+    if x.shape[dim]:
+        return x.index_select(dim, index)
+    dim %= x.dim()
+    return x.new_zeros((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+
+
+def _gathered_if_any(x, dim, index):
+    """x.gather, zeros where the axis has no positions at all."""
+    return x.gather(dim, index) if x.shape[dim] else x.new_zeros(index.shape)
+
+
+def _index_added_if_any(x, dim, index, y):
+    """x.index_add, x where the axis has no positions at all."""
+    return x.index_add(dim, index, y) if x.shape[dim] else x
+
+
+def _index_added_if_any_(x, dim, index, y):
+    """x.index_add_, x where the axis has no positions at all."""
+    return x.index_add_(dim, index, y) if x.shape[dim] else x
+
+
+def _scatter_added_if_any(x, dim, index, y):
+    """x.scatter_add, x where the axis has no positions at all."""
+    return x.scatter_add(dim, index, y) if x.shape[dim] else x
+
+
+def _scatter_added_if_any_(x, dim, index, y):
+    """x.scatter_add_, x where the axis has no positions at all."""
+    return x.scatter_add_(dim, index, y) if x.shape[dim] else x
+
+
 def _class_loss(x, chosen, weight, ignored, dim):
     """-weight[chosen]*x along an axis, 0 where the class is ignored: nll_loss along any."""
     shape = chosen.shape

@@ -38,6 +38,20 @@ def with_binders(
     return tuple(result)
 
 
+def in_place_of(
+    axis: Index, order: Sequence[Index], binders: Sequence[Index], body: Expr
+) -> tuple[Index, ...]:
+    """``order`` with binders, whose values go to positions along an axis, and without that axis.
+
+    Those that no access has beside other indices stand where the axis stood.
+    """
+    around = [i for i in order if i is not axis]
+    beside = [free_indices(a) for a in accesses(body) if not free_indices(a).isdisjoint(around)]
+    if axis not in order or any(b in own for own in beside for b in binders):
+        return with_binders(around, binders, body)
+    return tuple(j for i in order for j in (binders if i is axis else (i,)))
+
+
 def binders_behind(
     around: Sequence[Index], binders: Sequence[Index], body: Expr
 ) -> tuple[Index, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expr import Index, Num
+from derive.algebra.substitution import replace as replaced
 from derive.lowering.ground.value import (
     Frame,
     NeedsFlatGroups,
@@ -79,6 +80,26 @@ def _gathered(frame: Frame, value: Value, n: int, position: Value, new: Sequence
     index = frame.fill(position, (*axes[:n], *slot, *axes[n + 1 :]))
     value = value.call("gather", place, index.code)
     return value.at(n, *new) if new else value.call("squeeze", place).at(n)
+
+
+def of_any_size(code: Code, read: Code) -> Code:
+    """What is read, or added to, at positions, by calls that do nothing where the axis has none."""
+
+    def visit(part: Code) -> Code | None:
+        match part:
+            case Method(x, name, args) if x is read and name in _OF_ANY_SIZE:
+                return Function(_OF_ANY_SIZE[name], (x, *args))
+        return None
+
+    return replaced(code, visit)
+
+
+_OF_ANY_SIZE = {
+    "index_select": "_selected_if_any",
+    "gather": "_gathered_if_any",
+    "index_add": "_index_added_if_any",
+    "scatter_add": "_scatter_added_if_any",
+}
 
 
 def read_together(frame: Frame, value: Value, n: int, positions: Sequence[Value]) -> Value | None:

@@ -25,7 +25,9 @@ from derive.algebra.expr import (
     num,
 )
 from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import Poly, as_atom
 from derive.algebra.sizes import Bounds
+from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
 from derive.calculus.conditions import settled, with_guards_outside
 from derive.calculus.safe import safe_where_read
@@ -81,8 +83,30 @@ def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequenc
     bounds, here = scope.frame.bounds, free_indices(value)
     met = without_witnessed(scope.find, bounds, e, here, {index: value})
     new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
-    new = settled(bounds, with_guards_outside(new, frozenset(range_)))
+    new = settled(bounds, with_guards_outside(_asked_elsewhere(new, value), frozenset(range_)))
     return safe_where_read(new, range_) if range_ else new
+
+
+def _asked_elsewhere(e: Expr, value: Expr) -> Expr:
+    """e whose guards do not ask whether the value is that value."""
+
+    def visit(part: Expr) -> Expr | None:
+        if not isinstance(part, Guard):
+            return None
+        every = conditions_of(part.condition)
+        left = [replaced(c, visit) for c in every if not _is_of_itself(c, value)]
+        inside = replaced(part.position, visit)
+        return Guard(conjunction(left), inside, part.elsewhere) if left else inside
+
+    return replaced(e, visit)
+
+
+def _is_of_itself(c: Expr, value: Expr) -> bool:
+    """Whether a condition is value == value, either side in range or anywhere."""
+    if not (isinstance(c, Rel) and c.op == "=="):
+        return False
+    sides = (as_atom(x) if isinstance(x, Poly) else x for x in (c.left, c.right))
+    return all((x.position if isinstance(x, Guard) else x) is value for x in sides)
 
 
 def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | None:

@@ -6,7 +6,7 @@ Sum_k delta(i, e(k)) f(k)  =  f at i = e(k), zeros where no k leads
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 
@@ -34,9 +34,10 @@ from derive.algebra.logic import conjunction
 from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import apart, substitute
 from derive.calculus.lets import layout
-from derive.lowering.ground.binders import renaming, with_binders
-from derive.lowering.ground.gather import add_at, placed_axes, put_at, select_at
+from derive.lowering.ground.binders import in_place_of, renaming
+from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at, select_at
 from derive.lowering.ground.guarded import under
+from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value, axis_size, zeros
@@ -125,8 +126,9 @@ def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr
     content = product(_summed_first(rest, loose))
     if not targets:
         return content
-    around = [i for i in s.order if i not in (a for a, _ in targets)]
-    inner = with_binders(around, summed, Mul((*(p for _, p in targets), content)))
+    axes = [axis for axis, _ in targets]
+    order = [i for i in s.order if i not in axes[1:]]
+    inner = in_place_of(axes[0], order, summed, Mul((*(p for _, p in targets), content)))
     source = scope.as_float(scope.lower(content, inner))
     if source.scalar:
         source = scope.frame.expand(source, [i for i in inner if i in free], scope.like)
@@ -245,7 +247,11 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     have = {axis, *p.source.indices, *index.indices} - set(p.summed)
     base = p.base if have == set(p.order) else None
     args = p.source, axis, index, p.summed, p.order, base, scope.like
-    return _where_there_is(scope, add_at(scope.frame, *args), p), base is not None
+    made = add_at(scope.frame, *args)
+    if may_be_nowhere(scope, position, axis.extent) and not has_positions(scope.frame, axis.extent):
+        assert isinstance(made.code, Method)
+        made = replace(made, code=of_any_size(made.code, made.code.obj))
+    return made, base is not None
 
 
 # Several targets

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from derive.algebra.expr import Index, Num
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
-from derive.lowering.ground.gather import read_at
+from derive.lowering.ground.gather import of_any_size, read_at
+from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import Read
@@ -34,12 +37,13 @@ def read_on_diagonal(scope: Scope, r: Read) -> Value | None:
 def read_computed(scope: Scope, r: Read) -> Value:
     """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
     index = scope.lower(factor(r.position), layout(r.position))
+    nowhere = may_be_nowhere(scope, r.position, r.extent)
     if index.scalar:
         made = r.value.call("select", r.place, index.code).at(r.n)
-    else:
-        # What is gathered has no axes of size 1 between its own.
-        value = scope.frame.squeeze(r.value)
-        made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)
-    if may_be_nowhere(scope, r.position, r.extent):
-        return only_where_there_is(scope, made, (r.extent,), made.indices)
+        return only_where_there_is(scope, made, (r.extent,), made.indices) if nowhere else made
+    # What is gathered has no axes of size 1 between its own.
+    value = scope.frame.squeeze(r.value)
+    made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)
+    if nowhere and not has_positions(scope.frame, r.extent):
+        return replace(made, code=of_any_size(made.code, value.code))
     return made

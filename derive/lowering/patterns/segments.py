@@ -11,7 +11,7 @@ a position anyway nothing lies outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import (
@@ -36,7 +36,7 @@ from derive.algebra.poly import as_atom
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.lets import Let, layout
 from derive.calculus.values import may_be_infinite
-from derive.lowering.ground.binders import with_binders
+from derive.lowering.ground.binders import in_place_of, with_binders
 from derive.lowering.ground.contract import contract, times
 from derive.lowering.ground.gather import add_at, extremum_at, placed_axes, read_at
 from derive.lowering.ground.scope import Scope, neutral
@@ -44,7 +44,6 @@ from derive.lowering.ground.summation import Summation, total
 from derive.lowering.ground.value import Value, axis_size, broadcast
 from derive.lowering.ground.windows import padded
 from derive.lowering.patterns.equalities import with_value
-from derive.lowering.patterns.nothing import only_where_there_is
 from derive.program.code import Binary, Code, Dim, Function, Method, Name, Shape, literal
 
 
@@ -180,13 +179,6 @@ def _on_axis(scope: Scope, match: _Match, value: Value) -> Value:
     return value.call("narrow", place, literal(0), Dim(match.index.extent))
 
 
-def _where_read(scope: Scope, match: _Match, value: Value, read: Iterable[Expr]) -> Value:
-    """The value, or zeros where what is read has no position of the index to be read at."""
-    if match.certain or match.index not in indices_of(read):
-        return value
-    return only_where_there_is(scope, value, [match.index.extent], value.indices)
-
-
 # Values added, or compared, at places
 
 
@@ -211,7 +203,6 @@ def _added(
     placed = _placed(scope, match, total(loose, there), summed, around)
     if placed is None:
         return None
-    placed = _where_read(scope, match, placed, inside)
     if not beside:
         return placed
     values = (placed, *(scope.lower(a, layout(a)) for a in beside))
@@ -222,8 +213,7 @@ def _placed(
     scope: Scope, match: _Match, content: Expr, summed: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     """The content added at the positions, summed over their indices."""
-    around = [i for i in order if i is not match.index]
-    inner = with_binders(around, summed, Mul((match.position, content)))
+    inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
     position = _place(scope, match)
     if position is None:
         return None
@@ -264,8 +254,7 @@ def _extremum(scope: Scope, let: Let, match: _Match, nothing: Value) -> Value | 
     value = extremum_at(scope.frame, source, match.index, position, let.binders, result, base, kind)
     if let.kind == "logsumexp":
         value = _logsumexp(scope, match, value, source, position, let.binders)
-    value = _on_axis(scope, match, value)
-    return _where_read(scope, match, value, (let.body, *match.rest))
+    return _on_axis(scope, match, value)
 
 
 def _logsumexp(
@@ -305,10 +294,7 @@ def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
         there = [_at_position(scope, match, a) for a in looked_up]
         brackets = [] if match.certain else [Iverson(match.inside)]
         content = total((*within, *after), [*brackets, *there, *beside])
-        there_all = scope.lower(content, s.order)
-        if match.certain:
-            return there_all
-        return only_where_there_is(scope, there_all, [match.index.extent], s.order)
+        return scope.lower(content, s.order)
     content = total(within, looked_up)
     around = with_binders(s.order, after, product_of((content, match.position, *beside)))
     value = _read_from_table(scope, match, content, around)
