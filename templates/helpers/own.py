@@ -49,3 +49,13 @@ def _scatter_added_(x, dim, index, y):
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
     x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
     return x
+
+
+def _index_added_if_any_(x, dim, index, y):
+    """x.index_add_, x where the axis has no positions at all."""
+    return x.index_add_(dim, index, y) if x.shape[dim] else x
+
+
+def _scatter_added_if_any_(x, dim, index, y):
+    """x.scatter_add_, x where the axis has no positions at all."""
+    return x.scatter_add_(dim, index, y) if x.shape[dim] else x

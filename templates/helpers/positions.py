@@ -35,19 +35,9 @@ def _index_added_if_any(x, dim, index, y):
     return x.index_add(dim, index, y) if x.shape[dim] else x
 
 
-def _index_added_if_any_(x, dim, index, y):
-    """x.index_add_, x where the axis has no positions at all."""
-    return x.index_add_(dim, index, y) if x.shape[dim] else x
-
-
 def _scatter_added_if_any(x, dim, index, y):
     """x.scatter_add, x where the axis has no positions at all."""
     return x.scatter_add(dim, index, y) if x.shape[dim] else x
-
-
-def _scatter_added_if_any_(x, dim, index, y):
-    """x.scatter_add_, x where the axis has no positions at all."""
-    return x.scatter_add_(dim, index, y) if x.shape[dim] else x
 
 
 def _class_loss(x, chosen, weight, ignored, dim):
