@@ -134,7 +134,9 @@ def shapes_of(kind, group):
 @pytest.mark.parametrize("dim", (0, 1, 2, -1))
 @pytest.mark.parametrize("weighted", (True, False))
 def test_a_class_is_read_along_any_axis(dim, ignored, weighted):
-    forward, backward = (KERNELS[name] for name in ("nll_loss, unreduced", "nll_loss backward, unreduced"))
+    forward, backward = (
+        KERNELS[name] for name in ("nll_loss, unreduced", "nll_loss backward, unreduced")
+    )
     shapes = {0: "c,n,k", 1: "n,c,k", 2: "n,k,c", -1: "n,k,c"}
     random = np.random.default_rng(0)
     sizes = {"n": 4, "k": 3, "c": 5}

@@ -73,6 +73,11 @@ def last(*lines, **given):
         (Method(a, "tanh"), "a.tanh_()"),
         (Method(a, "clamp", (Keyword("min", literal(0)),)), "a.clamp_(min=0)"),
         (Binary("*", Method(a, "unsqueeze", (literal(0),)), G), "a.unsqueeze(0).mul_(G)"),
+        (Binary("*", Attribute(a, "mT"), Attribute(G, "mT")), "a.mT.mul_(G.mT)"),
+        (
+            Binary("*", Method(a, "movedim", (literal(0), literal(1))), Attribute(G, "mT")),
+            "a.movedim(0, 1).mul_(G.mT)",
+        ),
         (Binary("*", Method(a, "reshape", (Name("t"),)), literal(2)), None),
         (
             Function("torch.where", (Binary(">", x, G), a, literal(0))),

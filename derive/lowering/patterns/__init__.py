@@ -14,6 +14,7 @@ from derive.lowering.patterns.bands import band_sum
 from derive.lowering.patterns.branches import added_branches, scaled_by_branches
 from derive.lowering.patterns.clamps import added_clamp
 from derive.lowering.patterns.convolve import convolution, pooled, transposed
+from derive.lowering.patterns.convolved import convolution_within
 from derive.lowering.patterns.cumulative import cumulative_reduction, cumulative_sum
 from derive.lowering.patterns.equalities import sum_at_known_index
 from derive.lowering.patterns.others import product_of_others
@@ -51,6 +52,11 @@ SUMS = (
     Pattern("known index", "Sum_u [u == e] f(u) = f(e)", sum_at_known_index),
     Pattern("part of a range", "Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)", sum_over_part),
     Pattern("convolution", "Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]", convolution),
+    Pattern(
+        "convolution within",
+        "Sum_{t,c,k} G[t] X[c, s*t + d*k] W[c, k] = Sum_t G[t] conv(X, W)[t]",
+        convolution_within,
+    ),
     Pattern("cumulative sum", "Sum_l [l <= k] f(l) = cumsum(f)[k]", cumulative_sum),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kit.lines import run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.check import oracle
@@ -194,3 +195,22 @@ def test_an_infinity_is_placed_beside_its_brackets():
     (wanted,) = oracle.outputs(op, tensors, {}).values()
     found = load(op)(torch.tensor(tensors["v"]), torch.tensor(tensors["U"]))
     np.testing.assert_allclose(found.numpy(), wanted)
+
+
+GRAPH = """op f(x[n,d], s[n], src[e]: int, dst[e]: int) -> y
+deg[n] = 1 + sum[e]([dst[e] == n])
+y[n,d] = x[n,d] + sum[e]([dst[e] == n]*x[src[e],d]*s[n]*rsqrt(deg[src[e]]*deg[n]))"""
+
+
+@pytest.mark.parametrize("nodes", (0, 1, 4))
+def test_what_is_read_at_places_has_no_branches(nodes):
+    code = source(parse(GRAPH))
+    bodies = code.partition("def _f_forward(")[2].partition("class _F(")[0]
+    assert "if x.shape[0]" not in bodies and "dst == dst" not in bodies
+    assert "_index_added_if_any(" in bodies and ".mT" not in bodies
+    random = np.random.default_rng(0)
+    tensors = {"x": random.normal(size=(nodes, 3)), "s": random.normal(size=nodes)}
+    # Ids that are none of a node.
+    dst = np.array([-1, 0, 3, nodes, 0, 9])
+    src = np.where((dst >= 0) & (dst < nodes), random.integers(max(nodes, 1), size=6), 0)
+    run(GRAPH, {**tensors, "src": src, "dst": dst})
