@@ -171,7 +171,10 @@ def _wanted(
 
 def _is_name(path: Path) -> bool:
     """Whether it names an operation, or one of a file, and no file."""
-    return not path.exists() and path.suffix not in SUFFIXES and path.parent == Path()
+    file, colon, _ = str(path).rpartition(":")
+    of_file = bool(colon) and Path(file).suffix in SUFFIXES
+    one = path.suffix not in SUFFIXES and path.parent == Path()
+    return not path.exists() and (of_file or one)
 
 
 def _modules(

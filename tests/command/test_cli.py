@@ -210,6 +210,17 @@ def test_show_an_operation_of_a_file(tmp_path):
     assert (done.returncode, "two.derive:scaled" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("folder", ("", "specs/"))
+def test_one_operation_of_a_file_is_generated_wherever_the_file_lies(tmp_path, folder):
+    (tmp_path / "specs").mkdir()
+    (tmp_path / folder / "two.derive").write_text(SCALED + "op other(x[n]) -> z\nz[n] = x[n]\n")
+    done = derive("generate", f"{folder}two.derive:scaled", "--no-verify", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "generated").iterdir()} == {"__init__.py", "scaled.py"}
+    done = derive("generate", f"{folder}two.derive:scale", "--no-verify", cwd=tmp_path)
+    assert (done.returncode, "did you mean scaled?" in done.stderr) == (2, True)
+
+
 def test_an_unknown_name_suggests_the_nearest():
     done = derive("show", "sofmax")
     assert done.returncode == 2
