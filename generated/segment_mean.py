@@ -66,14 +66,6 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _masked_(x, mask):
-    """x where the mask holds, else 0, in its memory; masked_fill_ is slow on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
 def _alone(*tensors):
     """Whether what is made of these may be changed: without a graph, dual numbers and batches."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -129,27 +121,6 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
     return _no_view(ratio.reshape((num_segments, *q_shape)).to(dtype))
 
 
-def _segment_mean_backward(ctx, G):
-    (segment_ids,) = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    G = _wide(G)[0]
-    G = G.reshape((num_segments, math.prod(q_shape)))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, 0)
-    chosen2 = torch.where(mask, segment_ids, num_segments)
-    mask2 = mask.unsqueeze(1)
-    part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    zeros = chosen2.new_zeros((num_segments + 1,))
-    placed = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
-    picked = placed.index_select(0, chosen).unsqueeze(1)
-    part2 = torch.where(mask2, picked, 1).to(G.dtype)
-    chosen3 = _masked_(G.index_select(0, chosen).div_(part2), mask2)
-    grad_data = chosen3.reshape(data_shape)
-    return grad_data, None, None
-
-
 class _SegmentMean(Function):
     generate_vmap_rule = True
 
@@ -168,8 +139,6 @@ class _SegmentMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _segment_mean_backward(ctx, G)
         (segment_ids,) = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
@@ -177,16 +146,12 @@ class _SegmentMean(Function):
         G = _wide(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
         mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, 0)
-        chosen2 = torch.where(mask, segment_ids, num_segments)
-        mask2 = mask.unsqueeze(1)
-        part = chosen2.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        zeros = chosen2.new_zeros((num_segments + 1,))
-        placed = zeros.index_add(0, chosen2, part).narrow(0, 0, num_segments)
-        picked = placed.index_select(0, chosen).unsqueeze(1)
-        part2 = torch.where(mask2, picked, 1).to(G.dtype)
-        chosen3 = torch.where(mask2, G.index_select(0, chosen) / part2, 0)
-        grad_data = chosen3.reshape(data_shape)
+        chosen = torch.where(mask, segment_ids, num_segments)
+        part = chosen.new_full(segment_ids.shape, 1, dtype=torch.int64)
+        placed = chosen.new_zeros((num_segments + 1,)).index_add(0, chosen, part)
+        clamped = placed.narrow(0, 0, num_segments).to(G.dtype).clamp(min=1)
+        part2 = torch.nn.functional.pad(G / clamped.unsqueeze(1), (0, 0, 0, 1))
+        grad_data = part2.index_select(0, chosen).reshape(data_shape)
         return grad_data, None, None
 
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass, replace
 
 from derive.algebra.expr import (
     Access,
+    Call,
     Const,
     Expr,
     Index,
     Iverson,
     Mul,
+    Pow,
     Reduce,
     Rel,
     Size,
@@ -34,6 +36,7 @@ from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import as_atom
 from derive.algebra.substitution import replace as replaced
+from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let, layout
 from derive.calculus.values import may_be_infinite
 from derive.lowering.ground.binders import in_place_of, with_binders
@@ -287,15 +290,16 @@ def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
     looked_up, beside = _divided(match)
     if not looked_up:
         return None
+    counts = [a for a in looked_up if _is_share(scope, match, a)]
     kept = free_indices(match.position) | indices_of(beside)
     others = [i for i in s.binders if i is not match.index]
     within, after = ([i for i in others if (i in kept) == is_after] for is_after in (False, True))
-    if not _is_table(scope, match, looked_up):
+    if not _is_table(scope, match, [a for a in looked_up if a not in counts]):
         there = [_at_position(scope, match, a) for a in looked_up]
         brackets = [] if match.certain else [Iverson(match.inside)]
         content = total((*within, *after), [*brackets, *there, *beside])
         return scope.lower(content, s.order)
-    content = total(within, looked_up)
+    content = total(within, [_of_some(a) if a in counts else a for a in looked_up])
     around = with_binders(s.order, after, product_of((content, match.position, *beside)))
     value = _read_from_table(scope, match, content, around)
     if value is None:
@@ -318,6 +322,42 @@ def _divided(match: _Match) -> tuple[list[Expr], list[Expr]]:
     if all(isinstance(a, Iverson) for a in beside):
         beside = [a for a in beside if a not in guards]
     return looked_up, beside
+
+
+def _is_share(scope: Scope, match: _Match, a: Expr) -> bool:
+    """Whether a is 1/n for the number n of places that have a value: if it is read, some have."""
+    return isinstance(a, Pow) and _is_count(match, _opened(scope, a.base))
+
+
+def _of_some(a: Expr) -> Expr:
+    """1/n for n that is 1 at least."""
+    assert isinstance(a, Pow)
+    return Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
+
+
+def _opened(scope: Scope, e: Expr) -> Expr:
+    """What a name stands for."""
+    let = scope.find(e.tensor) if isinstance(e, Access) else None
+    if let is None or let.kind != "sum" or not isinstance(e, Access):
+        return e
+    return factor(let.body_at(e.positions))
+
+
+def _is_count(match: _Match, e: Expr) -> bool:
+    """Whether e is Sum_n [s[n] == g], the number of all places that the match has."""
+    if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
+        return False
+    match e.body.condition:
+        case Rel("==", a, b):
+            sides = factor(a), factor(b)
+        case _:
+            return False
+    own = layout(match.position)
+    for index, position in (sides, sides[::-1]):
+        counted = layout(position)
+        if index is match.index and len(counted) == len(own) and {*counted} == {*e.indices}:
+            return substitute(position, dict(zip(counted, own, strict=True))) is match.position
+    return False
 
 
 def _is_table(scope: Scope, match: _Match, factors: Sequence[Expr]) -> bool:

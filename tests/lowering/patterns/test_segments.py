@@ -214,3 +214,29 @@ def test_what_is_read_at_places_has_no_branches(nodes):
     dst = np.array([-1, 0, 3, nodes, 0, 9])
     src = np.where((dst >= 0) & (dst < nodes), random.integers(max(nodes, 1), size=6), 0)
     run(GRAPH, {**tensors, "src": src, "dst": dst})
+
+
+MEANS = {
+    "named": "c[g] = sum[n]([s[n] == g])\ny[g,q] = sum[n]([s[n] == g]*x[n,q])/c[g]",
+    "a mean": "y[g,q] = mean[n | s[n] == g](x[n,q])",
+    "weighted": "c[g] = sum[n]([s[n] == g]*w[n])\ny[g,q] = sum[n]([s[n] == g]*w[n]*x[n,q])/c[g]",
+}
+
+
+@pytest.mark.parametrize("case", MEANS)
+def test_a_share_of_what_has_a_value_is_read_from_a_table(case):
+    weights = ", w[n]" if case == "weighted" else ""
+    text = f"op f(x[n,q], s[n]: int{weights}; num=size(g)) -> y\n{MEANS[case]}"
+    tabled = case != "weighted"
+    assert (".clamp(min=1)" in source(parse(text))) == tabled
+    random = np.random.default_rng(0)
+    tensors = {"x": random.normal(size=(6, 2)), "s": np.array([2, 0, 2, -1, 0, 5])}
+    if weights:
+        tensors["w"] = random.uniform(0.5, 2, size=6)
+    f = load(parse(text))
+    given = [torch.tensor(t, requires_grad=t.dtype == float) for t in tensors.values()]
+    y = f(*given, num=4)[[0, 2]]
+    wanted = oracle.outputs(parse(text), tensors, {"num": 4})["y"][[0, 2]]
+    np.testing.assert_allclose(y.detach().numpy(), wanted)
+    assert torch.autograd.gradcheck(lambda *t: f(*t, num=4)[[0, 2]], given)
+    assert torch.autograd.gradgradcheck(lambda *t: f(*t, num=4)[[0, 2]], given)
