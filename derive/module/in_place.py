@@ -15,6 +15,7 @@ from derive.cost.amount import degree
 from derive.cost.costs import backward_trace, forward_trace, shapes_of
 from derive.cost.trace import ABSENT, Tensor, Trace
 from derive.notation.operation import Operation
+from derive.program.apart import apart
 from derive.program.code import names_in
 from derive.program.in_place import Entry, Writer
 from derive.program.program import BackwardLine, Program
@@ -88,7 +89,9 @@ class _Own:
             self.floats,
             ((*self.program.outputs, *self.program.statistics), self.equations),
         )
-        return written, tuple(line for line, _ in entries)
+        # What is written over a view of what was made here is a view.
+        lines = [line for line, _ in entries]
+        return written, tuple(apart(lines, self.program.outputs, self.inputs))
 
     def _written(
         self,

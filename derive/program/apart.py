@@ -17,6 +17,7 @@ from derive.program.code import (
     Code,
     Conditional,
     Function,
+    Keyword,
     Method,
     Name,
     Subscript,
@@ -110,6 +111,10 @@ def memory(code: Code, known: dict[str, Memory], n: int) -> Memory:
             return Memory(one.owners | two.owners, one.view or two.view, overlaps)
         case Method(obj, "to"):
             return memory(obj, known, n)
+        case Function("_no_view", (shown,)):
+            return replace(memory(shown, known, n), view=False)
+        case _ if (written := _written_to(code)) is not None:
+            return Memory(frozenset({n}), view=memory(written, known, n).view)
         case Attribute(obj, "mT" | "T") | Subscript(obj):
             inside = memory(obj, known, n)
             if inside.several:
@@ -122,3 +127,19 @@ def memory(code: Code, known: dict[str, Memory], n: int) -> Memory:
         inside = memory(code.parts()[0], known, n)
         return replace(inside, view=True, overlaps=inside.overlaps or op.overlaps)
     return Memory(frozenset({n}), view=op.ends_in_view)
+
+
+def _written_to(code: Code) -> Code | None:
+    """What the code writes its result over, which is that then."""
+    match code:
+        case Method(obj, name) if name.endswith("_"):
+            return obj
+        case Function(name, (first, *_)) if name.startswith("_") and name.endswith("_"):
+            return first
+        case Function(_, args):
+            named = (a for a in args if isinstance(a, Keyword) and a.name in _RESULTS)
+            return next((a.value for a in named), None)
+    return None
+
+
+_RESULTS = ("out", "grad_input")

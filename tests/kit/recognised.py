@@ -46,7 +46,7 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 nothing_recognised = partial(
     without,
-    *("convolution", "transposed convolution", "pooling"),
+    *("convolution", "convolution within", "transposed convolution", "pooling"),
     *("windows", "every n-th", "known index"),
 )
 """The general lowering alone: gathers, contractions and scatters."""

@@ -39,3 +39,13 @@ def test_lines_that_an_absent_tensor_needs_are_not_followed_without_it():
     assert_right(text)
     v, w = torch.rand(3), torch.rand(5)
     torch.testing.assert_close(load(parse(text))(v, w), 0.25 * v[1] * w[2:].sum())
+
+
+def test_an_output_that_is_written_over_a_view_is_no_view():
+    op = parse(
+        "op f(x[n,d], W[d,k]; size(d)=4, size(k)=4) -> y\n"
+        "y[n,k] = softmax[k](sum[j](W[j,k]*softmax[j](sum[d](x[n,d]*W[d,j])))/sqrt(size(d)))"
+    )
+    f = load(op)
+    y = f(torch.randn(3, 4, requires_grad=True), torch.randn(4, 4))
+    assert not y._is_view()
