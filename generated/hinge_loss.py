@@ -6,18 +6,18 @@
 
 Gradients of mean, G the cotangent of average:
 
-    grad_input[*p] = −[1 − input[*p]·target[*p] > 0]·G·target[*p]/size(p)
-    grad_target[*p] = −[1 − input[*p]·target[*p] > 0]·G·input[*p]/size(p)
+    grad_input[*p] = −[loss[*p] > 0]·G·target[*p]/size(p)
+    grad_target[*p] = −[loss[*p] > 0]·G·input[*p]/size(p)
 
 Gradients of sum, G the cotangent of total:
 
-    grad_input[*p] = −[1 − input[*p]·target[*p] > 0]·G·target[*p]
-    grad_target[*p] = −[1 − input[*p]·target[*p] > 0]·G·input[*p]
+    grad_input[*p] = −[loss[*p] > 0]·G·target[*p]
+    grad_target[*p] = −[loss[*p] > 0]·G·input[*p]
 
 Gradients of none, G the cotangent of loss:
 
-    grad_input[*p] = −[1 − input[*p]·target[*p] > 0]·G[*p]·target[*p]
-    grad_target[*p] = −[1 − input[*p]·target[*p] > 0]·G[*p]·input[*p]
+    grad_input[*p] = −[loss[*p] > 0]·G[*p]·target[*p]
+    grad_target[*p] = −[loss[*p] > 0]·G[*p]·input[*p]
 """
 # mypy: ignore-errors
 
@@ -114,17 +114,15 @@ def _hinge_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
+    loss = (1 - input * target).relu_()
     ratio = -G / math.prod(input.shape)
-    difference = 1 - input * target
     if ctx.needs_input_grad[0]:
-        product = ratio * target
-        grad_input = torch.ops.aten.threshold_backward(
-            product, difference, 0, grad_input=product
-        )
+        part = ratio * target
+        grad_input = torch.ops.aten.threshold_backward(part, loss, 0, grad_input=part)
     if ctx.needs_input_grad[1]:
-        product2 = ratio * input
+        part2 = ratio * input
         grad_target = torch.ops.aten.threshold_backward(
-            product2, difference, 0, grad_input=product2
+            part2, loss, 0, grad_input=part2
         )
     return grad_input, grad_target
 
@@ -148,14 +146,12 @@ class _HingeLossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        loss = (1 - input * target).relu()
         ratio = -G / math.prod(input.shape)
-        difference = 1 - input * target
         if ctx.needs_input_grad[0]:
-            product = ratio * target
-            grad_input = torch.ops.aten.threshold_backward(product, difference, 0)
+            grad_input = torch.ops.aten.threshold_backward(ratio * target, loss, 0)
         if ctx.needs_input_grad[1]:
-            product2 = ratio * input
-            grad_target = torch.ops.aten.threshold_backward(product2, difference, 0)
+            grad_target = torch.ops.aten.threshold_backward(ratio * input, loss, 0)
         return grad_input, grad_target
 
 
@@ -179,17 +175,15 @@ def _hinge_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    difference = 1 - input * target
+    loss = (1 - input * target).relu_()
     part = -G
     if ctx.needs_input_grad[0]:
         part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(
-            part2, difference, 0, grad_input=part2
-        )
+        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
     if ctx.needs_input_grad[1]:
         part3 = part * input
         grad_target = torch.ops.aten.threshold_backward(
-            part3, difference, 0, grad_input=part3
+            part3, loss, 0, grad_input=part3
         )
     return grad_input, grad_target
 
@@ -213,12 +207,12 @@ class _HingeLossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        difference = 1 - input * target
+        loss = (1 - input * target).relu()
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, difference, 0)
+            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, difference, 0)
+            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
         return grad_input, grad_target
 
 
@@ -237,20 +231,17 @@ def _hinge_loss_none_forward_in_place(input, target):
 
 
 def _hinge_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, loss = ctx.saved_tensors
+    input, target, loss, G = _wide(input, target, loss, G)
     grad_input = grad_target = None
-    difference = 1 - input * target
     part = -G
     if ctx.needs_input_grad[0]:
         part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(
-            part2, difference, 0, grad_input=part2
-        )
+        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
     if ctx.needs_input_grad[1]:
         part3 = part.mul_(input)
         grad_target = torch.ops.aten.threshold_backward(
-            part3, difference, 0, grad_input=part3
+            part3, loss, 0, grad_input=part3
         )
     return grad_input, grad_target
 
@@ -265,21 +256,25 @@ class _HingeLossNone(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target = inputs
-        ctx.save_for_backward(input, target)
+        loss = output
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[1] else None,
+            target if ctx.needs_input_grad[0] else None,
+            loss,
+        )
 
     @staticmethod
     def backward(ctx, G):
         if _alone(G):
             return _hinge_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, loss = ctx.saved_tensors
+        input, target, loss, G = _wide(input, target, loss, G)
         grad_input = grad_target = None
-        difference = 1 - input * target
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, difference, 0)
+            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, difference, 0)
+            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
         return grad_input, grad_target
 
 

@@ -31,6 +31,7 @@ from derive.algebra.expr import (
     Rel,
     num,
 )
+from derive.algebra.poly import Poly, as_atom
 from derive.algebra.scalars import (
     clamp,
     digamma,
@@ -182,6 +183,12 @@ def _logaddexp(a: Expr, b: Expr) -> Expr:
     return Call("sigmoid", (a - b,))
 
 
+def _relu_slope(x: Expr, value: Expr) -> Expr:
+    """[x > 0], where x is computed [relu(x) > 0]: whoever has the value needs x no more."""
+    read = isinstance(as_atom(x) if isinstance(x, Poly) else x, Access)
+    return Iverson(Not(_relation("<=", x if read else value, 0)))
+
+
 def _over_hypot(x: Expr, _: Expr, value: Expr) -> Expr:
     """x/hypot(x, y), as torch.hypot: nan at the origin."""
     return Mul((x, Pow(value, num(-1))))
@@ -313,7 +320,7 @@ _ROWS = (
     ),
     # Kinks and steps: torch.relu is 0 at 0, not at nan, torch.abs is sign(0) = 0, steps are flat.
     _unary(
-        *("relu", lambda x: np.maximum(x, 0), lambda x, y: Iverson(Not(_relation("<=", x, 0)))),
+        *("relu", lambda x: np.maximum(x, 0), _relu_slope),
         "max(x, 0), with slope 0 at 0.",
         least=0,
         **_KEEPS,

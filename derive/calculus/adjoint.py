@@ -36,6 +36,7 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.means import with_values_named
 from derive.calculus.positions import bounds_of
 from derive.calculus.pullback import partial_of_let, reads
+from derive.calculus.rectified import without_rectified
 from derive.calculus.quotients import quotient_rules
 from derive.calculus.trail import Trail
 from derive.calculus.values import Values
@@ -296,6 +297,7 @@ def finish(
     log: Log = [rule]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
     p = simplify(values.named(p, subject[1], rules, log), rules, log)
+    p = without_rectified(p, log)
     return p, Trail((*before, *said_of(subject, log)))
 
 

@@ -246,9 +246,12 @@ def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put(x, _place(x, at), *index)
 
 
-def read_at(x: Shape, at: Any, *positions: Shape) -> Shape:
-    n = _place(x, at)
-    return (*x[:n], *broadcast(*positions), *x[n + len(positions) :])
+def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
+    """The axes of the positions where these stand, or first where they stand apart."""
+    places = [_place(x, n) for n in dims]
+    others = [size for n, size in enumerate(x) if n not in places]
+    at = places[0] if places[-1] - places[0] < len(places) else 0
+    return (*others[:at], *broadcast(*positions), *others[at:])
 
 
 def sliced(n: Poly, part: slice) -> Poly:

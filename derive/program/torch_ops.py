@@ -228,6 +228,7 @@ _FUNCTIONS = (
     "abs acos asin atan clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor lgamma log "
     "log1p reciprocal relu sigmoid sign sin sinh sqrt tan tanh"
 )
+_READS = "_read_at", "_read_at_if_any"
 _IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
@@ -264,7 +265,7 @@ _ROWS = (
     _moves("_gathered_if_any", shapes.gather, stem="picked", at_positions=True, new=True),
     _moves("_selected_if_any", shapes.index_select, stem="picked", at_positions=True, new=True),
     _moves("_gathered", shapes.gather, stem="picked", at_positions=True, new=True),
-    _moves("_read_at", shapes.read_at, stem="picked", at_positions=True, new=True),
+    *(_moves(name, shapes.read_at, stem="picked", at_positions=True, new=True) for name in _READS),
     _moves("flip", shapes.like, new=True),
     _moves("clone", shapes.like, new=True),
     _moves("to", shapes.like),

@@ -10,11 +10,25 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
-def _read_at(x, dim, *positions):
-    """x at positions along the axes from dim on; none of them is counted from the end."""
-    given = enumerate(positions, dim)
-    found = tuple(torch.where(p < 0, x.shape[n], p) for n, p in given)
-    return x[(slice(None),) * dim + found]
+def _read_at_if_any(x, dims, *positions):
+    """x at positions along some axes, zeros where one of these has no positions at all."""
+    if all(x.shape[n] for n in dims):
+        return _read_at(x, dims, *positions)
+    new = torch.broadcast_shapes(*(p.shape for p in positions))
+    others = [size for n, size in enumerate(x.shape) if n not in dims]
+    at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
+    return x.new_zeros((*others[:at], *new, *others[at:]))
+
+
+def _read_at(x, dims, *positions):
+    """x at positions along some axes, read together; none is counted from the end.
+
+    Where these axes stand apart, the axes of the positions come first.
+    """
+    places = [slice(None)] * x.dim()
+    for n, p in zip(dims, positions):
+        places[n] = torch.where(p < 0, x.shape[n], p)
+    return x[tuple(places)]
 
 
 def _selected_if_any(x, dim, index):

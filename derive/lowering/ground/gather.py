@@ -102,18 +102,30 @@ _OF_ANY_SIZE = {
 }
 
 
-def read_together(frame: Frame, value: Value, n: int, positions: Sequence[Value]) -> Value | None:
-    """value with the axes from n on read at these positions, whose axes stand in their place.
+def read_together(
+    frame: Frame, value: Value, places: Sequence[int], positions: Sequence[Value], any_size: bool
+) -> Value | None:
+    """value with these axes read at positions, which may have axes of the value themselves.
 
     One after the other, all that the first position does not settle would be copied for the next.
+    ``any_size``: 0 is read where an axis has no positions.
     """
-    around = [*value.axes[:n], *value.axes[n + len(positions) :]]
     new = list(dict.fromkeys(i for p in positions for i in p.indices))
-    if any(i is None or i.group for i in (*value.axes, *new)) or not set(new).isdisjoint(around):
+    if any(i is None or i.group for i in (*value.axes, *new)):
         return None
-    given = (frame.fit(frame.squeeze(p), new).code for p in positions)
-    code = Function("_read_at", (value.code, literal(n), *given))
-    return Value(code, (*value.axes[:n], *new, *value.axes[n + len(positions) :]), value.kind)
+    read = dict(zip(places, positions, strict=True))
+    for n, i in enumerate(value.axes):
+        if n not in read and i in new and i is not None:
+            along = Function("_positions", (Dim(i.extent), value.code))
+            read[n] = Value(along, (i,), "int")
+    dims = sorted(read)
+    others = [i for n, i in enumerate(value.axes) if n not in read]
+    # Torch lets the axes of positions stand where these do, if they stand together.
+    at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
+    given = (frame.fit(frame.squeeze(read[n]), new).code for n in dims)
+    name = "_read_at_if_any" if any_size else "_read_at"
+    code = Function(name, (value.code, Tuple(tuple(map(literal, dims))), *given))
+    return Value(code, (*others[:at], *new, *others[at:]), value.kind)
 
 
 def placed_axes(

@@ -8,6 +8,7 @@ from derive.algebra.expr import Access, Expr, Index, accesses
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.ground.gather import read_together
+from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.pattern import recognised
 from derive.lowering.ground.scope import Scope
 from derive.lowering.ground.value import Value
@@ -49,15 +50,17 @@ Pending = list[tuple[Index, Expr]]
 def _read_together(scope: Scope, value: Value, pending: Pending) -> tuple[Value, Pending] | None:
     """value read where tensors give several positions, and what is still to be read."""
     given = [(axis, e) for axis, e in pending if any(accesses(e))]
+    if len(given) < 2:
+        return None
     places = [value.axes.index(axis) for axis, _ in given]
-    if len(given) < 2 or places != [*range(places[0], places[0] + len(places))]:
-        return None
-    if any(may_be_nowhere(scope, e, axis.extent) for axis, e in given):
-        return None
     positions = [scope.lower(factor(e), layout(e)) for _, e in given]
     if any(p.scalar for p in positions):
         return None
-    made = read_together(scope.frame, value, places[0], positions)
+    nowhere = any(
+        may_be_nowhere(scope, e, axis.extent) and not has_positions(scope.frame, axis.extent)
+        for axis, e in given
+    )
+    made = read_together(scope.frame, value, places, positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
 
 

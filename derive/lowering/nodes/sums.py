@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
 from derive.algebra.logic import conditions_of
@@ -106,12 +107,20 @@ def _is_contraction(operands: Sequence[Value]) -> bool:
 def _mask_product(
     scope: Scope, operands: list[Value], masks: Sequence[Iverson], order: Sequence[Index]
 ) -> list[Value]:
-    """Each mask that no operand has the indices of, applied to a product of some that has."""
+    """Each mask that no operand has the indices of, applied to a product of some that has.
+
+    Where an index is in none, what has no other index than the mask is enough.
+    """
     for mask in masks:
         needed = free_indices(mask)
-        whole, *rest = operands
-        while rest and not needed <= frozenset(whole.indices):
-            whole = times(scope.frame, whole, rest.pop(0), order)
+        own = [v for v in operands if needed >= frozenset(v.indices)]
+        if own and not needed <= frozenset(i for v in operands for i in v.indices):
+            whole = reduce(lambda a, b: times(scope.frame, a, b, order), own)
+            rest = [v for v in operands if v not in own]
+        else:
+            whole, *rest = operands
+            while rest and not needed <= frozenset(whole.indices):
+                whole = times(scope.frame, whole, rest.pop(0), order)
         inside = [i for i in order if i in needed or i in whole.indices]
         whole = scope.frame.expand(whole, inside, scope.like)
         test = scope.condition(mask.condition, inside)
