@@ -137,11 +137,11 @@ def _segment_max_backward(ctx, G):
     chosen = torch.where(mask, segment_ids, 0)
     mask2 = data == output.index_select(0, chosen)
     mask3 = mask.unsqueeze(1)
-    zeros = G.new_zeros((data.shape[1], num_segments + 1))
+    zeros = G.new_zeros((num_segments + 1, data.shape[1]))
     chosen2 = torch.where(mask, segment_ids, num_segments)
-    placed = zeros.index_add_(1, chosen2, mask2.to(G.dtype).mT)
-    picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-    ratio = G.index_select(0, chosen).div_(picked.mT)
+    placed = zeros.index_add_(0, chosen2, mask2.to(G.dtype))
+    picked = placed.narrow(0, 0, num_segments).index_select(0, chosen)
+    ratio = G.index_select(0, chosen).div_(picked)
     grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
     return grad_data, None, None
 
@@ -180,11 +180,11 @@ class _SegmentMax(Function):
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)
         mask3 = mask.unsqueeze(1)
-        zeros = G.new_zeros((data.shape[1], num_segments + 1))
+        zeros = G.new_zeros((num_segments + 1, data.shape[1]))
         chosen2 = torch.where(mask, segment_ids, num_segments)
-        placed = zeros.index_add(1, chosen2, mask2.to(G.dtype).mT)
-        picked = placed.narrow(1, 0, num_segments).index_select(1, chosen)
-        ratio = G.index_select(0, chosen) / torch.where(mask3, picked.mT, 1)
+        placed = zeros.index_add(0, chosen2, mask2.to(G.dtype))
+        picked = placed.narrow(0, 0, num_segments).index_select(0, chosen)
+        ratio = G.index_select(0, chosen) / torch.where(mask3, picked, 1)
         grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
         return grad_data, None, None
 

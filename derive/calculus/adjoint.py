@@ -36,8 +36,8 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.means import with_values_named
 from derive.calculus.positions import bounds_of
 from derive.calculus.pullback import partial_of_let, reads
-from derive.calculus.rectified import without_rectified
 from derive.calculus.quotients import quotient_rules
+from derive.calculus.rectified import without_rectified
 from derive.calculus.trail import Trail
 from derive.calculus.values import Values
 from derive.calculus.zeros import zero_rule

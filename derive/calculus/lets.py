@@ -22,6 +22,7 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Num,
+    Rel,
     accesses,
     free_indices,
     sort_key,
@@ -349,7 +350,8 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
     """The free indices of body that are not bound, in the order its largest access has them.
 
     One that is in no access stands where that access has a number: those of where(d == 0,
-    -x[n,1,j], x[n,0,j]) are n, d, j.
+    -x[n,1,j], x[n,0,j]) are n, d, j. One that a bound one gives the places of stands where that
+    does: those of Sum_e [s[e] == g] x[e,c]*y[c,g] are g, c.
     """
     order: list[Index] = []
     hole: int | None = None
@@ -362,11 +364,24 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
             for i in walk(position):
                 if isinstance(i, Index) and i not in order:
                     order.append(i)
-    rest = sorted((i for i in free_indices(body) if i not in order), key=sort_key)
+    free = free_indices(body)
+    places = {i: g for i, g in _places(body) if g in free and i not in free}
+    order = list(dict.fromkeys(places.get(i, i) for i in order))
+    rest = sorted((i for i in free if i not in order), key=sort_key)
     outside = frozenset(bound)
     at = len(order) if hole is None else hole
     order[at:at] = rest
     return tuple(i for i in order if i in free_indices(body) and i not in outside)
+
+
+def _places(body: Expr) -> Iterator[tuple[Index, Index]]:
+    """The index of each position s[e] and that which it equals, in brackets [s[e] == g]."""
+    for part in walk(body):
+        if isinstance(part, Rel) and part.op == "==":
+            sides = [as_atom(x) if isinstance(x, Poly) else x for x in (part.left, part.right)]
+            for read, g in (sides, sides[::-1]):
+                if isinstance(read, Access) and isinstance(g, Index):
+                    yield from ((i, g) for i in read.positions if isinstance(i, Index))
 
 
 def _shape(

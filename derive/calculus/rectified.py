@@ -14,7 +14,8 @@ from derive.algebra.substitution import replace
 
 def without_rectified(p: Poly, log: Log) -> Poly:
     """p with such brackets, told in a step where there are any."""
-    made = replace(p, _bare)
+    whole: Expr = p
+    made = replace(whole, _bare)
     assert isinstance(made, Poly)
     if made is not p:
         log.append(Step("sign of a rectified value", "[relu(e) > 0] = [e > 0]", p, made))

@@ -21,6 +21,7 @@ from derive.program.code import (
     Conditional,
     Function,
     Literal,
+    Method,
     Unary,
     literal,
     operands,
@@ -61,6 +62,8 @@ def _folded(code: Code) -> Code:
             return _once(code, op)
         case Unary("~", Unary("~", operand)):
             return operand
+        case Method(Method(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
+            return x
         case Unary("not", Literal("True" | "False" as value)):
             return _FALSE if value == "True" else _TRUE
         case Function("min" | "max" as name, args):

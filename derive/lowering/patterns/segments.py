@@ -142,14 +142,14 @@ def _inside(index: Index, position: Expr) -> Expr:
 
 
 def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
-    """e with the position in place of the index; sums that lack its indices are read there."""
+    """e with the position in place of the index; sums without all of its indices are read there."""
     own = free_indices(match.position)
 
     def table(part: Expr) -> Expr | None:
         free = free_indices(part)
         if match.index not in free:
             return part
-        return scope.named(part) if isinstance(part, Reduce) and not free & own else None
+        return scope.named(part) if isinstance(part, Reduce) and not own <= free else None
 
     range_ = conditions_of(match.inside)
     return with_value(scope, replaced(e, table), match.index, match.position, range_)
@@ -304,9 +304,30 @@ def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
     value = _read_from_table(scope, match, content, around)
     if value is None:
         return None
+    if after and not any(isinstance(a, Iverson) for a in beside):
+        return _contracted(scope, match, value, beside, after, around)
     value = _times_beside(scope, match, value, beside, around)
     which = [m for m, i in enumerate(value.axes) if i in after]
     return scope.frame.reduce(value, "sum", which, False, value.kind)
+
+
+def _contracted(
+    scope: Scope,
+    match: _Match,
+    value: Value,
+    beside: Sequence[Expr],
+    summed: Sequence[Index],
+    around: Sequence[Index],
+) -> Value:
+    """What is looked up, 0 at places that are none of the index, summed with what stands beside."""
+    own = free_indices(match.position)
+    there = [a for a in beside if own <= free_indices(a) and not match.certain]
+    masked = [Mul((Iverson(match.inside), a)) if a in there else a for a in beside]
+    operands = [scope.as_float(v) for v in (value, *(scope.lower(a, layout(a)) for a in masked))]
+    made = contract(scope.frame, operands, summed, around)
+    if there or match.certain or not own.isdisjoint(summed):
+        return made
+    return scope.only_where(match.inside, made, [i for i in around if i not in summed])
 
 
 def _divided(match: _Match) -> tuple[list[Expr], list[Expr]]:
@@ -355,8 +376,10 @@ def _is_count(match: _Match, e: Expr) -> bool:
     own = layout(match.position)
     for index, position in (sides, sides[::-1]):
         counted = layout(position)
-        if index is match.index and len(counted) == len(own) and {*counted} == {*e.indices}:
-            return substitute(position, dict(zip(counted, own, strict=True))) is match.position
+        if index is match.index and len(counted) == len(own) and {*e.indices} <= {*counted}:
+            there = dict(zip(counted, own, strict=True))
+            alike = all(i in e.indices or i is j for i, j in there.items())
+            return alike and substitute(position, there) is match.position
     return False
 
 

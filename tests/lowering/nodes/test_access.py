@@ -8,6 +8,7 @@ import torch
 from kit.lowered import assert_code, assert_right
 
 import derive
+from derive.check import oracle
 
 FORMS = {
     "op f(x[i,j]) -> y\ny[j,i] = x[i,j]": "x.mT",
@@ -25,20 +26,52 @@ def test_a_read_is_a_view(text):
 
 TOGETHER = {
     "op f(x[v,w,d], S[n,t]: int, T[n]: int) -> y\ny[n,t,d] = x[S[n,t],T[n],d]": (
-        "_read_at(x, 0, S, T.unsqueeze(1))"
+        "_read_at(x, (0, 1), S, T.unsqueeze(1))"
     ),
-    "op f(x[c,v,w], S[n]: int, T[n]: int) -> y\ny[c,n] = x[c,S[n],T[n]]": "_read_at(x, 1, S, T)",
+    "op f(x[c,v,w], S[n]: int, T[n]: int) -> y\ny[c,n] = x[c,S[n],T[n]]": (
+        "_read_at(x, (1, 2), S, T)"
+    ),
+    "op f(x[v,c,w], S[n]: int, T[n]: int) -> y\ny[n,c] = x[S[n],c,T[n]]": (
+        "_read_at(x, (0, 2), S, T)"
+    ),
+    "op f(x[b,v,w,c], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,S[b],T[b],c]": (
+        "_read_at(x, (0, 1, 2), _positions(x.shape[0], x), S, T)"
+    ),
+    "op f(x[b,c,v,w], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,c,S[b],T[b]]": (
+        "_read_at(x, (0, 2, 3), _positions(x.shape[0], x), S, T)"
+    ),
 }
 
 
 @pytest.mark.parametrize("text", TOGETHER)
 def test_positions_of_several_axes_are_read_together(text):
     """One after the other, all of the second axis would be copied for each of the first."""
-    assert_code(text, [f"y = {TOGETHER[text]}"])
+    assert f"return {TOGETHER[text]}\n" in derive.source(derive.parse(text))
     positions = {"S": np.array([[1, 0], [0, 1], [0, 0]]), "T": np.array([0, 1, 1])}
-    if "S[n]" in text:
+    if "S[n,t]" not in text:
         positions["S"] = positions["S"][:, 0]
+    if "S[b]" in text:
+        text = text.replace("x[b,", "x[n,").replace("[b", "[n").replace("y[b", "y[n")
     assert_right(text, **positions)
+
+
+@pytest.mark.parametrize("size", (0, 3))
+def test_guarded_positions_of_several_axes_are_read_together(size):
+    text = (
+        "op f(x[v,w,d], S[n]: int, T[n]: int) -> y\n"
+        "y[n,d] = where(S[n] >= 0 and S[n] < size(v) and T[n] < size(w), x[S[n],T[n],d], 0)"
+    )
+    op = derive.parse(text)
+    assert "_read_at_if_any(" in derive.source(op)
+    given = {"x": np.arange(4.0 * size).reshape(size, 2, 2), "S": np.array([-1, 0, 2, 5])}
+    given["T"] = np.array([0, 1, 1, 2])
+    (wanted,) = oracle.outputs(op, given, {}).values()
+    x, *positions = (torch.tensor(v) for v in given.values())
+    y = derive.load(op)(x.requires_grad_(), *positions)
+    np.testing.assert_allclose(y.detach().numpy(), wanted)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    inside = (given["S"] >= 0) & (given["S"] < size) & (given["T"] < 2)
+    assert grad.sum() == 2 * inside.sum()
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])

@@ -240,3 +240,42 @@ def test_a_share_of_what_has_a_value_is_read_from_a_table(case):
     np.testing.assert_allclose(y.detach().numpy(), wanted)
     assert torch.autograd.gradcheck(lambda *t: f(*t, num=4)[[0, 2]], given)
     assert torch.autograd.gradgradcheck(lambda *t: f(*t, num=4)[[0, 2]], given)
+
+
+TABLES = {
+    "a product": "op f(x[m,k], W[k,c], z[n,c], s[m]: int) -> y\n"
+    "y[n,c] = z[n,c] + sum[m | s[m]==n](sum[k](x[m,k]*W[k,c]))",
+    "means of batches": "op f(x[b,m,c], s[b,m]: int, z[n]) -> y\n"
+    "y[b,n,c] = z[n]*mean[m | s[b,m]==n](x[b,m,c])",
+    "extrema of batches": "op f(x[b,m,c], s[b,m]: int, z[n]) -> y\n"
+    "y[b,n,c] = z[n]*amax[m | s[b,m]==n](x[b,m,c])",
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_no_tensor_of_more_axes_than_the_inputs_is_made(case):
+    op = parse(TABLES[case])
+    random = np.random.default_rng(0)
+    sizes = {"b": 2, "m": 40, "n": 30, "c": 3, "k": 4}
+    given = []
+    for t in op.inputs:
+        shape = [sizes[i.name] for i in t.axes]
+        whole = np.resize(random.permutation(30), shape)
+        given.append(torch.tensor(whole if t.kind == "int" else random.normal(size=shape)))
+    given = [t.requires_grad_(t.is_floating_point()) for t in given]
+    largest = max(t.numel() for t in given)
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            found = made if isinstance(made, (tuple, list)) else [made]
+            for t in found:
+                if isinstance(t, torch.Tensor):
+                    assert t.numel() <= 2 * largest, (func, t.shape)
+            return made
+
+    f = load(op)
+    with Watch():
+        y = f(*given)
+        torch.autograd.grad(y.sum(), [t for t in given if t.requires_grad])
+    assert all(c.ok for c in checks_of(op, f))
