@@ -203,26 +203,34 @@ def _to(code: Code, dtype: Code) -> Code:
 
 @dataclass(frozen=True)
 class Products:
-    """Which products are those of matrices: with none of these vectors.
+    """Which products are those of matrices: with none of these vectors, nor of ``positions``.
 
-    Where one is added in the same call it is a part of a square, which cancels: none is then.
+    Half precision does not tell positions apart, which are numbers there as exact as any. Where
+    one is added in the same call it is a part of a square, which cancels: none is then.
     """
 
     vectors: frozenset[str]
     squares: bool
+    positions: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, lines: Sequence[Line], vectors: Collection[str]) -> Products:
         parts = (part for line in lines for part in subexpressions(line.code))
         added = ADDED_PRODUCTS.values()
         squares = any(isinstance(part, Function) and part.name in added for part in parts)
-        return cls(frozenset(vectors), squares)
+        positions: set[str] = set()
+        for line in lines:
+            if _is_of_positions(line.code, positions):
+                positions.add(line.name)
+        return cls(frozenset(vectors), squares, frozenset(positions))
 
     def has(self, code: Code) -> bool:
         """Whether the code is such a product."""
         if self.squares or not torch_op(code).contracts:
             return False
-        return not any(map(self._is_vector, code.parts()))
+        parts = code.parts()
+        exact = any(_is_of_positions(part, self.positions) for part in parts)
+        return not exact and not any(map(self._is_vector, parts))
 
     def _is_vector(self, code: Code) -> bool:
         if isinstance(code, Method) and code.name in ("unsqueeze", "expand"):
@@ -240,6 +248,24 @@ class Products:
     def any_in(self, lines: Sequence[Line]) -> bool:
         """Whether there is one."""
         return any(self.has(c) for line in lines for c in subexpressions(line.code))
+
+
+def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
+    """Whether the code is a tensor of positions and numbers alone."""
+    found, pending = False, [code]
+    while pending:
+        match pending.pop():
+            case Function("_positions" | "torch.arange"):
+                found = True
+            case Attribute(_, name) if name in (*_OF_ITSELF, "dtype"):
+                pass
+            case Name(name) if name in positions:
+                found = True
+            case Name(name) if name not in NAMES:
+                return False
+            case part:
+                pending += part.parts()
+    return found
 
 
 class _Body:

@@ -225,3 +225,16 @@ def test_a_shape_that_is_kept_is_no_factor():
     (found,) = torch.autograd.grad(f(x, w).sum(), x)
     (wanted,) = torch.autograd.grad(torch.nn.functional.conv1d(x, w).sum(), x)
     torch.testing.assert_close(found, wanted)
+
+
+def test_positions_are_told_apart_under_autocast():
+    import derive
+
+    op = derive.parse("op f(x[n,d]) -> y\np[n,d] = softmax[d](x[n,d])\ny[n] = sum[d](d*p[n,d])")
+    x = torch.full((2, 1024), -50.0)
+    x[0, 999] = x[1, 501] = 50.0
+    f = derive.load(op)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = f(x.requires_grad_())
+    assert y.tolist() == [999.0, 501.0] and y.dtype == torch.float32
+    torch.testing.assert_close(*(torch.autograd.grad(v.sum(), x)[0] for v in (y, f(x))))
