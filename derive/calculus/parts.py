@@ -2,6 +2,7 @@
 
     tanh(tanh(... tanh(x)))    =  tanh(tanh(u)),    u = tanh(... tanh(x))
     a*b*c*...                  =  u*v*...,          u = a*b*c,  v = ...
+    (x - sum_r a_r*b_r)^2      =  u^2,              u = x - sum_r a_r*b_r
 
 The derivative of f(g) repeats g, and that of a product repeats every other factor. A name stands
 for what is repeated, and has an adjoint as an equation has, so that formulas are as long for a
@@ -26,6 +27,7 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Where,
+    accesses,
     free_indices,
     walk,
 )
@@ -78,6 +80,7 @@ class _Parts:
             for part, new in inside.items():
                 opaque = not isinstance(e, Mul) or isinstance(new, Add | Where)
                 large = opaque and self._size_of(new) > _LARGEST
+                large = large or (_is_square(e) and _is_residual(new))
                 if large or (multiplied and _is_partial_sum(new)):
                     if self._may_be_named(new, own):
                         name = inside[part] = self._name(new)
@@ -147,6 +150,22 @@ def _is_square(e: Expr) -> bool:
         return False
     power = e.exponent.value
     return power >= 2 and power.denominator == 1
+
+
+def _is_residual(e: Expr) -> bool:
+    """Whether e is a sum with a contraction: what multiplies it out makes a contraction of three.
+
+    2*(x_ij - sum_r a_ir*b_jr)*b_jr = 2*x_ij*b_jr - 2*sum_r' a_ir'*b_jr'*b_jr
+    """
+    if not isinstance(e, Add):
+        return False
+    sums = (a for term in e.args for a in (_members(term) if isinstance(term, Mul) else (term,)))
+    return any(
+        isinstance(a, Reduce)
+        and a.kind == "sum"
+        and len({x for x in accesses(a.body) if not free_indices(x).isdisjoint(a.indices)}) > 1
+        for a in sums
+    )
 
 
 def _is_partial_sum(e: Expr) -> bool:

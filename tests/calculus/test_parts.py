@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from kit.equations import SIZES, index, samples
 
-from derive import derivation, parse
+from derive import derivation, load, parse
 from derive.algebra.expr import Access, Add, Call, Mul, num
 from derive.algebra.interpret import array
 from derive.calculus.parts import with_named_parts
+from derive.check.verify import checks_of
 
 i = index("i")
 x = Access("x", (i,))
@@ -46,3 +47,17 @@ def test_a_long_product_is_one_of_products():
     )
     longest = max(len(str(f)) for f in derivation(op).gradients.values())
     assert longest < 20 * len("a19[i]·")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    (
+        "sum[i,j](where(m[i,j], (X[i,j] - sum[r](A[i,r]*B[j,r]))**2, 0))",
+        "sum[i,j | m[i,j]]((X[i,j] - sum[r](A[i,r]*B[j,r]))**2)",
+        "mean[i,j](X[i,j]*(sum[r](A[i,r]*B[j,r]) + X[i,j] - 1)**2 + where(m[i,j], X[i,j], 0))",
+    ),
+)
+def test_a_residual_is_not_multiplied_out(loss):
+    op = parse(f"op f(X[i,j], A[i,r], B[j,r], m[i,j]: bool) -> L\nL = {loss}")
+    assert "r′" not in str(derivation(op).gradients["A"])
+    assert all(c.ok for c in checks_of(op, load(op)))
