@@ -248,10 +248,11 @@ class Bodies:
         star = "*" if group else ""
         inside = f" of {show(self._item)}" if self._item is not None else ""
         left = self._equation.name
+        size = f"; how many values it has is size({e.name})" if self._item is None else ""
         fail(
             e.at,
             f"index {star}{e.name}{inside} is neither summed nor on the left; "
-            f"sum over it, sum[{star}{e.name}](...), or add it to {left}",
+            f"sum over it, sum[{star}{e.name}](...), or add it to {left}{size}",
         )
 
     def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:

@@ -504,3 +504,17 @@ def test_what_is_no_text_is_told(given):
 def test_what_is_no_operation_is_told(f):
     with pytest.raises(TypeError, match="op must be an Operation, not str"):
         f("y[i] = x[i]")
+
+
+def test_an_index_that_is_meant_as_a_size_is_told_so():
+    with pytest.raises(SpecError, match=r"how many values it has is size\(d\)"):
+        parse("op f(Q[i,d], K[j,d]) -> S\nS[i,j] = sum[d](Q[i,d]*K[j,d])/sqrt(d)")
+
+
+@pytest.mark.parametrize("name", ("leaky_relu", "elu", "mish", "relu6", "hardswish", "softsign"))
+def test_an_activation_that_has_no_name_is_written_out(name):
+    with pytest.raises(SpecError, match="write it: ") as found:
+        parse(f"op f(x[n], a=0.1) -> y\ny[n] = {name}(x[n])".replace(", a=0.1", "; a=0.1"))
+    body = str(found.value).partition("write it: ")[2].splitlines()[0].replace("x", "x[n]")
+    body = body.replace("ex[n]p", "exp")
+    parse(f"op f(x[n]; a=0.1) -> y\ny[n] = {body} + a")
