@@ -1,6 +1,6 @@
 """Brackets of a rectified value that has no name, as those of what is rectified.
 
-    [relu(e) > 0]  =  [e > 0]
+[relu(e) > 0]  =  [e > 0]
 """
 
 from __future__ import annotations

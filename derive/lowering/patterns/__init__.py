@@ -34,6 +34,7 @@ from derive.lowering.patterns.placed import (
     on_joined_axes,
     only_if,
 )
+from derive.lowering.patterns.places import sum_by_lookups, sum_by_places
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
 from derive.lowering.patterns.recurrences import (
     sum_weighted_by_exponentials,
@@ -71,7 +72,13 @@ SUMS = (
         "r(k) = x(k) + exp(F(k) - F(k + 1)) r(k + 1)",
         sum_weighted_by_exponentials,
     ),
+    Pattern("lookups", "Sum_g,h [s[n] == g] [t[n] == h] f(g, h) = f(s[n], t[n])", sum_by_lookups),
     Pattern("lookup", "Sum_g [s[n] == g] f(g) = f(s[n])", sum_by_lookup),
+    Pattern(
+        "sum by places",
+        "Sum_n [s[n] == g] [t[n] == h] f(n) = zeros.index_put((s, t), f, accumulate=True)[g, h]",
+        sum_by_places,
+    ),
     Pattern("sum by place", "Sum_n [s[n] == g] f(n) = zeros.index_add(s, f)[g]", sum_by_place),
 )
 """Sums of a product without deltas."""

@@ -51,7 +51,7 @@ from derive.program.code import Binary, Code, Dim, Function, Method, Name, Shape
 
 
 @dataclass(frozen=True)
-class _Match:
+class Match:
     """[position == index], and the factors beside it."""
 
     index: Index
@@ -68,7 +68,7 @@ class _Match:
 
 def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
     """Sum_g [s[n] == g] f(g) = f(s[n])."""
-    for match in _matches(scope, s.factors):
+    for match in matches_of(scope, s.factors):
         if match.index in s.binders:
             found = _lookup(scope, match, s)
             if found is not None:
@@ -78,7 +78,7 @@ def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
 
 def sum_by_place(scope: Scope, s: Summation) -> Value | None:
     """Sum_n [s[n] == g] f(n), added at s[n]."""
-    for match in _matches(scope, s.factors):
+    for match in matches_of(scope, s.factors):
         if match.index not in s.binders:
             found = _added(scope, match, s.binders, s.order)
             if found is not None:
@@ -91,7 +91,7 @@ def extremum_by_place(scope: Scope, let: Let) -> Value | None:
     row = let.reduction
     if (row.gradient != "shared" and let.kind != "logsumexp") or let.condition is None:
         return None
-    for match in _matches(scope, (Iverson(let.condition),)):
+    for match in matches_of(scope, (Iverson(let.condition),)):
         if match.index in let.formals and free_indices(match.position).issuperset(let.binders):
             return _extremum(scope, let, match, neutral(let))
     return None
@@ -103,7 +103,7 @@ def any_by_place(scope: Scope, let: Let) -> Value | None:
     if not isinstance(asked, Iverson):
         return None
     brackets = (asked, *([] if let.condition is None else [Iverson(let.condition)]))
-    for match in _matches(scope, brackets):
+    for match in matches_of(scope, brackets):
         if let.binders == (match.index,) and not match.rest:
             # Whether there is a place with that number.
             if scope.lower(match.position, layout(match.position)).kind == "int":
@@ -118,7 +118,7 @@ def any_by_place(scope: Scope, let: Let) -> Value | None:
 # Matches
 
 
-def _matches(scope: Scope, args: Sequence[Expr]) -> Iterator[_Match]:
+def matches_of(scope: Scope, args: Sequence[Expr]) -> Iterator[Match]:
     """Each comparison of an index with what is read, among the brackets."""
     for mask in args:
         conditions = conditions_of(mask.condition) if isinstance(mask, Iverson) else ()
@@ -134,14 +134,14 @@ def _matches(scope: Scope, args: Sequence[Expr]) -> Iterator[_Match]:
                     if index not in free_indices(position):
                         inside = conditions_of(_inside(index, position))
                         certain = all(scope.frame.bounds.holds(x) is True for x in inside)
-                        yield _Match(index, position, rest, certain)
+                        yield Match(index, position, rest, certain)
 
 
 def _inside(index: Index, position: Expr) -> Expr:
     return conjunction((Rel("<=", num(0), position), Rel("<", position, Size(index.extent))))
 
 
-def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
+def at_position(scope: Scope, match: Match, e: Expr) -> Expr:
     """e with the position in place of the index; sums without all of its indices are read there."""
     own = free_indices(match.position)
 
@@ -155,7 +155,7 @@ def _at_position(scope: Scope, match: _Match, e: Expr) -> Expr:
     return with_value(scope, replaced(e, table), match.index, match.position, range_)
 
 
-def _place(scope: Scope, match: _Match) -> Value | None:
+def _place(scope: Scope, match: Match) -> Value | None:
     """The position, or that after the last where it is none of the axis."""
     order = layout(match.position)
     value = scope.lower(match.position, order)
@@ -167,14 +167,14 @@ def _place(scope: Scope, match: _Match) -> Value | None:
     return scope.where(scope.condition(match.inside, order), value, outside, order)
 
 
-def _shape(match: _Match, axes: Sequence[Index]) -> Code:
+def _shape(match: Match, axes: Sequence[Index]) -> Code:
     """A shape with one position to spare along the index, where something may lie outside."""
     one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
     spare = None if match.certain else match.index
     return Shape(tuple(one_more if i is spare else axis_size(i) for i in axes))
 
 
-def _on_axis(scope: Scope, match: _Match, value: Value) -> Value:
+def _on_axis(scope: Scope, match: Match, value: Value) -> Value:
     """value without the position that was to spare."""
     if match.certain:
         return value
@@ -186,7 +186,7 @@ def _on_axis(scope: Scope, match: _Match, value: Value) -> Value:
 
 
 def _added(
-    scope: Scope, match: _Match, binders: Sequence[Index], order: Sequence[Index]
+    scope: Scope, match: Match, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
     # Infinity stays beside its brackets: a count of places that is 0 would make it a nan.
@@ -201,7 +201,7 @@ def _added(
     taken = indices_of(beside)
     shared = [i for i in binders if i in taken]
     loose = [i for i in binders if i not in (*summed, *shared)]
-    there = [_at_position(scope, match, a) for a in inside]
+    there = [at_position(scope, match, a) for a in inside]
     around = with_binders(order, shared, product_of(beside or there))
     placed = _placed(scope, match, total(loose, there), summed, around)
     if placed is None:
@@ -213,7 +213,7 @@ def _added(
 
 
 def _placed(
-    scope: Scope, match: _Match, content: Expr, summed: Sequence[Index], order: Sequence[Index]
+    scope: Scope, match: Match, content: Expr, summed: Sequence[Index], order: Sequence[Index]
 ) -> Value | None:
     """The content added at the positions, summed over their indices."""
     inner = in_place_of(match.index, order, summed, Mul((match.position, content)))
@@ -236,9 +236,9 @@ def _placed(
     return replace(_on_axis(scope, match, value), kind=source.kind)
 
 
-def _extremum(scope: Scope, let: Let, match: _Match, nothing: Value) -> Value | None:
+def _extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> Value | None:
     around = [i for i in let.formals if i is not match.index]
-    body = _at_position(scope, match, scope.nested(let.body))
+    body = at_position(scope, match, scope.nested(let.body))
     inner = with_binders(around, let.binders, Mul((body, match.position)))
     position = _place(scope, match)
     if position is None:
@@ -246,7 +246,7 @@ def _extremum(scope: Scope, let: Let, match: _Match, nothing: Value) -> Value | 
     source = scope.as_float(scope.lower(body, inner))
     for bracket in match.rest:
         assert isinstance(bracket, Iverson)
-        test = scope.condition(_at_position(scope, match, bracket.condition), inner)
+        test = scope.condition(at_position(scope, match, bracket.condition), inner)
         source = scope.where(test, source, nothing, inner)
     if source.scalar:
         source = scope.frame.expand(source, position.indices, scope.like)
@@ -262,7 +262,7 @@ def _extremum(scope: Scope, let: Let, match: _Match, nothing: Value) -> Value | 
 
 def _logsumexp(
     scope: Scope,
-    match: _Match,
+    match: Match,
     top: Value,
     source: Value,
     position: Value,
@@ -286,7 +286,7 @@ def _logsumexp(
 # Values looked up at places
 
 
-def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
+def _lookup(scope: Scope, match: Match, s: Summation) -> Value | None:
     looked_up, beside = _divided(match)
     if not looked_up:
         return None
@@ -295,7 +295,7 @@ def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
     others = [i for i in s.binders if i is not match.index]
     within, after = ([i for i in others if (i in kept) == is_after] for is_after in (False, True))
     if not _is_table(scope, match, [a for a in looked_up if a not in counts]):
-        there = [_at_position(scope, match, a) for a in looked_up]
+        there = [at_position(scope, match, a) for a in looked_up]
         brackets = [] if match.certain else [Iverson(match.inside)]
         content = total((*within, *after), [*brackets, *there, *beside])
         return scope.lower(content, s.order)
@@ -313,7 +313,7 @@ def _lookup(scope: Scope, match: _Match, s: Summation) -> Value | None:
 
 def _contracted(
     scope: Scope,
-    match: _Match,
+    match: Match,
     value: Value,
     beside: Sequence[Expr],
     summed: Sequence[Index],
@@ -330,7 +330,7 @@ def _contracted(
     return scope.only_where(match.inside, made, [i for i in around if i not in summed])
 
 
-def _divided(match: _Match) -> tuple[list[Expr], list[Expr]]:
+def _divided(match: Match) -> tuple[list[Expr], list[Expr]]:
     """The factors that are looked up, and those beside.
 
     A bracket guards what is looked up where that is computed, and what stands beside.
@@ -345,7 +345,7 @@ def _divided(match: _Match) -> tuple[list[Expr], list[Expr]]:
     return looked_up, beside
 
 
-def _is_share(scope: Scope, match: _Match, a: Expr) -> bool:
+def _is_share(scope: Scope, match: Match, a: Expr) -> bool:
     """Whether a is 1/n for the number n of places that have a value: if it is read, some have."""
     return isinstance(a, Pow) and _is_count(match, _opened(scope, a.base))
 
@@ -364,7 +364,7 @@ def _opened(scope: Scope, e: Expr) -> Expr:
     return factor(let.body_at(e.positions))
 
 
-def _is_count(match: _Match, e: Expr) -> bool:
+def _is_count(match: Match, e: Expr) -> bool:
     """Whether e is Sum_n [s[n] == g], the number of all places that the match has."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
         return False
@@ -383,7 +383,7 @@ def _is_count(match: _Match, e: Expr) -> bool:
     return False
 
 
-def _is_table(scope: Scope, match: _Match, factors: Sequence[Expr]) -> bool:
+def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
     """Whether the factors are computed once for each position of the index, and read there.
 
     What differs from one place to the next stands in no table, and a table that is infinite where
@@ -397,7 +397,7 @@ def _is_table(scope: Scope, match: _Match, factors: Sequence[Expr]) -> bool:
 
 
 def _read_from_table(
-    scope: Scope, match: _Match, content: Expr, around: Sequence[Index]
+    scope: Scope, match: Match, content: Expr, around: Sequence[Index]
 ) -> Value | None:
     """The content for all positions of the index, read at those that there are."""
     inner = with_binders(around, (match.index,), content)
@@ -412,7 +412,7 @@ def _read_from_table(
 
 
 def _times_beside(
-    scope: Scope, match: _Match, value: Value, beside: Sequence[Expr], around: Sequence[Index]
+    scope: Scope, match: Match, value: Value, beside: Sequence[Expr], around: Sequence[Index]
 ) -> Value:
     """What is looked up, times what stands beside: neither where the other is left out."""
     conditions = [a.condition for a in beside if isinstance(a, Iverson)]
